@@ -1,0 +1,127 @@
+"""What can go wrong, as exceptions that carry their facts.
+
+Every class derives from the built-in exception that a caller would expect, so `except KeyError`,
+`except ValueError` and so on keep working. The facts given as keyword arguments become attributes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ZelligeError(Exception):
+    """Base of all errors raised by zellige; keyword facts become attributes."""
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(facts)
+
+    def __str__(self) -> str:
+        # KeyError would show the repr of the message.
+        return str(self.args[0]) if self.args else ""
+
+
+# -- documents ------------------------------------------------------------------------------------
+
+
+class MetadataError(ZelligeError, ValueError):
+    """A metadata document breaks the rules; `field` is the path of the offending part."""
+
+    field: str
+
+
+class UnknownCodecError(MetadataError):
+    """A document or an argument names a codec that is not known here."""
+
+
+class UnknownDataTypeError(MetadataError):
+    """A document or an argument names a data type that is not known here."""
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+class ChunkShapeError(ZelligeError, ValueError):
+    """`chunks=` does not fit the shape; `axis` says where, when it is one axis."""
+
+    axis: int | None
+
+
+class RectilinearChunksError(ZelligeError, NotImplementedError, AttributeError):
+    """`chunks` was asked of an array whose chunks differ; also an AttributeError for `getattr` and `hasattr`."""
+
+
+class BoundsCheckError(ZelligeError, IndexError):
+    """An index lies outside the array."""
+
+
+class VindexInvalidSelectionError(ZelligeError, IndexError):
+    """`vindex` takes one integer array per axis, or one mask of the array's shape."""
+
+
+class BroadcastError(ZelligeError, ValueError):
+    """A value does not broadcast to the shape of the selection."""
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+class NodeNotFoundError(ZelligeError, FileNotFoundError):
+    """There is no node at this place."""
+
+
+class ArrayNotFoundError(NodeNotFoundError):
+    """There is no array at this place."""
+
+
+class ContainsArrayError(ZelligeError, FileExistsError, ValueError):
+    """There is an array at this place already."""
+
+
+class ContainsGroupError(ZelligeError, FileExistsError, ValueError):
+    """There is a group at this place already."""
+
+
+class NodeNameError(ZelligeError, ValueError):
+    """A node's name breaks the rules of the format."""
+
+
+# -- stores ---------------------------------------------------------------------------------------
+
+
+class StoreKeyError(ZelligeError, ValueError):
+    """A key that could leave the store's root, or that no store may hold."""
+
+
+class ReadOnlyError(ZelligeError, PermissionError):
+    """A write was tried on a store or an array opened for reading only."""
+
+
+class ShortReadError(ZelligeError, EOFError):
+    """A byte range reaches beyond the end of the stored value."""
+
+
+class ConflictError(ZelligeError, OSError):
+    """Another writer kept changing the same key; nothing was written."""
+
+
+# -- chunks ---------------------------------------------------------------------------------------
+
+
+class CodecError(ZelligeError, ValueError):
+    """Bytes cannot be decoded, or a chunk cannot be encoded."""
+
+
+class CorruptChunkError(CodecError):
+    """A stored chunk is damaged; carries `array`, `coords`, `key` and the cause."""
+
+    array: str
+    coords: tuple[int, ...]
+    key: str
+
+
+class ChunkNotFoundError(ZelligeError, KeyError):
+    """A chunk is missing and the array was told to treat that as an error."""
+
+    coords: tuple[int, ...]
+    key: str

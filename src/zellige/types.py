@@ -1,0 +1,24 @@
+"""Names for the types that travel between the layers."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+JSON: TypeAlias = Any
+"""A parsed JSON value."""
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Encoded bytes; a memoryview is contiguous and of format B."""
+
+Span: TypeAlias = tuple[int, int | None]
+"""A byte range (start, length): a negative start counts from the end, no length means up to the end."""
+
+Shape: TypeAlias = tuple[int, ...]
+Coords: TypeAlias = tuple[int, ...]
+"""The position of a chunk in the grid."""
+
+AnyArray: TypeAlias = npt.NDArray[Any]
+Indices: TypeAlias = npt.NDArray[np.intp]
