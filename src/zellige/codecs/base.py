@@ -9,8 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
+from zellige import scratch
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
@@ -88,6 +91,10 @@ class ArrayBytesCodec(Codec):
 class BytesBytesCodec(Codec):
     """Turns bytes into other bytes: compressors and checksums."""
 
+    def evolve(self, itemsize: int) -> Self:
+        """Complete what depends on the element size, when a chain is made."""
+        return self
+
     def encoded_size(self, nbytes: int) -> int | None:
         """The exact length after encoding `nbytes`, or None if it depends on the bytes."""
         return None
@@ -116,6 +123,29 @@ class BytesBytesCodec(Codec):
         if len(decoded) != len(out):
             raise CodecError(f"{self.name}: {len(out)} bytes expected, {len(decoded)} found")
         out[:] = decoded
+
+
+# -- working --------------------------------------------------------------------------------------
+
+
+def scratch_for(raw: Buffer, slot: str, nbytes: int) -> memoryview:
+    """A buffer of this thread to decode `raw` into, which never is the one that holds `raw`.
+
+    The same codec twice in a chain would otherwise overwrite what it reads.
+    """
+    found = scratch.buffer(slot, nbytes)
+    if isinstance(raw, memoryview) and raw.obj is found.obj:
+        return scratch.buffer(slot + "'", nbytes)
+    return found
+
+
+@cache
+def library(codec: str, module: str, package: str) -> Any:
+    """The module that does a codec's work, imported on first use."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"codec {codec!r} needs {package}: pip install {package}") from error
 
 
 # -- checking configurations ----------------------------------------------------------------------

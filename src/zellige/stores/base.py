@@ -10,25 +10,36 @@ Keys are relative, `/`-separated and checked by every method, so that nothing le
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
-from zellige.errors import ReadOnlyError, StoreKeyError
+from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import Buffer, Span
 
-# An empty, `.` or `..` segment anywhere (this covers a leading, trailing or doubled slash), or a NUL.
-_BAD_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|\0").search
+TEMPORARY = ".zellige-tmp-"
+"""How the names of unfinished files begin; no segment of a key does."""
+
+# Not in a key: `/` inside a segment, NUL, and surrogates that no file name can hold. The others, DC80 to
+# DCFF, are how Python spells the bytes of a file name that is not UTF-8.
+_NO = r"/\0\ud800-\udc7f\udd00-\udfff"
+# One segment: not empty, not `.`, not `..`, not temporary. Possessive, so that no key takes long to refuse.
+_SEGMENT = rf"(?:[^.{_NO}]|(?!\.{{1,2}}(?:/|\Z)|{re.escape(TEMPORARY)})\.)[^{_NO}]*+"
+
+is_key = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+").fullmatch
+"""Whether a string is a key; stores test this inline, because they do it for every chunk."""
 
 
 def check_key(key: str) -> str:
     """The key itself; raises `StoreKeyError` if it could leave the root or is no key at all."""
-    if _BAD_KEY(key):
+    if not is_key(key):
         raise StoreKeyError(
-            f"key {key!r}: a key has no empty, '.' or '..' segment, no outer '/' and no NUL; use a relative path",
+            f"key {key!r}: a key has no empty, '.' or '..' segment, no outer '/', no NUL, no lone surrogate "
+            f"and no segment that starts with {TEMPORARY!r}; use a relative path",
             key=key,
         )
     return key
@@ -41,6 +52,24 @@ def check_prefix(prefix: str) -> str:
             raise StoreKeyError(f"prefix {prefix!r} must be empty or end in '/'", key=prefix)
         check_key(prefix[:-1])
     return prefix
+
+
+def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[int, int]:
+    """The range as (start, length) within a value of `size` bytes; `ShortReadError` if it reaches beyond."""
+    if length is not None and length < 0:
+        raise ValueError(f"key {key!r}: a range cannot have the length {length}; use None for up to the end")
+    begin = size + start if start < 0 else start
+    count = size - begin if length is None else length
+    if begin < 0 or count < 0 or begin + count > size:
+        asked = f"{start}, to the end" if length is None else f"{start}, length {length}"
+        raise ShortReadError(
+            f"key {key!r}: the range (start {asked}) reaches beyond the value, which has {size} bytes",
+            key=key,
+            start=start,
+            length=length,
+            size=size,
+        )
+    return begin, count
 
 
 class Store(ABC):
@@ -68,6 +97,8 @@ class Store(ABC):
 
     def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
         """Several ranges of one value, or None if there is no such key."""
+        if not spans:
+            return [] if self.exists(key) else None
         found = []
         for start, length in spans:
             part = self.get_range(key, start, length)
@@ -96,7 +127,10 @@ class Store(ABC):
 
     @abstractmethod
     def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes (ending in `/`), both whole and sorted."""
+        """The keys directly below the prefix and the sub-prefixes (ending in `/`), both whole and sorted.
+
+        A sub-prefix may outlive its last key, where prefixes are directories.
+        """
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -127,9 +161,9 @@ class Store(ABC):
     def identity(self) -> Hashable:
         """Equal for two stores of one process exactly when they hold the same data."""
 
-    def exclusive(self, key: str) -> AbstractContextManager[None]:
-        """Hold this while reading, changing and writing back one key."""
-        return _KeyLock((self.identity, key))
+    def exclusive(self, key: str) -> AbstractContextManager[object]:
+        """Hold this while reading, changing and writing back one key; a thread may enter it again."""
+        return hold((self.identity, check_key(key)))
 
     @abstractmethod
     def as_read_only(self) -> Self:
@@ -148,27 +182,48 @@ class Store(ABC):
         return hash((self.identity, self.read_only))
 
 
-class _KeyLock:
-    """A lock per key and process, kept only while somebody holds it or waits for it."""
+class _Lock:
+    """A lock of one name, with the number of those that hold it or wait for it, and how often it is held."""
 
-    __slots__ = ("name", "lock")
+    __slots__ = ("lock", "users", "depth")
 
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.users = 0
+        self.depth = 0
+
+
+_locks: dict[Hashable, _Lock] = {}  # kept only while somebody uses them
+_guard = threading.Lock()
+
+
+@contextmanager
+def hold(name: Hashable) -> Iterator[int]:
+    """Hold this process's lock of that name; gives 1, or more when this thread held it already."""
+    with _guard:
+        mine = _locks.setdefault(name, _Lock())
+        mine.users += 1
+    try:
+        with mine.lock:
+            mine.depth += 1
+            try:
+                yield mine.depth
+            finally:
+                mine.depth -= 1
+    finally:
+        with _guard:
+            mine.users -= 1
+            # After a fork the name may belong to another lock, or to none.
+            if not mine.users and _locks.get(name) is mine:
+                del _locks[name]
+
+
+def _forget_locks() -> None:
+    """In a forked child: the threads that held these locks do not exist here and would never release them."""
+    global _guard
     _guard = threading.Lock()
-    _locks: dict[Hashable, tuple[threading.RLock, int]] = {}  # type: ignore[valid-type]  # noqa: RUF012
+    _locks.clear()
 
-    def __init__(self, name: Hashable) -> None:
-        self.name = name
 
-    def __enter__(self) -> None:
-        with self._guard:
-            lock, users = self._locks.get(self.name) or (threading.RLock(), 0)
-            self._locks[self.name] = (lock, users + 1)
-        self.lock = lock
-        lock.acquire()
-
-    def __exit__(self, *exc: object) -> None:
-        self.lock.release()
-        with self._guard:
-            lock, users = self._locks.pop(self.name)
-            if users > 1:
-                self._locks[self.name] = (lock, users - 1)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)

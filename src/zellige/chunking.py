@@ -1,0 +1,182 @@
+"""What users give as `chunks=`, turned into one size or one list of edges for each axis.
+
+Accepted: an integer for all axes; one entry for each axis, where an entry is an integer, `-1` or `None`
+for the whole axis, `"auto"`, or edges (a sequence, dask-style tuples, a numpy array, `[length, count]`
+runs); `"auto"` or None; a mapping from dimension names, or axis numbers, to entries; a `ChunkGrid`.
+
+>>> parse_chunks((10, [5, 12, 3]), (100, 20), itemsize=8)
+('rectilinear', (10, (5, 12, 3)))
+>>> parse_chunks([[10, 10], [20, 20]], (20, 40), itemsize=8)
+('regular', (10, 20))
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from zellige.errors import ChunkShapeError
+from zellige.grid import AxisChunks, ChunkGrid, from_chunks
+from zellige.runs import Edges
+from zellige.types import Shape
+
+GridName: TypeAlias = Literal["regular", "rectilinear"]
+
+ChunksLike: TypeAlias = int | str | None | Iterable[Any] | Mapping[Any, Any] | ChunkGrid
+"""Everything that `chunks=` accepts."""
+
+AUTO_BYTES = 4 << 20
+"""The most that `"auto"` puts into one chunk; balanced cuts keep chunks above half of it."""
+
+
+def parse_chunks(
+    chunks: ChunksLike,
+    shape: Shape,
+    *,
+    itemsize: int,
+    dimension_names: Sequence[str | None] | None = None,
+    chunk_grid: GridName | None = None,
+) -> tuple[GridName, tuple[AxisChunks, ...]]:
+    """The grid's name for the document and how each axis is cut.
+
+    Uniform edges collapse to a size, unless `chunk_grid="rectilinear"` asks to keep them;
+    `chunk_grid="regular"` refuses what is not regular.
+    """
+    if chunk_grid not in (None, "regular", "rectilinear"):
+        raise ChunkShapeError(f"chunk_grid must be 'regular' or 'rectilinear', found {chunk_grid!r}")
+    entries = _entries(chunks, shape, dimension_names)
+    axes = [_axis(entry, extent, axis) for axis, (entry, extent) in enumerate(zip(entries, shape, strict=True))]
+    if None in axes:
+        axes = list(auto_chunks(shape, itemsize, axes))
+    cut = [_collapse(c, n, keep=chunk_grid == "rectilinear") for c, n in zip(axes, shape, strict=True) if c is not None]
+    uneven = [axis for axis, c in enumerate(cut) if not isinstance(c, int)]
+    if chunk_grid == "regular" and uneven:
+        raise ChunkShapeError(
+            f"axis {uneven[0]}: edges {cut[uneven[0]]!r} are not regular; leave out chunk_grid='regular' or give one size",
+            axis=uneven[0],
+        )
+    return chunk_grid or ("rectilinear" if uneven else "regular"), tuple(cut)
+
+
+def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
+    """`chunks=` of a resize: for each axis how its new region is cut, None for the default."""
+    entries: Sequence[Any]
+    if chunks is None or _is_integer(chunks):
+        entries = [chunks] * ndim
+    elif isinstance(chunks, Mapping):
+        entries = _from_mapping(chunks, (0,) * ndim, None, missing=None)
+    elif isinstance(chunks, Iterable) and not isinstance(chunks, str):
+        entries = list(chunks)
+    else:
+        raise ChunkShapeError(f"chunks={chunks!r} does not describe a new region; give a size or edges for each axis")
+    if len(entries) != ndim:
+        raise ChunkShapeError(f"chunks has {len(entries)} entries for {ndim} axes; use None for an axis that stays")
+    return [e if e is None else _size(e, axis) if _is_integer(e) else _edges(e, axis) for axis, e in enumerate(entries)]
+
+
+def auto_chunks(shape: Shape, itemsize: int, given: Sequence[AxisChunks | None] | None = None) -> tuple[AxisChunks, ...]:
+    """Sizes for the axes that are None in `given`, about 2 to 4 MiB a chunk: the last axes stay whole.
+
+    >>> auto_chunks((3650, 721, 1440), itemsize=4)
+    (1, 721, 1440)
+    >>> auto_chunks((100_000, 1000), itemsize=8)
+    (524, 1000)
+    """
+    axes: list[AxisChunks | None] = list(given) if given is not None else [None] * len(shape)
+    fixed = [max(c if isinstance(c, int) else max(c.unique()), 1) for c in axes if c is not None]
+    room = max(1, AUTO_BYTES // max(1, itemsize * prod(fixed)))
+    for axis in reversed(range(len(shape))):
+        if axes[axis] is None:
+            extent = max(1, shape[axis])
+            pieces = -(-extent // room)
+            # Cut into pieces of nearly equal length, so that no sliver is left at the end.
+            axes[axis] = size = -(-extent // pieces)
+            room = max(1, room // size)
+    return tuple(c for c in axes if c is not None)
+
+
+def _entries(chunks: ChunksLike, shape: Shape, names: Sequence[str | None] | None) -> Sequence[Any]:
+    """One entry for each axis."""
+    rank = len(shape)
+    if isinstance(chunks, ChunkGrid):
+        chunks = [dim.chunks for dim in chunks.dimensions]
+    if chunks is None:
+        return ["auto"] * rank
+    if isinstance(chunks, str) or _is_integer(chunks):
+        return [chunks] * rank
+    if isinstance(chunks, Mapping):
+        return _from_mapping(chunks, shape, names, missing=-1)
+    if not isinstance(chunks, Iterable):
+        raise ChunkShapeError(f"chunks={chunks!r}: expected a size, one entry for each of {rank} axes, or 'auto'")
+    entries = list(chunks)
+    if len(entries) != rank:
+        nested = f"; for uneven chunks along one axis nest them: [{entries!r}]" if rank == 1 and entries else ""
+        raise ChunkShapeError(
+            f"chunks has {len(entries)} entries, the shape {shape} has {rank} axes; "
+            f"give one entry for each axis, -1 for a whole axis{nested}"
+        )
+    return entries
+
+
+def _from_mapping(
+    chunks: Mapping[Any, Any], shape: Shape, names: Sequence[str | None] | None, *, missing: Any
+) -> list[Any]:
+    axes = {name: axis for axis, name in enumerate(names or ()) if name is not None}
+    entries = [missing] * len(shape)
+    for key, entry in chunks.items():
+        axis = key if _is_integer(key) else axes.get(key)
+        if axis is None or not 0 <= axis < len(shape):
+            known = ", ".join(map(repr, axes)) or f"axis numbers 0 to {len(shape) - 1}; give dimension_names= to use names"
+            raise ChunkShapeError(f"chunks: there is no dimension {key!r}; known: {known}")
+        entries[axis] = entry
+    return entries
+
+
+def _axis(entry: Any, extent: int, axis: int) -> AxisChunks | None:
+    """One axis as a size or edges; None for "auto"."""
+    if entry is None or (_is_integer(entry) and entry == -1):
+        return max(1, extent)
+    if isinstance(entry, str):
+        if entry == "auto":
+            return None
+        raise ChunkShapeError(f"axis {axis}: chunks={entry!r} is not known; the only word is 'auto'", axis=axis)
+    if _is_integer(entry):
+        return _size(entry, axis)
+    edges = _edges(entry, axis)
+    if edges.total < extent:
+        raise ChunkShapeError(
+            f"axis {axis}: edges sum to {edges.total}, the shape needs {extent}; append {extent - edges.total} more",
+            axis=axis,
+        )
+    return edges
+
+
+def _collapse(chunks: AxisChunks, extent: int, *, keep: bool) -> AxisChunks:
+    return chunks if keep or isinstance(chunks, int) else from_chunks(chunks, extent).chunks
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool)
+
+
+def _size(value: Any, axis: int) -> int:
+    size = operator.index(value)
+    if size < 1:
+        raise ChunkShapeError(f"axis {axis}: chunk size {size} must be at least 1; -1 stands for the whole axis", axis=axis)
+    return size
+
+
+def _edges(entry: Any, axis: int) -> Edges:
+    if not isinstance(entry, Iterable) or isinstance(entry, str | bytes | Mapping):
+        raise ChunkShapeError(f"axis {axis}: {entry!r} is neither a chunk size nor a list of edges", axis=axis)
+    try:
+        edges = Edges.of(entry)
+    except ChunkShapeError as error:
+        raise ChunkShapeError(f"axis {axis}: {error}", axis=axis) from error
+    if not len(edges):
+        raise ChunkShapeError(f"axis {axis}: the list of edges is empty; an axis needs at least one", axis=axis)
+    return edges

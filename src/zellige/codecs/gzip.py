@@ -1,0 +1,103 @@
+"""The `gzip` codec (RFC 1952), by ISA-L where it is fast and zlib where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar, Self
+
+from zellige.codecs.base import BytesBytesCodec, integer, only_keys
+from zellige.errors import CodecError
+from zellige.types import JSON, Buffer
+
+_WBITS = 31  # the largest window, in a gzip member
+
+# ISA-L counts from 0 to 3. Its 0 does not store, and its 3 is slower than its 2 and often larger.
+_ISAL_LEVELS = {1: 1, 2: 2, 3: 2}
+
+# A decoder copies what follows its member, so members after the first are fed in pieces: otherwise
+# thousands of small members would cost the square of their number.
+_PIECE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class GzipCodec(BytesBytesCodec):
+    """One gzip member; `level` from 0 (stored) to 9 (smallest)."""
+
+    level: int = 5
+
+    name: ClassVar[str] = "gzip"
+
+    def __post_init__(self) -> None:
+        integer(self.name, {"level": self.level}, "level", 0, 9)
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Build from a document's configuration."""
+        only_keys(cls.name, configuration, "level")
+        return cls(integer(cls.name, configuration, "level", 0, 9))
+
+    def configuration(self) -> dict[str, JSON]:
+        """The configuration for a document."""
+        return {"level": self.level}
+
+    def encoded_bound(self, nbytes: int) -> int:
+        """Generous: other writers may cut their output into many members or stored blocks."""
+        return 2 * nbytes + 4096
+
+    def encode(self, raw: Buffer) -> bytes:
+        """One member, without a time stamp, so that equal chunks give equal bytes."""
+        isal = _isal() if self.level in _ISAL_LEVELS else None
+        engine, level = (_zlib(), self.level) if isal is None else (isal, _ISAL_LEVELS[self.level])
+        member: bytes = engine.compress(raw, level, wbits=_WBITS)
+        return member
+
+    def decode(self, raw: Buffer, limit: int) -> bytes:
+        """All members, one after the other."""
+        view = memoryview(raw)
+        parts: list[bytes] = []
+        end, left, piece = 0, limit, len(view)
+        while end < len(view) or not parts:
+            part, end = _member(view, end, left, piece)
+            parts.append(part)
+            left -= len(part)
+            piece = _PIECE
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _member(raw: memoryview, start: int, limit: int, piece: int) -> tuple[bytes, int]:
+    """The content of the member at `start`, checksum and length verified, and where the member ends."""
+    engine = _isal() or _zlib()
+    decoder = engine.decompressobj(wbits=_WBITS)
+    parts: list[bytes] = []
+    try:
+        while not decoder.eof:
+            if start >= len(raw):
+                raise CodecError("gzip: the bytes end too early")
+            # One byte more than is allowed: no bytes would mean no limit, and an overrun shows.
+            parts.append(decoder.decompress(raw[start : start + piece], limit + 1))
+            start += piece
+            piece *= 2
+            limit -= len(parts[-1])
+            if limit < 0:
+                raise CodecError("gzip: the content is longer than expected")
+    except engine.error as error:
+        raise CodecError(f"gzip: the bytes are damaged: {error}") from error
+    end = min(start, len(raw)) - len(decoder.unused_data)
+    return parts[0] if len(parts) == 1 else b"".join(parts), end
+
+
+@cache
+def _isal() -> Any:
+    """ISA-L's zlib, or None where it is not installed."""
+    try:
+        return import_module("isal.isal_zlib")
+    except ImportError:
+        return None
+
+
+@cache
+def _zlib() -> Any:
+    return import_module("zlib")

@@ -1,0 +1,173 @@
+"""The `zstd` codec (RFC 8878).
+
+The library's readers tell neither where a frame ends nor whether it was whole, so the frames are
+walked first: that costs one step per block of up to 128 KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from zellige import scratch
+from zellige.codecs.base import BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
+from zellige.errors import CodecError
+from zellige.types import JSON, Buffer
+
+_MAGIC = 0xFD2FB528
+_SKIPPABLE = 0x184D2A50  # and the 15 after it
+_MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
+_LEVELS = -131072, 22
+
+_Frame = tuple[int, int, int | None]
+"""Start and end of a frame, and the size of its content if the frame states it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZstdCodec(BytesBytesCodec):
+    """One zstd frame that states the size of its content.
+
+    `level` goes from -131072 (fastest) to 22 (smallest), 0 is the library's default; `checksum` lets
+    readers notice damage for four bytes per chunk.
+    """
+
+    level: int = 1
+    checksum: bool = True
+
+    name: ClassVar[str] = "zstd"
+
+    def __post_init__(self) -> None:
+        integer(self.name, {"level": self.level}, "level", *_LEVELS)
+        one_of(self.name, {"checksum": self.checksum}, "checksum", (True, False))
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Build from a document's configuration; without `checksum` there is none (spec)."""
+        only_keys(cls.name, configuration, "level", "checksum")
+        return cls(integer(cls.name, configuration, "level", *_LEVELS), configuration.get("checksum", False))
+
+    def configuration(self) -> dict[str, JSON]:
+        """The configuration for a document."""
+        return {"level": self.level, "checksum": self.checksum}
+
+    def encoded_bound(self, nbytes: int) -> int:
+        """Generous: other writers may cut their output into many frames or raw blocks."""
+        return 2 * nbytes + 4096
+
+    def encode(self, raw: Buffer) -> bytes:
+        """One frame."""
+        make = partial(_compressor, self.level, self.checksum)
+        frame: bytes = scratch.context(("zstd", self.level, self.checksum), make).compress(raw)
+        return frame
+
+    def decode(self, raw: Buffer, limit: int) -> memoryview:
+        """The content of all frames, in this thread's scratch."""
+        frames = _frames(raw, limit)
+        sizes = [size for _, _, size in frames if size is not None]
+        out = scratch_for(raw, "zstd", sum(sizes) if len(sizes) == len(frames) else limit)
+        return out[: _decompress(raw, frames, out)]
+
+    def decode_into(self, raw: Buffer, out: memoryview) -> None:
+        """Decode straight into `out`."""
+        found = _decompress(raw, _frames(raw, len(out)), out)
+        if found != len(out):
+            raise CodecError(f"zstd: {len(out)} bytes expected, {found} found")
+
+
+def _zstandard() -> Any:
+    return library("zstd", "zstandard", "zstandard")
+
+
+def _compressor(level: int, checksum: bool) -> Any:
+    return _zstandard().ZstdCompressor(level=level, write_checksum=checksum, write_content_size=True)
+
+
+def _decompressor() -> Any:
+    return _zstandard().ZstdDecompressor(max_window_size=_MAX_WINDOW)
+
+
+# -- the structure of frames ----------------------------------------------------------------------
+
+
+def _frames(raw: Buffer, limit: int) -> list[_Frame]:
+    """All frames of `raw`; raises `CodecError` if they are not whole or state more than `limit` bytes."""
+    frames: list[_Frame] = []
+    pos, stated = 0, 0
+    try:
+        while pos < len(raw) or pos == 0:
+            if raw[pos + 3] == 0x18:
+                pos = _skip(raw, pos)
+            else:
+                frame = _frame(raw, pos)
+                frames.append(frame)
+                pos = frame[1]
+                stated += frame[2] or 0
+    except IndexError:
+        pos = len(raw) + 1
+    if pos > len(raw):
+        raise CodecError("zstd: the bytes end too early")
+    if stated > limit:
+        raise CodecError(f"zstd: at most {limit} bytes expected, {stated} stated")
+    return frames
+
+
+def _frame(raw: Buffer, start: int) -> _Frame:
+    """The frame at `start`; raises `IndexError` if `raw` ends within it, or returns an end beyond `raw`."""
+    _magic(raw, start, _MAGIC, 0)
+    flags = raw[start + 4]
+    if flags & 3:
+        raise CodecError("zstd: the frame needs a dictionary, which Zarr does not have")
+    single = flags >> 5 & 1
+    pos = start + 6 - single
+    width = (single, 2, 4, 8)[flags >> 6]
+    size = None
+    if width:
+        size = int.from_bytes(raw[pos : pos + width], "little") + (256 if width == 2 else 0)
+    elif (8 + (raw[pos - 1] & 7)) << (raw[pos - 1] >> 3) + 7 > _MAX_WINDOW:
+        raise CodecError(f"zstd: the frame needs a window of more than {_MAX_WINDOW >> 20} MiB")
+    return start, _blocks(raw, pos + width) + (flags & 4), size
+
+
+def _blocks(raw: Buffer, pos: int) -> int:
+    """Where the blocks end that start at `pos`."""
+    while True:
+        header = raw[pos] | raw[pos + 1] << 8 | raw[pos + 2] << 16
+        pos += 3 + (1 if header & 6 == 2 else header >> 3)  # a run is stored as one byte
+        if header & 1:
+            return pos
+
+
+def _skip(raw: Buffer, start: int) -> int:
+    """The end of the skippable frame at `start`."""
+    _magic(raw, start, _SKIPPABLE, 15)
+    raw[start + 7]  # IndexError if it is not there
+    return start + 8 + int.from_bytes(raw[start + 4 : start + 8], "little")
+
+
+def _magic(raw: Buffer, start: int, magic: int, spare: int) -> None:
+    if int.from_bytes(raw[start : start + 4], "little") & ~spare != magic:
+        raise CodecError(f"zstd: there is no frame at byte {start} of {len(raw)}")
+
+
+# -- decoding -------------------------------------------------------------------------------------
+
+
+def _decompress(raw: Buffer, frames: list[_Frame], out: memoryview) -> int:
+    """Decode frames one after the other into `out`; returns how many bytes they filled."""
+    decompressor = scratch.context("zstd", _decompressor)
+    filled = 0
+    try:
+        for start, end, size in frames:
+            reader = decompressor.stream_reader(raw if end - start == len(raw) else memoryview(raw)[start:end])
+            found = reader.readinto(out[filled:])
+            # Without a stated size there may be bytes left, or a checksum that is not yet verified.
+            if size is None and reader.readinto(bytearray(1)):
+                raise CodecError(f"zstd: more bytes than the {len(out)} expected")
+            if size is not None and found != size:
+                raise CodecError(f"zstd: the frame states {size} bytes, {found} found")
+            filled += found
+    except _zstandard().ZstdError as error:
+        raise CodecError(f"zstd: the bytes are damaged: {error}") from error
+    return filled

@@ -1,0 +1,166 @@
+"""JSON documents, read with suspicion and written so that every reader accepts them.
+
+What comes from outside is hostile until checked. The functions here check one JSON value each and raise
+a `MetadataError` whose `field` is the path of that value, e.g. `chunk_grid.configuration.chunk_shape[1]`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from zellige.errors import MetadataError
+from zellige.types import JSON
+
+_MOST = 2**63 - 1
+
+
+class _Repeated(dict[str, JSON]):
+    """An object in which a key occurs twice: tolerated in attributes, refused in structure."""
+
+    key: str
+
+
+def _pairs(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    repeated = _Repeated(found)
+    names = [name for name, _ in pairs]
+    repeated.key = next(name for name in names if names.count(name) > 1)
+    return repeated
+
+
+def parse(raw: bytes | memoryview) -> dict[str, JSON]:
+    """The object that a document holds."""
+    try:
+        text = bytes(raw).decode("utf-8-sig")  # a byte order mark is met in the wild, and harmless
+        found = json.loads(text, object_pairs_hook=_pairs)
+    except UnicodeDecodeError as error:
+        raise MetadataError(f"the document is not UTF-8: {error}", field="") from error
+    except RecursionError as error:
+        raise MetadataError("the document is nested too deeply", field="") from error
+    except ValueError as error:
+        raise MetadataError(f"the document is not valid JSON: {error}", field="") from error
+    return as_object(found, "")
+
+
+def dump(document: Mapping[str, JSON]) -> bytes:
+    """The document as bytes: one line for each field, and never a literal NaN, which is not JSON."""
+    try:
+        lines = [f"  {json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in document.items()]
+    except (ValueError, TypeError) as error:
+        raise MetadataError(
+            f"attributes cannot be written as JSON: {error}; use strings, finite numbers, lists and dicts",
+            field="attributes",
+        ) from error
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+# -- checking one value ---------------------------------------------------------------------------
+
+
+def fail(field: str, expected: str, found: JSON) -> NoReturn:
+    """Raise with the field's path, what was expected, and what is there."""
+    shown = repr(found)
+    shown = shown if len(shown) <= 80 else shown[:77] + "…"
+    raise MetadataError(f"{field or 'the document'} must be {expected}, found {shown}", field=field)
+
+
+def as_object(value: JSON, field: str) -> dict[str, JSON]:
+    """A JSON object without repeated keys."""
+    if not isinstance(value, dict):
+        fail(field, "an object", value)
+    if isinstance(value, _Repeated):
+        path = f"{field}.{value.key}".lstrip(".")
+        raise MetadataError(f"{path} occurs twice", field=path)
+    return value
+
+
+def as_list(value: JSON, field: str) -> list[JSON]:
+    """A JSON array."""
+    if not isinstance(value, list):
+        fail(field, "an array", value)
+    return value
+
+
+def as_integer(value: JSON, field: str, low: int) -> int:
+    """A JSON integer of at least `low`; booleans and 4.0 are not integers."""
+    if type(value) is not int or not low <= value <= _MOST:
+        fail(field, f"an integer >= {low}", value)
+    return value
+
+
+def require(document: Mapping[str, JSON], key: str, field: str) -> JSON:
+    """A key that must be there."""
+    if key not in document:
+        path = f"{field}.{key}".lstrip(".")
+        raise MetadataError(f"{path} is missing", field=path)
+    return document[key]
+
+
+def only(document: Mapping[str, JSON], field: str, *known: str) -> None:
+    """Refuse keys that the schema does not have."""
+    if unknown := sorted(document.keys() - set(known)):
+        path = f"{field}.{unknown[0]}"
+        raise MetadataError(f"{path} is not known; known: {', '.join(known) or 'none'}", field=path)
+
+
+class Extension(NamedTuple):
+    """A name with a configuration: how documents refer to codecs, grids and key encodings."""
+
+    name: str
+    configuration: dict[str, JSON]
+
+    def to_json(self) -> dict[str, JSON]:
+        """The object form, which all readers accept."""
+        return {"name": self.name, **({"configuration": self.configuration} if self.configuration else {})}
+
+
+def as_extension(value: JSON, field: str, *, ignorable: bool) -> Extension:
+    """An extension object or its bare name; `must_understand: false` only where the format permits it."""
+    if isinstance(value, str):
+        return Extension(_name(value, field), {})
+    found = as_object(value, field)
+    only(found, field, "name", "configuration", "must_understand")
+    understand = found.get("must_understand", True)
+    if type(understand) is not bool or (not understand and not ignorable):
+        fail(f"{field}.must_understand", "true" if not ignorable else "true or false", understand)
+    name = _name(require(found, "name", field), f"{field}.name")
+    return Extension(name, as_object(found.get("configuration", {}), f"{field}.configuration"))
+
+
+def _name(value: JSON, field: str) -> str:
+    if not isinstance(value, str) or not value:
+        fail(field, "a name", value)
+    return value
+
+
+# -- attributes -----------------------------------------------------------------------------------
+
+
+def plain(value: Any, field: str = "attributes") -> JSON:
+    """A user's value as JSON: numpy scalars and arrays become numbers and lists, tuples lists."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, Mapping):
+        return {_attribute_name(k, field): plain(v, f"{field}.{k}") for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v, f"{field}[{i}]") for i, v in enumerate(value)]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays, without importing numpy here
+        return plain(value.tolist(), field)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(value)
+        fail(field, "a finite number, because JSON has no NaN or Infinity; write it as a string", value)
+    return fail(field, "a string, number, boolean, None, list or dict", value)
+
+
+def _attribute_name(key: Any, field: str) -> str:
+    if not isinstance(key, str):
+        fail(field, "a dict with string keys", key)
+    return key
