@@ -78,7 +78,9 @@ def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
     return [e if e is None else _size(e, axis) if _is_integer(e) else _edges(e, axis) for axis, e in enumerate(entries)]
 
 
-def auto_chunks(shape: Shape, itemsize: int, given: Sequence[AxisChunks | None] | None = None) -> tuple[AxisChunks, ...]:
+def auto_chunks(
+    shape: Shape, itemsize: int, given: Sequence[AxisChunks | None] | None = None
+) -> tuple[AxisChunks, ...]:
     """Sizes for the axes that are None in `given`, about 2 to 4 MiB a chunk: the last axes stay whole.
 
     >>> auto_chunks((3650, 721, 1440), itemsize=4)
@@ -130,7 +132,9 @@ def _from_mapping(
     for key, entry in chunks.items():
         axis = key if _is_integer(key) else axes.get(key)
         if axis is None or not 0 <= axis < len(shape):
-            known = ", ".join(map(repr, axes)) or f"axis numbers 0 to {len(shape) - 1}; give dimension_names= to use names"
+            known = (
+                ", ".join(map(repr, axes)) or f"axis numbers 0 to {len(shape) - 1}; give dimension_names= to use names"
+            )
             raise ChunkShapeError(f"chunks: there is no dimension {key!r}; known: {known}")
         entries[axis] = entry
     return entries
@@ -166,7 +170,9 @@ def _is_integer(value: object) -> bool:
 def _size(value: Any, axis: int) -> int:
     size = operator.index(value)
     if size < 1:
-        raise ChunkShapeError(f"axis {axis}: chunk size {size} must be at least 1; -1 stands for the whole axis", axis=axis)
+        raise ChunkShapeError(
+            f"axis {axis}: chunk size {size} must be at least 1; -1 stands for the whole axis", axis=axis
+        )
     return size
 
 

@@ -64,6 +64,9 @@ class DimensionGrid(Protocol):
     def indices_to_chunks(self, indices: Indices) -> Indices:
         """`index_to_chunk` for an array of elements inside the array."""
 
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element inside the array, where it begins, and its chunk size."""
+
     def chunk_offset(self, chunk_ix: int) -> int:
         """The first element of a chunk; IndexError if there is no such chunk."""
 
@@ -124,6 +127,11 @@ class FixedDimension:
     def indices_to_chunks(self, indices: Indices) -> Indices:
         """The chunks that hold some elements."""
         return indices // self.size
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its size."""
+        chunk = idx // self.size
+        return chunk, chunk * self.size, self.size
 
     def chunk_offset(self, chunk_ix: int) -> int:
         """The first element of a chunk."""
@@ -221,6 +229,10 @@ class VaryingDimension:
         """The chunks that hold some elements."""
         indices = np.asarray(indices)
         return self.edges.chunks_of(np.atleast_1d(indices)).reshape(indices.shape)
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its size."""
+        return self.edges.locate(idx)
 
     def chunk_offset(self, chunk_ix: int) -> int:
         """The first element of a chunk."""
@@ -364,9 +376,7 @@ class ChunkGrid:
     def from_metadata(cls, metadata: ArrayDocument) -> ChunkGrid:
         """The grid that an array's document declares, edges kept as they are declared there."""
         pairs = zip(metadata.chunk_grid.axes, metadata.shape, strict=True)
-        return cls(
-            tuple(FixedDimension(c, n) if isinstance(c, int) else VaryingDimension(c, n) for c, n in pairs)
-        )
+        return cls(tuple(FixedDimension(c, n) if isinstance(c, int) else VaryingDimension(c, n) for c, n in pairs))
 
     @property
     def ndim(self) -> int:
@@ -493,12 +503,17 @@ def _narrow(axis: range, item: int | slice) -> range:
     return axis[item : item + 1]
 
 
+def expand_ellipsis(items: tuple[Any, ...], ndim: int) -> tuple[Any, ...]:
+    """The items with one `...` replaced by as many full slices as there is room for."""
+    for at, item in enumerate(items):
+        if item is Ellipsis:
+            return (*items[:at], *[slice(None)] * (ndim - len(items) + 1), *items[at + 1 :])
+    return items
+
+
 def _expand(coords: Any, ndim: int) -> tuple[Any, ...]:
     """The coordinates as a tuple of integers and slices, without an ellipsis."""
-    items = coords if isinstance(coords, tuple) else (coords,)
-    if any(item is Ellipsis for item in items):
-        at = next(i for i, item in enumerate(items) if item is Ellipsis)
-        items = (*items[:at], *[slice(None)] * (ndim - len(items) + 1), *items[at + 1 :])
+    items = expand_ellipsis(coords if isinstance(coords, tuple) else (coords,), ndim)
     if len(items) > ndim:
         raise BoundsCheckError(f"{len(items)} coordinates for a grid of {ndim} dimensions")
     return tuple(item if isinstance(item, slice) else operator.index(item) for item in items)

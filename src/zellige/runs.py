@@ -76,9 +76,7 @@ class Edges(Sequence[int]):
     @classmethod
     def _of_array(cls, sizes: npt.NDArray[Any]) -> Edges:
         if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
-            raise ChunkShapeError(
-                f"edges as an array must be 1-d integers, found shape {sizes.shape} of {sizes.dtype}"
-            )
+            raise ChunkShapeError(f"edges as an array must be 1-d integers, found shape {sizes.shape} of {sizes.dtype}")
         if sizes.size and (lowest := int(sizes.min())) < 1:
             raise ChunkShapeError(f"edge {int(sizes.argmin())} is {lowest}; every edge must be at least 1")
         firsts = np.flatnonzero(np.concatenate(([True], sizes[1:] != sizes[:-1], [True]))[: sizes.size + 1])
@@ -117,9 +115,16 @@ class Edges(Sequence[int]):
 
     def chunk_of(self, index: int) -> int:
         """The chunk that holds an element, 0 <= index < total."""
+        return self.locate(index)[0]
+
+    def locate(self, index: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its length."""
         firsts, starts = self.firsts, self.starts
         r = bisect_right(starts, index) - 1
-        return firsts[r] + (index - starts[r]) * (firsts[r + 1] - firsts[r]) // (starts[r + 1] - starts[r])
+        start, first = starts[r], firsts[r]
+        size = (starts[r + 1] - start) // (firsts[r + 1] - first)
+        inside = (index - start) // size
+        return first + inside, start + inside * size, size
 
     def chunks_of(self, indices: Indices) -> Indices:
         """`chunk_of` for an array of elements."""
@@ -180,9 +185,7 @@ class Edges(Sequence[int]):
         if chunks.step != 1:
             return Edges.of(self[k] for k in chunks)
         bounds = zip(self.runs, self.firsts, strict=False)
-        kept = (
-            (size, min(first + count, chunks.stop) - max(first, chunks.start)) for (size, count), first in bounds
-        )
+        kept = ((size, min(first + count, chunks.stop) - max(first, chunks.start)) for (size, count), first in bounds)
         return Edges.of_runs(run for run in kept if run[1] > 0)
 
     def __iter__(self) -> Iterator[int]:

@@ -28,7 +28,7 @@ class TransposeCodec(ArrayArrayCodec):
         integers = isinstance(order, tuple) and all(type(axis) is int for axis in order)
         if not integers or sorted(self.order) != list(range(len(self.order))):
             raise MetadataError(
-                f"codec 'transpose': order must name each axis once, as (1, 0) does for two axes, found {order!r}",
+                f"codec 'transpose': order must name each axis once, as (1, 0) for two axes, found {order!r}",
                 field="configuration.order",
             )
 

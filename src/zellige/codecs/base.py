@@ -166,7 +166,8 @@ def integer(name: str, configuration: Mapping[str, JSON], key: str, low: int, hi
     if type(value) is not int or not low <= value <= high:
         found = repr(value) if key in configuration else "nothing"
         raise MetadataError(
-            f"codec {name!r}: {key} must be an integer from {low} to {high}, found {found}", field=f"configuration.{key}"
+            f"codec {name!r}: {key} must be an integer from {low} to {high}, found {found}",
+            field=f"configuration.{key}",
         )
     return value
 

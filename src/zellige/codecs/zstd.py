@@ -16,8 +16,8 @@ from zellige.codecs.base import BytesBytesCodec, integer, library, one_of, only_
 from zellige.errors import CodecError
 from zellige.types import JSON, Buffer
 
-_MAGIC = 0xFD2FB528
-_SKIPPABLE = 0x184D2A50  # and the 15 after it
+_MAGIC = bytes.fromhex("28b52ffd")
+_SKIPPABLE = bytes.fromhex("2a4d18")  # after a byte from 50 to 5f
 _MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
 _LEVELS = -131072, 22
 
@@ -97,13 +97,16 @@ def _frames(raw: Buffer, limit: int) -> list[_Frame]:
     pos, stated = 0, 0
     try:
         while pos < len(raw) or pos == 0:
-            if raw[pos + 3] == 0x18:
-                pos = _skip(raw, pos)
-            else:
+            magic = raw[pos : pos + 4]
+            if magic == _MAGIC:
                 frame = _frame(raw, pos)
                 frames.append(frame)
                 pos = frame[1]
                 stated += frame[2] or 0
+            elif magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
+                pos = _skip(raw, pos)
+            else:
+                raise CodecError(f"zstd: there is no frame at byte {pos} of {len(raw)}")
     except IndexError:
         pos = len(raw) + 1
     if pos > len(raw):
@@ -115,7 +118,6 @@ def _frames(raw: Buffer, limit: int) -> list[_Frame]:
 
 def _frame(raw: Buffer, start: int) -> _Frame:
     """The frame at `start`; raises `IndexError` if `raw` ends within it, or returns an end beyond `raw`."""
-    _magic(raw, start, _MAGIC, 0)
     flags = raw[start + 4]
     if flags & 3:
         raise CodecError("zstd: the frame needs a dictionary, which Zarr does not have")
@@ -141,14 +143,8 @@ def _blocks(raw: Buffer, pos: int) -> int:
 
 def _skip(raw: Buffer, start: int) -> int:
     """The end of the skippable frame at `start`."""
-    _magic(raw, start, _SKIPPABLE, 15)
     raw[start + 7]  # IndexError if it is not there
     return start + 8 + int.from_bytes(raw[start + 4 : start + 8], "little")
-
-
-def _magic(raw: Buffer, start: int, magic: int, spare: int) -> None:
-    if int.from_bytes(raw[start : start + 4], "little") & ~spare != magic:
-        raise CodecError(f"zstd: there is no frame at byte {start} of {len(raw)}")
 
 
 # -- decoding -------------------------------------------------------------------------------------

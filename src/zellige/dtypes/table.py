@@ -72,7 +72,9 @@ class DataType:
             with np.errstate(invalid="ignore", over="ignore"):
                 fill = np.asarray(value, self.numpy) if source.dtype == object else source.astype(self.numpy)
         except (TypeError, ValueError, OverflowError) as error:
-            raise MetadataError(f"fill_value {value!r} does not fit {self.name}: {error}", field="fill_value") from error
+            raise MetadataError(
+                f"fill_value {value!r} does not fit {self.name}: {error}", field="fill_value"
+            ) from error
         if self.numpy.kind in "iub" and not (fill == source).all():
             raise MetadataError(f"fill_value {value!r} does not fit {self.name}", field="fill_value")
         return fill
@@ -104,7 +106,9 @@ TYPES: dict[str, DataType] = {row.name: row for row in _ROWS}
 def _raw_bits(match: re.Match[str]) -> DataType:
     bits = int(match[1])
     if bits == 0 or bits % 8:
-        raise MetadataError(f"data_type {match[0]!r}: the number of bits must be a positive multiple of 8", field="data_type")
+        raise MetadataError(
+            f"data_type {match[0]!r}: the number of bits must be a positive multiple of 8", field="data_type"
+        )
     if bits > 8 * (2**31 - 1):
         raise MetadataError(f"data_type {match[0]!r}: larger than numpy can hold", field="data_type")
     return DataType(match[0], np.dtype(f"V{bits // 8}"), forms.RAW, endian=False)
@@ -169,5 +173,7 @@ def parse_dtype(value: npt.DTypeLike | DataType | JSON) -> DataType:
     try:
         dtype = np.dtype(value)
     except TypeError as error:
-        raise _unknown(value) if isinstance(value, str) else UnknownDataTypeError(str(error), field="data_type") from error
+        raise (
+            _unknown(value) if isinstance(value, str) else UnknownDataTypeError(str(error), field="data_type")
+        ) from error
     return from_numpy(dtype)

@@ -6,7 +6,12 @@ from zellige.metadata.grids import (
     RegularChunkGridMetadata,
     parse_chunk_grid,
 )
-from zellige.metadata.keys import ChunkKeyEncoding, DefaultChunkKeyEncoding, V2ChunkKeyEncoding, parse_chunk_key_encoding
+from zellige.metadata.keys import (
+    ChunkKeyEncoding,
+    DefaultChunkKeyEncoding,
+    V2ChunkKeyEncoding,
+    parse_chunk_key_encoding,
+)
 from zellige.metadata.v3 import ArrayV3Metadata
 
 __all__ = [

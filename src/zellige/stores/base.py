@@ -10,12 +10,13 @@ Keys are relative, `/`-separated and checked by every method, so that nothing le
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Self
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
@@ -70,6 +71,13 @@ def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[i
             size=size,
         )
     return begin, count
+
+
+def digest(value: bytes) -> str:
+    """A short name for these bytes, for versions and locks."""
+    from hashlib import blake2b
+
+    return blake2b(value, digest_size=12).hexdigest()
 
 
 class Store(ABC):
@@ -182,6 +190,9 @@ class Store(ABC):
         return hash((self.identity, self.read_only))
 
 
+# -- locks ----------------------------------------------------------------------------------------
+
+
 class _Lock:
     """A lock of one name, with the number of those that hold it or wait for it, and how often it is held."""
 
@@ -218,11 +229,75 @@ def hold(name: Hashable) -> Iterator[int]:
                 del _locks[name]
 
 
+class FileLock:
+    """A file locked against other processes, there only while somebody holds the lock or waits for it.
+
+    The system frees the lock when the process dies. A file system without locks is no error: there only
+    the threads of one process are kept apart, by `hold`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = -1
+        try:
+            while not self._acquire():
+                self._free()
+        except BaseException:
+            self._free()
+            raise
+
+    def _acquire(self) -> bool:
+        _file_locks.add(self)
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        _flock(self.fd, lock=True)
+        try:
+            # Whoever held it before has removed the file, and the next one may have made a new one.
+            return os.path.samestat(os.fstat(self.fd), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Free the lock and remove the file; in a forked child nothing, because the parent holds it."""
+        try:
+            # Somebody may have removed the file, and then the one of this name is another.
+            if self.fd >= 0 and os.fstat(self.fd).st_nlink:
+                with suppress(FileNotFoundError):
+                    os.unlink(self.path)
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        _file_locks.discard(self)
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            # Closing alone does not free the lock while a forked process has a copy of the descriptor.
+            _flock(fd, lock=False)
+            os.close(fd)
+
+
+_file_locks: set[FileLock] = set()
+
+
+def _flock(fd: int, *, lock: bool) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX if lock else fcntl.LOCK_UN)
+    except OSError as exc:
+        if exc.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+            raise
+
+
 def _forget_locks() -> None:
     """In a forked child: the threads that held these locks do not exist here and would never release them."""
     global _guard
     _guard = threading.Lock()
     _locks.clear()
+    for held in _file_locks:
+        if held.fd >= 0:
+            os.close(held.fd)
+            held.fd = -1
+    _file_locks.clear()
 
 
 if hasattr(os, "register_at_fork"):

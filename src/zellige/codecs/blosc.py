@@ -1,0 +1,189 @@
+"""The `blosc` codec (containers of c-blosc 1), by the library in numcodecs.
+
+The library trusts the sizes in a container, so all of them are checked before it sees the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from struct import Struct, unpack_from
+from typing import Any, ClassVar, Literal, Self
+
+from zellige.codecs.base import BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
+from zellige.errors import CodecError
+from zellige.types import JSON, Buffer
+
+_CNAMES = ("lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib")
+_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")  # in the order of the library's numbers
+_MAX_INT = 2**31 - 1
+_OVERHEAD = 16  # the header; a container is never longer than this and the content
+_MAX_NBYTES = _MAX_INT - _OVERHEAD
+
+# Format versions, flags, typesize, nbytes, blocksize, cbytes.
+_HEADER = Struct("<BBBBIII")
+_MEMCPY, _NO_SPLIT = 0x02, 0x10
+_MAX_SPLITS, _MIN_SPLIT = 16, 128
+
+# `dest=` costs the library 2 us; below this size a fresh bytes object is cheaper.
+_SMALL = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class BloscCodec(BytesBytesCodec):
+    """Blocks that are shuffled, then compressed by `cname`.
+
+    `typesize` is the element size for shuffling, and None until a chain knows it; above 255 it acts
+    as 1. `blocksize` 0 lets the library choose. Only writing depends on these parameters.
+    """
+
+    cname: Literal["lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib"] = "zstd"
+    clevel: int = 5
+    shuffle: Literal["noshuffle", "shuffle", "bitshuffle"] = "shuffle"
+    typesize: int | None = None
+    blocksize: int = 0
+
+    name: ClassVar[str] = "blosc"
+
+    def __post_init__(self) -> None:
+        values = {key: getattr(self, key) for key in ("cname", "clevel", "shuffle", "typesize", "blocksize")}
+        _check(values)
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Build from a document's configuration; `typesize` may be missing without shuffling (spec)."""
+        only_keys(cls.name, configuration, "cname", "clevel", "shuffle", "typesize", "blocksize")
+        _check(configuration)
+        if "typesize" in configuration or configuration["shuffle"] != "noshuffle":
+            integer(cls.name, configuration, "typesize", 1, _MAX_INT)
+        return cls(**configuration)
+
+    def configuration(self) -> dict[str, JSON]:
+        """The configuration for a document: all five, which some readers require."""
+        return {
+            "cname": self.cname,
+            "clevel": self.clevel,
+            "shuffle": self.shuffle,
+            "typesize": self.typesize or 1,
+            "blocksize": self.blocksize,
+        }
+
+    def evolve(self, itemsize: int) -> Self:
+        """Shuffle by the element size, unless `typesize` was given."""
+        return replace(self, typesize=itemsize) if self.typesize is None else self
+
+    def encoded_bound(self, nbytes: int) -> int:
+        """A container holds what it cannot compress as it is."""
+        return nbytes + _OVERHEAD
+
+    def encode(self, raw: Buffer) -> bytes:
+        """One container."""
+        if len(raw) > _MAX_NBYTES:
+            raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
+        shuffle, typesize = _SHUFFLES.index(self.shuffle), self.typesize or 1
+        try:
+            container: bytes = _blosc().compress(
+                raw,
+                self.cname.encode(),
+                self.clevel,
+                shuffle,
+                self.blocksize,
+                typesize=typesize if typesize <= 255 else 1,
+            )
+        except (RuntimeError, ValueError) as error:  # e.g. a library that was built without snappy
+            raise CodecError(f"blosc: {error}") from error
+        return container
+
+    def decode(self, raw: Buffer, limit: int) -> Buffer:
+        """The content, in this thread's scratch if it is large."""
+        nbytes = _content_size(raw)
+        if nbytes > limit:
+            raise CodecError(f"blosc: at most {limit} bytes expected, {nbytes} stated")
+        if nbytes > _SMALL:
+            out = scratch_for(raw, "blosc", nbytes)
+            _decompress(raw, dest=out)
+            return out
+        return _decompress(raw) if nbytes else b""
+
+    def decode_into(self, raw: Buffer, out: memoryview) -> None:
+        """Decode straight into `out`, if that is worth it."""
+        nbytes = _content_size(raw)
+        if nbytes != len(out):
+            raise CodecError(f"blosc: {len(out)} bytes expected, {nbytes} stated")
+        if nbytes > _SMALL:
+            _decompress(raw, dest=out)
+        elif nbytes:
+            out[:] = _decompress(raw)
+
+
+def _check(values: Mapping[str, JSON]) -> None:
+    """Check the parameters, whether they come from a document or from a caller."""
+    one_of("blosc", values, "cname", _CNAMES)
+    integer("blosc", values, "clevel", 0, 9)
+    one_of("blosc", values, "shuffle", _SHUFFLES)
+    if values.get("typesize") is not None:
+        integer("blosc", values, "typesize", 1, _MAX_INT)
+    integer("blosc", values, "blocksize", 0, _MAX_INT)
+
+
+@cache
+def _blosc() -> Any:
+    blosc = library("blosc", "numcodecs.blosc", "numcodecs")
+    blosc.use_threads = False  # chunks are the unit of parallel work, and the library's pool is global
+    return blosc
+
+
+def _decompress(raw: Buffer, dest: memoryview | None = None) -> Any:
+    try:
+        return _blosc().decompress(raw, dest)
+    except RuntimeError as error:
+        raise CodecError(f"blosc: the bytes are damaged: {error}") from error
+
+
+# -- the structure of containers ------------------------------------------------------------------
+
+
+def _content_size(raw: Buffer) -> int:
+    """The size of the content; raises `CodecError` unless everything lies within the container."""
+    if len(raw) < _OVERHEAD:
+        raise CodecError(f"blosc: at least {_OVERHEAD} bytes expected, {len(raw)} found")
+    version, _, flags, typesize, nbytes, blocksize, cbytes = _HEADER.unpack_from(raw)
+    if version != 2 or flags & 0x08 or flags >> 5 > 4:
+        raise CodecError(f"blosc: version {version} with flags {flags:02x} is not known; known is version 2")
+    if cbytes != len(raw):
+        raise CodecError(f"blosc: {cbytes} bytes stated, {len(raw)} found")
+    if nbytes > _MAX_NBYTES or (nbytes and not (0 < blocksize <= nbytes and typesize)):
+        raise CodecError(f"blosc: {nbytes} bytes cannot have blocks of {blocksize} with elements of {typesize}")
+    if flags & _MEMCPY or not nbytes:
+        if cbytes != nbytes + _OVERHEAD:
+            raise CodecError(f"blosc: {nbytes + _OVERHEAD} bytes expected, {cbytes} found")
+    else:
+        _check_blocks(raw, nbytes, blocksize, 1 if flags & _NO_SPLIT else _splits(blocksize, typesize))
+    return int(nbytes)
+
+
+def _splits(blocksize: int, typesize: int) -> int:
+    """Into how many streams a full block is split; the limits are those of c-blosc's decoder."""
+    if typesize > _MAX_SPLITS or blocksize // typesize < _MIN_SPLIT:
+        return 1
+    if blocksize % typesize:
+        raise CodecError(f"blosc: blocks of {blocksize} bytes cannot be split by elements of {typesize}")
+    return typesize
+
+
+def _check_blocks(raw: Buffer, nbytes: int, blocksize: int, splits: int) -> None:
+    """Check that every stream of every block lies within the container."""
+    full, rest = divmod(nbytes, blocksize)
+    first = _OVERHEAD + 4 * (full + bool(rest))
+    if first > len(raw):
+        raise CodecError("blosc: the bytes end too early")
+    for block, start in enumerate(unpack_from(f"<{full + bool(rest)}i", raw, _OVERHEAD)):
+        pos = start
+        for _ in range(splits if block < full else 1):
+            if not first <= pos <= len(raw) - 4:
+                raise CodecError(f"blosc: block {block} lies outside of the bytes")
+            size = int.from_bytes(raw[pos : pos + 4], "little")
+            pos += 4 + size
+        if pos > len(raw):
+            raise CodecError(f"blosc: block {block} reaches beyond the bytes")

@@ -1,0 +1,8 @@
+"""Where arrays keep their bytes: a map from keys to values, on disk or in memory."""
+
+from zellige.stores.base import Store
+from zellige.stores.local import LocalStore
+from zellige.stores.memory import MemoryStore
+from zellige.stores.resolve import resolve
+
+__all__ = ["Store", "LocalStore", "MemoryStore", "resolve"]
