@@ -26,7 +26,7 @@ from zellige.types import Shape
 
 GridName: TypeAlias = Literal["regular", "rectilinear"]
 
-ChunksLike: TypeAlias = int | str | None | Iterable[Any] | Mapping[Any, Any] | ChunkGrid
+ChunksLike: TypeAlias = int | str | Iterable[Any] | Mapping[Any, Any] | ChunkGrid | None
 """Everything that `chunks=` accepts."""
 
 AUTO_BYTES = 4 << 20
@@ -56,7 +56,7 @@ def parse_chunks(
     uneven = [axis for axis, c in enumerate(cut) if not isinstance(c, int)]
     if chunk_grid == "regular" and uneven:
         raise ChunkShapeError(
-            f"axis {uneven[0]}: edges {cut[uneven[0]]!r} are not regular; leave out chunk_grid='regular' or give one size",
+            f"axis {uneven[0]}: edges {cut[uneven[0]]!r} are not regular; give one size, or leave out chunk_grid",
             axis=uneven[0],
         )
     return chunk_grid or ("rectilinear" if uneven else "regular"), tuple(cut)

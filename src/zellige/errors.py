@@ -82,6 +82,10 @@ class ContainsGroupError(ZelligeError, FileExistsError, ValueError):
     """There is a group at this place already."""
 
 
+class NotANodeError(ZelligeError, FileExistsError, ValueError):
+    """Something that is not a node is in the way, and is not removed."""
+
+
 class NodeNameError(ZelligeError, ValueError):
     """A node's name breaks the rules of the format."""
 

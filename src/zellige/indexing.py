@@ -56,7 +56,7 @@ class Selection:
     """Whether numpy gives a scalar instead of a 0-d array."""
 
     def to_result(self, work: AnyArray) -> Any:
-        """numpy's result as a view of the work array."""
+        """Numpy's result as a view of the work array."""
         if self.flip is not None:
             work = work[self.flip]
         if self.unfolded is not None:
@@ -96,7 +96,6 @@ def select(index: Any, shape: Shape) -> Selection:
         return _select_any(items, shape)
     axes: list[Axis] = []
     result: list[int] = []
-    flip = False
     for item, extent in zip(items, shape, strict=False):
         kind = type(item)
         if kind is int:
@@ -125,14 +124,14 @@ Part: TypeAlias = tuple[Axis, tuple[int, ...]]
 
 def _select_any(items: tuple[Any, ...], shape: Shape) -> Selection:
     parsed = list(_parse_items(items, shape))
-    arrays = [at for at, _ in parsed if isinstance(at, np.ndarray)]
+    arrays = [at for at, _, _ in parsed if isinstance(at, np.ndarray)]
     try:
         shared = np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError as error:
         raise BoundsCheckError(f"index arrays of shapes {[a.shape for a in arrays]} do not broadcast") from error
     labels = tuple(range(-1, -1 - len(shared), -1))
     parts: list[Part] = []
-    for at, axis in parsed:
+    for at, axis, _ in parsed:
         if isinstance(at, np.ndarray):
             parts.append((np.broadcast_to(at, shared).ravel(), labels))
         elif at is not None:
@@ -142,19 +141,20 @@ def _select_any(items: tuple[Any, ...], shape: Shape) -> Selection:
     return _assemble(
         parts,
         sizes,
-        _numpy_order(parsed, labels) if arrays else [axis for at, axis in parsed if at is None or axis is not None],
+        _numpy_order(parsed, labels) if arrays else [axis for at, axis, _ in parsed if at is None or axis is not None],
         points=points if len(points) > 1 else (),
         scalar=not arrays and not any(item is Ellipsis for item in items),
     )
 
 
-def _numpy_order(parsed: list[tuple[Axis | None, Label]], labels: tuple[int, ...]) -> list[Label]:
+def _numpy_order(parsed: list[tuple[Axis | None, Label, int]], labels: tuple[int, ...]) -> list[Label]:
     """The result's dimensions. Shared ones stand where the arrays stood, or first if those stood apart."""
     # Integers count as arrays here, as in numpy.
-    advanced = [i for i, (at, axis) in enumerate(parsed) if at is not None and axis is None]
-    together = advanced[-1] - advanced[0] == len(advanced) - 1
+    advanced = [i for i, (at, axis, _) in enumerate(parsed) if at is not None and axis is None]
+    places = {parsed[i][2] for i in advanced}
+    together = max(places) - min(places) == len(places) - 1
     result: list[Label] = [] if together else [*labels]
-    for i, (at, axis) in enumerate(parsed):
+    for i, (at, axis, _) in enumerate(parsed):
         if i == advanced[0] and together:
             result += labels
         elif at is None or axis is not None:
@@ -198,8 +198,8 @@ def _ascending(at: Axis) -> Axis:
     return at
 
 
-def _parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[tuple[Axis | None, Label]]:
-    """Each part of an index as (what it picks, its axis if that stays in the result).
+def _parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[tuple[Axis | None, Label, int]]:
+    """Each part of an index as (what it picks, its axis if that stays in the result, its place in the index).
 
     A new axis picks nothing, an integer or an array has no axis of its own in the result.
     """
@@ -212,22 +212,20 @@ def _parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[tuple[Axis | 
     if not any(item is Ellipsis for item in items):
         items = (*items, Ellipsis)
     axis = 0
-    for item in items:
+    for place, item in enumerate(items):
         if item is None:
-            yield None, None
-            continue
-        if item is Ellipsis:
+            yield None, None, place
+        elif item is Ellipsis:
             for k in range(axis, axis + len(shape) - used):
-                yield range(shape[k]), k
+                yield range(shape[k]), k, place
             axis += len(shape) - used
-            continue
-        if _is_mask(item):
+        elif _is_mask(item):
             for positions in _mask_positions(item, shape, axis):
-                yield positions, None
+                yield positions, None, place
             axis += item.ndim
-            continue
-        yield _pick(item, axis, shape[axis]), axis if isinstance(item, slice) else None
-        axis += 1
+        else:
+            yield _pick(item, axis, shape[axis]), axis if isinstance(item, slice) else None, place
+            axis += 1
 
 
 def _as_items(index: Any) -> tuple[Any, ...]:

@@ -62,15 +62,15 @@ class Edges(Sequence[int]):
         starts, firsts = [0], [0]
         last = None
         for size, count in runs:
-            if size == last:
-                del starts[-1], firsts[-1]
-                count += before
-            start, first = starts[-1] + size * count, firsts[-1] + count
+            if size == last:  # go on with the run before
+                del starts[-1]
+                count += firsts.pop() - firsts[-1]
+            start = starts[-1] + size * count
             if start > _MOST:
                 raise ChunkShapeError(f"the edges sum to {start}, more than the {_MOST} that an axis can hold")
             starts.append(start)
-            firsts.append(first)
-            last, before = size, count
+            firsts.append(firsts[-1] + count)
+            last = size
         return cls(np.array(starts, np.int64), np.array(firsts, np.int64))
 
     @classmethod
@@ -253,7 +253,7 @@ def _is_sorted(values: Indices) -> bool:
 def _sorted(values: Indices) -> tuple[Indices, Indices]:
     """The order that sorts the values, and the sorted values."""
     bits = values.size.bit_length()
-    if 0 <= int(values.min()) and int(values.max()).bit_length() + bits < 63:
+    if int(values.min()) >= 0 and int(values.max()).bit_length() + bits < 63:
         # Value and position in one integer: sorting these is far quicker than argsort.
         packed = np.sort((values << bits) | np.arange(values.size))
         return packed & ((1 << bits) - 1), packed >> bits

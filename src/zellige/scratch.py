@@ -44,7 +44,7 @@ def buffer(slot: str, nbytes: int) -> memoryview:
 
 
 def context(key: Any, make: Callable[[], T]) -> T:
-    """This thread's object for `key`, made on first use: codec contexts that are not thread-safe."""
+    """The thread's own object for `key`, made on first use: codec contexts that are not thread-safe."""
     try:
         found: T = _local.contexts[key]
     except KeyError:

@@ -22,6 +22,7 @@ class TransposeCodec(ArrayArrayCodec):
     order: tuple[int, ...]
 
     name: ClassVar[str] = "transpose"
+    is_view: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         order: object = self.order
@@ -108,7 +109,7 @@ class BytesCodec(ArrayBytesCodec):
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> memoryview:
         """The bytes; a view of the chunk if it is in C order and in the wanted byte order already."""
-        ordered = np.asarray(chunk, self._stored(spec), order="C")
+        ordered = np.asarray(chunk, self.layout(spec), order="C")
         return memoryview(ordered.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
@@ -116,11 +117,12 @@ class BytesCodec(ArrayBytesCodec):
         expected = self.encoded_size(spec)
         if len(raw) != expected:
             raise CodecError(f"bytes: {expected} bytes expected, {len(raw)} found")
-        dtype = self._stored(spec)
+        dtype = self.layout(spec)
         if dtype.kind == "b" and expected and np.frombuffer(raw, np.uint8).max() > 1:
             raise CodecError("bytes: a bool must be stored as 00 or 01")
         return np.ndarray(spec.shape, dtype, raw)
 
-    def _stored(self, spec: ArraySpec) -> np.dtype[Any]:
+    def layout(self, spec: ArraySpec) -> np.dtype[Any]:
+        """The type in the stored byte order."""
         dtype = spec.dtype.numpy
         return dtype.newbyteorder(self.endian) if spec.dtype.endian and self.endian else dtype

@@ -13,6 +13,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from zellige import scratch
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
@@ -55,6 +57,9 @@ class Codec(ABC):
 class ArrayArrayCodec(Codec):
     """Turns a chunk into another array."""
 
+    is_view: ClassVar[bool] = False
+    """Whether decoding always gives a view, so that a part of a chunk can be read by itself."""
+
     @abstractmethod
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """What the next codec sees; raises `MetadataError` if the chunk does not suit this codec."""
@@ -78,6 +83,10 @@ class ArrayBytesCodec(Codec):
     @abstractmethod
     def encoded_size(self, spec: ArraySpec) -> int | None:
         """The exact number of bytes, or None if it depends on the values."""
+
+    def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
+        """The stored type, if the bytes are the elements in C order and nothing else."""
+        return None
 
     @abstractmethod
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:

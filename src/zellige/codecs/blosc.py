@@ -84,12 +84,7 @@ class BloscCodec(BytesBytesCodec):
         shuffle, typesize = _SHUFFLES.index(self.shuffle), self.typesize or 1
         try:
             container: bytes = _blosc().compress(
-                raw,
-                self.cname.encode(),
-                self.clevel,
-                shuffle,
-                self.blocksize,
-                typesize=typesize if typesize <= 255 else 1,
+                raw, self.cname.encode(), self.clevel, shuffle, self.blocksize, typesize=typesize
             )
         except (RuntimeError, ValueError) as error:  # e.g. a library that was built without snappy
             raise CodecError(f"blosc: {error}") from error

@@ -127,7 +127,7 @@ def _frame(raw: Buffer, start: int) -> _Frame:
     size = None
     if width:
         size = int.from_bytes(raw[pos : pos + width], "little") + (256 if width == 2 else 0)
-    elif (8 + (raw[pos - 1] & 7)) << (raw[pos - 1] >> 3) + 7 > _MAX_WINDOW:
+    elif (8 + (raw[pos - 1] & 7)) << (7 + (raw[pos - 1] >> 3)) > _MAX_WINDOW:
         raise CodecError(f"zstd: the frame needs a window of more than {_MAX_WINDOW >> 20} MiB")
     return start, _blocks(raw, pos + width) + (flags & 4), size
 

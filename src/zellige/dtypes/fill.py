@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from binascii import Error as Base64Error
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,23 +17,11 @@ from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray
 
 
-class Reader(Protocol):
-    """Reads a JSON fill value of a numpy type."""
-
-    def __call__(self, value: JSON, dtype: np.dtype[Any], /) -> AnyArray: ...
-
-
-class Writer(Protocol):
-    """Writes a fill value as JSON."""
-
-    def __call__(self, fill: AnyArray, /) -> JSON: ...
-
-
 class FillForm(NamedTuple):
     """How the fill values of one family of types look in JSON."""
 
-    read: Reader
-    write: Writer
+    read: Callable[[JSON, np.dtype[Any]], AnyArray]
+    write: Callable[[AnyArray], JSON]
 
 
 def _bad(value: JSON, dtype: np.dtype[Any], expected: str) -> MetadataError:

@@ -16,7 +16,7 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Self
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
@@ -171,7 +171,7 @@ class Store(ABC):
 
     def exclusive(self, key: str) -> AbstractContextManager[object]:
         """Hold this while reading, changing and writing back one key; a thread may enter it again."""
-        return hold((self.identity, check_key(key)))
+        return KeyLock((self.identity, check_key(key)))
 
     @abstractmethod
     def as_read_only(self) -> Self:
@@ -208,32 +208,44 @@ _locks: dict[Hashable, _Lock] = {}  # kept only while somebody uses them
 _guard = threading.Lock()
 
 
-@contextmanager
-def hold(name: Hashable) -> Iterator[int]:
-    """Hold this process's lock of that name; gives 1, or more when this thread held it already."""
-    with _guard:
-        mine = _locks.setdefault(name, _Lock())
-        mine.users += 1
-    try:
-        with mine.lock:
-            mine.depth += 1
-            try:
-                yield mine.depth
-            finally:
-                mine.depth -= 1
-    finally:
+class KeyLock:
+    """A lock within this process; entering gives 1, or more when this thread holds that name already."""
+
+    __slots__ = ("name", "mine")
+
+    def __init__(self, name: Hashable) -> None:
+        self.name = name
+
+    def __enter__(self) -> int:
         with _guard:
-            mine.users -= 1
+            mine = self.mine = _locks.get(self.name) or _locks.setdefault(self.name, _Lock())
+            mine.users += 1
+        try:
+            mine.lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+        mine.depth += 1
+        return mine.depth
+
+    def __exit__(self, *exc: object) -> None:
+        self.mine.depth -= 1
+        self.mine.lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        with _guard:
+            self.mine.users -= 1
             # After a fork the name may belong to another lock, or to none.
-            if not mine.users and _locks.get(name) is mine:
-                del _locks[name]
+            if not self.mine.users and _locks.get(self.name) is self.mine:
+                del _locks[self.name]
 
 
 class FileLock:
     """A file locked against other processes, there only while somebody holds the lock or waits for it.
 
     The system frees the lock when the process dies. A file system without locks is no error: there only
-    the threads of one process are kept apart, by `hold`.
+    the threads of one process are kept apart, by `KeyLock`.
     """
 
     def __init__(self, path: str) -> None:

@@ -17,11 +17,11 @@ from zellige.scratch import buffer
 from zellige.stores.base import (
     TEMPORARY,
     FileLock,
+    KeyLock,
     Store,
     check_key,
     check_prefix,
     digest,
-    hold,
     is_key,
     resolve_span,
 )
@@ -248,7 +248,7 @@ class LocalStore(Store):
         """Keep other threads and processes out while reading, changing and writing back one key."""
         # The whole path is the name: a store of a directory further up or down may mean the same file.
         path = os.path.join(self.identity[1], check_key(key))
-        with hold(("local", path)) as depth:
+        with KeyLock(("local", path)) as depth:
             if depth > 1 or self.read_only:
                 yield
                 return
@@ -355,12 +355,12 @@ def _encloses(target: str, path: str) -> bool:
 def _in_folder(path: str, action: Callable[[str], T]) -> T:
     """Do it in the file's directory, made only if missing; again, because somebody may be removing it."""
     folder = path[: path.rindex("/") + 1]
-    for attempt in range(_TRIES):
-        with suppress(FileNotFoundError, FileExistsError):
-            if attempt:
-                os.makedirs(folder, exist_ok=True)
+    for _ in range(_TRIES):
+        try:
             return action(folder)
-    os.makedirs(folder, exist_ok=True)
+        except FileNotFoundError:
+            with suppress(FileNotFoundError, FileExistsError):
+                os.makedirs(folder, exist_ok=True)
     return action(folder)
 
 

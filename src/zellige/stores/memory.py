@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Self
 
-from zellige.stores.base import Store, check_key, check_prefix, digest, hold, is_key, resolve_span
+from zellige.stores.base import KeyLock, Store, check_key, check_prefix, digest, is_key, resolve_span
 from zellige.types import Buffer
+
+_stamp = itertools.count(1).__next__
 
 
 class MemoryStore(Store):
@@ -19,6 +21,7 @@ class MemoryStore(Store):
 
     def __init__(self, data: MutableMapping[str, Any] | None = None, *, read_only: bool = False) -> None:
         self._data = {} if data is None else data
+        self._stamps: dict[str, int] = {}  # a new number at every write, for the versions
         self.read_only = read_only
 
     # -- reading ----------------------------------------------------------------------------------
@@ -39,9 +42,12 @@ class MemoryStore(Store):
         return value[begin : begin + count]
 
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        """The value with a version made of its content, so that it holds whoever changes the mapping."""
-        value = self.get(key)
-        return None if value is None else (value, digest(value))
+        """The value with its version, or None if there is no such key."""
+        check_key(key)
+        with self._writing(key):
+            value = self.get(key)
+            # The content counts as well, because somebody else may change the mapping.
+            return None if value is None else (value, f"{self._stamps.get(key, 0):x}-{digest(value)}")
 
     def size(self, key: str) -> int | None:
         """The value's length in bytes, or None if there is no such key."""
@@ -77,7 +83,7 @@ class MemoryStore(Store):
         check_key(key)
         frozen = _frozen(value)
         with self._writing(key):
-            self._data[key] = frozen
+            self._store(key, frozen)
 
     def create(self, key: str, value: Buffer) -> bool:
         """Store the value if there is no such key yet; False, and nothing changed, if there is."""
@@ -87,7 +93,7 @@ class MemoryStore(Store):
         with self._writing(key):
             if key in self._data:
                 return False
-            self._data[key] = frozen
+            self._store(key, frozen)
         return True
 
     def replace(self, key: str, value: Buffer, version: str) -> bool:
@@ -99,7 +105,7 @@ class MemoryStore(Store):
             found = self.get_versioned(key)
             if found is None or found[1] != version:
                 return False
-            self._data[key] = frozen
+            self._store(key, frozen)
         return True
 
     def delete(self, key: str) -> None:
@@ -108,6 +114,7 @@ class MemoryStore(Store):
         check_key(key)
         with self._writing(key):
             self._data.pop(key, None)
+            self._stamps.pop(key, None)
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix."""
@@ -115,9 +122,13 @@ class MemoryStore(Store):
         for key in self._keys(check_prefix(prefix)):
             self.delete(key)
 
-    def _writing(self, key: str) -> AbstractContextManager[object]:
+    def _store(self, key: str, value: bytes) -> None:
+        self._data[key] = value
+        self._stamps[key] = _stamp()
+
+    def _writing(self, key: str) -> KeyLock:
         # Not the lock of `exclusive`: a put never waits for somebody's read-modify-write.
-        return hold(("writing", self.identity, key))
+        return KeyLock(("writing", self.identity, key))
 
     # -- locking and views ------------------------------------------------------------------------
 
@@ -128,7 +139,9 @@ class MemoryStore(Store):
 
     def as_read_only(self) -> Self:
         """The same mapping through a store that refuses to write."""
-        return type(self)(self._data, read_only=True)
+        view = type(self)(self._data, read_only=True)
+        view._stamps = self._stamps
+        return view
 
     def __getstate__(self) -> tuple[dict[str, bytes], bool]:
         return {key: _frozen(value) for key, value in tuple(self._data.items())}, self.read_only

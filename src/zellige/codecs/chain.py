@@ -1,0 +1,233 @@
+"""The codec chain of an array: checked once, bound once for each chunk shape.
+
+Encoding runs from left to right: array-to-array codecs, the one array-to-bytes codec, bytes-to-bytes
+codecs. Binding works out what every codec sees for a shape, and how many bytes each step may produce:
+decoding never yields more than the grid expects, whatever the bytes say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from zellige import codecs
+from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec
+from zellige.dtypes import DataType
+from zellige.errors import CodecError, MetadataError
+from zellige.types import JSON, AnyArray, Buffer, Indices, Shape
+
+_KEEP_SHAPES = 1024
+
+
+class CodecChain:
+    """The codecs of an array in order, for its data type and fill value."""
+
+    __slots__ = ("filters", "serializer", "compressors", "dtype", "fill", "_bound")
+
+    def __init__(self, chain: Sequence[Codec], dtype: DataType, fill: AnyArray) -> None:
+        self.filters, self.serializer, compressors = _by_kind(chain)
+        self.compressors = tuple(codec.evolve(dtype.numpy.itemsize) for codec in compressors)
+        self.dtype, self.fill = dtype, fill
+        self._bound: dict[Shape, BoundChain] = {}
+
+    @classmethod
+    def from_json(cls, items: Sequence[tuple[str, dict[str, JSON]]], dtype: DataType, fill: AnyArray) -> CodecChain:
+        """The chain that a document declares; errors name the place in `codecs`."""
+        chain = []
+        for i, (name, configuration) in enumerate(items):
+            try:
+                chain.append(codecs.from_json(name, configuration))
+            except MetadataError as error:
+                raise _at(error, i) from error
+        return cls(chain, dtype, fill)
+
+    def __iter__(self) -> Any:
+        return iter((*self.filters, self.serializer, *self.compressors))
+
+    def bind(self, shape: Shape) -> BoundChain:
+        """The chain for chunks of this shape."""
+        bound = self._bound.get(shape)
+        if bound is None:
+            if len(self._bound) >= _KEEP_SHAPES:
+                self._bound.clear()
+            bound = self._bound[shape] = BoundChain(self, shape)
+        return bound
+
+
+def _at(error: MetadataError, position: int) -> MetadataError:
+    """The same error with the codec's place in the document."""
+    field = f"codecs[{position}].{error.field}"
+    return type(error)(f"{field}: {error}", field=field)
+
+
+def _by_kind(
+    chain: Sequence[Codec],
+) -> tuple[tuple[ArrayArrayCodec, ...], ArrayBytesCodec, tuple[BytesBytesCodec, ...]]:
+    filters = [c for c in chain if isinstance(c, ArrayArrayCodec)]
+    serializers = [c for c in chain if isinstance(c, ArrayBytesCodec)]
+    compressors = [c for c in chain if isinstance(c, BytesBytesCodec)]
+    names = [c.name for c in chain]
+    if len(serializers) != 1:
+        raise MetadataError(
+            f"codecs {names} must hold exactly one array-to-bytes codec, such as 'bytes', found {len(serializers)}",
+            field="codecs",
+        )
+    if [*filters, *serializers, *compressors] != list(chain):
+        raise MetadataError(
+            f"codecs {names} are out of order: array-to-array codecs come first, then the array-to-bytes codec, "
+            "then bytes-to-bytes codecs",
+            field="codecs",
+        )
+    return tuple(filters), serializers[0], tuple(compressors)
+
+
+class BoundChain:
+    """A chain bound to one chunk shape."""
+
+    __slots__ = ("shape", "dtype", "fill", "nbytes", "direct", "_filters", "_serializer", "_spec", "_steps", "_strides")
+
+    def __init__(self, chain: CodecChain, shape: Shape) -> None:
+        self.shape, self.dtype, self.fill = shape, chain.dtype.numpy, chain.fill
+        spec = ArraySpec(shape, chain.dtype, chain.fill)
+        self._filters: list[tuple[ArrayArrayCodec, ArraySpec]] = []
+        for position, codec in enumerate(chain.filters):
+            self._filters.append((codec, spec))
+            spec = _resolve(codec, spec, position)
+        self._serializer, self._spec = chain.serializer, spec
+        try:
+            chain.serializer.check(spec)
+        except MetadataError as error:
+            raise _at(error, len(chain.filters)) from error
+        self.nbytes = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
+        self._steps = _decoding_steps(chain, spec)
+        stored = chain.serializer.layout(spec)
+        plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
+        self.direct = plain
+        """Whether the last decoding step may write straight into a C-contiguous output."""
+        self._strides = None if stored is None or self._steps else self._stored_strides(stored)
+
+    def _stored_strides(self, stored: np.dtype[Any]) -> tuple[int, ...] | None:
+        """The strides of a decoded chunk within its bytes, if decoding only makes views."""
+        if not all(codec.is_view for codec, _ in self._filters):
+            return None
+        view = np.lib.stride_tricks.as_strided(
+            np.empty(0, stored), self._spec.shape, _c_strides(self._spec.shape, stored)
+        )
+        for codec, spec in reversed(self._filters):
+            view = codec.decode(view, spec)
+        return view.strides
+
+    # -- whole chunks -----------------------------------------------------------------------------
+
+    def encode(self, chunk: AnyArray) -> Buffer:
+        """The bytes of a chunk, which has this shape and the array's type."""
+        for codec, spec in self._filters:
+            chunk = codec.encode(chunk, spec)
+        raw = self._serializer.encode(chunk, self._spec)
+        for step, _, _ in reversed(self._steps):
+            raw = step.encode(raw)
+        return raw
+
+    def decode(self, raw: Buffer) -> AnyArray:
+        """The chunk; a view that is valid until this thread decodes again."""
+        for codec, limit, exact in self._steps:
+            raw = codec.decode(raw, limit)
+            if exact and len(raw) != limit:
+                raise CodecError(f"{codec.name}: {limit} bytes expected, {len(raw)} found")
+        chunk = self._serializer.decode(raw, self._spec)
+        for array_codec, spec in reversed(self._filters):
+            chunk = array_codec.decode(chunk, spec)
+        return chunk
+
+    def decode_into(self, raw: Buffer, out: AnyArray) -> None:
+        """Decode into a C-contiguous array of this shape and type; only for `direct` chains."""
+        if not self._steps:
+            out[...] = self._serializer.decode(raw, self._spec)
+            return
+        *steps, (last, _, _) = self._steps
+        for codec, limit, _ in steps:
+            raw = codec.decode(raw, limit)
+        last.decode_into(raw, memoryview(out.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
+
+    # -- parts of uncompressed chunks -------------------------------------------------------------
+
+    def part(self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None) -> Part | None:
+        """How to read only the bytes from the first to the last element that is picked, if that pays.
+
+        `order` permutes the axes before `inside` picks from them.
+        """
+        if self._strides is None:
+            return None
+        strides = self._strides if order is None else tuple(self._strides[axis] for axis in order)
+        start, last = 0, 0
+        shape, steps, rest = [], [], []
+        for pick, stride in zip(inside, strides, strict=True):
+            box, inner = _bounding(pick)
+            count = len(box)
+            start += box.start * stride
+            last += (count - 1) * box.step * stride
+            shape.append(count)
+            steps.append(box.step * stride)
+            rest.append(inner)
+        length = last + self.dtype.itemsize
+        if 2 * length > self.nbytes:
+            return None
+        stored = self._serializer.layout(self._spec)
+        assert stored is not None
+        return Part(start, length, tuple(shape), tuple(steps), tuple(rest), stored)
+
+
+class Part:
+    """A box inside an uncompressed chunk: one range of bytes, seen through strides."""
+
+    __slots__ = ("start", "length", "_shape", "_strides", "_inside", "_dtype")
+
+    def __init__(
+        self, start: int, length: int, shape: Shape, strides: Shape, inside: tuple[Any, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self.start, self.length = start, length
+        self._shape, self._strides, self._inside, self._dtype = shape, strides, inside, dtype
+
+    def decode(self, raw: Buffer) -> AnyArray:
+        """The picked elements."""
+        box: AnyArray = np.ndarray(self._shape, self._dtype, raw, strides=self._strides)
+        if self._dtype.kind == "b" and box.view(np.uint8).max() > 1:
+            raise CodecError("bytes: a bool must be stored as 00 or 01")
+        picked: AnyArray = box[self._inside]
+        return picked
+
+
+def _bounding(pick: slice | Indices) -> tuple[range, slice | Indices]:
+    """The smallest range that holds what is picked, and the pick within it."""
+    if isinstance(pick, slice):
+        return range(pick.start, pick.stop, pick.step or 1), slice(None)
+    low = int(pick.min())
+    return range(low, int(pick.max()) + 1), pick - low
+
+
+def _c_strides(shape: Shape, dtype: np.dtype[Any]) -> tuple[int, ...]:
+    strides = [dtype.itemsize]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * size)
+    return tuple(strides) if shape else ()
+
+
+def _resolve(codec: ArrayArrayCodec, spec: ArraySpec, position: int) -> ArraySpec:
+    try:
+        return codec.resolve(spec)
+    except MetadataError as error:
+        raise _at(error, position) from error
+
+
+def _decoding_steps(chain: CodecChain, spec: ArraySpec) -> list[tuple[BytesBytesCodec, int, bool]]:
+    """The bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly."""
+    steps: list[tuple[BytesBytesCodec, int, bool]] = []
+    size = chain.serializer.encoded_size(spec)
+    exact, bound = size is not None, size if size is not None else 2**63 - 1
+    for codec in chain.compressors:
+        steps.append((codec, bound, exact))
+        after = codec.encoded_size(bound) if exact else None
+        exact, bound = after is not None, after if after is not None else codec.encoded_bound(bound)
+    return steps[::-1]

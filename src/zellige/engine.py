@@ -1,0 +1,243 @@
+"""Motion: carrying out plans. One function reads a chunk, one writes a chunk; the pool calls them.
+
+Reading: store -> decode -> copy into the output. Writing: gather -> (read and change, under the key's
+lock) -> encode -> store. Chunks that hold only the fill value are not stored, unless asked for.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from zellige import pool, scratch
+from zellige.codecs.chain import BoundChain, CodecChain, Part
+from zellige.config import ArrayConfig
+from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, ShortReadError
+from zellige.grid import ChunkGrid
+from zellige.indexing import Plan, Request
+from zellige.metadata import ChunkKeyEncoding
+from zellige.stores import Store
+from zellige.types import AnyArray, Coords, Shape
+
+_ALIGN_FROM = 64 << 10
+
+
+def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
+    """An uninitialised array; larger ones begin at a multiple of 64 bytes, so that rows fill cache lines."""
+    nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if nbytes < _ALIGN_FROM:
+        return np.empty(shape, dtype, order=order)
+    raw = np.empty(nbytes + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    return np.ndarray(shape, dtype, raw, skip, order=order)
+
+
+class Engine:
+    """Reads and writes the chunks of one array; made once for each handle."""
+
+    __slots__ = ("store", "prefix", "keys", "chain", "config", "_fill_bits")
+
+    def __init__(
+        self, store: Store, prefix: str, keys: ChunkKeyEncoding, chain: CodecChain, config: ArrayConfig
+    ) -> None:
+        self.store, self.prefix, self.keys, self.chain, self.config = store, prefix, keys, chain, config
+        self._fill_bits = _bits(chain.fill)
+
+    def key(self, coords: Coords) -> str:
+        """The store key of a chunk."""
+        return self.prefix + self.keys.encode_chunk_key(coords)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, plan: Plan, out: AnyArray) -> None:
+        """Fill the work array from the chunks of the plan."""
+        pool.run(partial(self._read_chunk, out, plan.order), plan, self._chunk_bytes(plan))
+
+    def _read_chunk(self, out: AnyArray, order: tuple[int, ...] | None, request: Request) -> None:
+        coords, shape, inside, outside, whole = request
+        bound = self.chain.bind(shape)
+        key = self.key(coords)
+        part = None if whole else bound.part(inside, order)
+        try:
+            if part is not None:
+                found = self._read_part(key, part, out, outside)
+            else:
+                found = self._read_all(key, bound, out, order, request)
+        except (CodecError, ShortReadError) as error:
+            raise self._corrupt(error, coords, key) from error
+        if not found:
+            self._check_missing(coords, key)
+            out[outside] = bound.fill
+
+    def _read_part(self, key: str, part: Part, out: AnyArray, outside: Any) -> bool:
+        """Read only the bytes that are needed; False if there is no such chunk."""
+        raw = self.store.get_range(key, part.start, part.length)
+        if raw is None:
+            return False
+        out[outside] = part.decode(raw)
+        return True
+
+    def _read_all(
+        self, key: str, bound: BoundChain, out: AnyArray, order: tuple[int, ...] | None, request: Request
+    ) -> bool:
+        """Read the chunk, straight into the output if that has the chunk's layout; False if there is none."""
+        raw = self.store.borrow(key)
+        if raw is None:
+            return False
+        _, shape, inside, outside, whole = request
+        if whole and bound.direct:
+            target = out[outside]
+            if target.shape == shape and target.dtype == bound.dtype and target.flags.c_contiguous:
+                bound.decode_into(raw, target)
+                return True
+        chunk = bound.decode(raw)
+        out[outside] = (chunk if order is None else chunk.transpose(order))[inside]
+        return True
+
+    def _corrupt(self, error: Exception, coords: Coords, key: str) -> CorruptChunkError:
+        name = "/" + self.prefix.rstrip("/")
+        return CorruptChunkError(
+            f"array {name!r}, chunk {coords}, key {key!r} is damaged: {error}; writing the whole chunk repairs it",
+            array=name,
+            coords=coords,
+            key=key,
+        )
+
+    def _check_missing(self, coords: Coords, key: str) -> None:
+        if not self.config.read_missing_chunks:
+            raise ChunkNotFoundError(
+                f"chunk {coords}, key {key!r} is missing; set read_missing_chunks=True to read it as fill",
+                coords=coords,
+                key=key,
+            )
+
+    def _chunk_bytes(self, plan: Plan) -> int:
+        """About how much one request handles."""
+        first = next(plan.requests(0, 1), None)
+        return 0 if first is None else self.chain.bind(first[1]).nbytes
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def write(self, plan: Plan, value: AnyArray) -> None:
+        """Write the work array into the chunks of the plan."""
+        pool.run(partial(self._write_chunk, value, plan.order), plan, self._chunk_bytes(plan))
+
+    def _write_chunk(self, value: AnyArray, order: tuple[int, ...] | None, request: Request) -> None:
+        coords, shape, inside, outside, whole = request
+        bound = self.chain.bind(shape)
+        key = self.key(coords)
+        if whole:
+            self._put_whole(key, bound, value[outside])
+            return
+        with self.store.exclusive(key):
+            chunk = self._load(coords, key, bound)
+            (chunk if order is None else chunk.transpose(order))[inside] = value[outside]
+            self._put(key, bound, chunk)
+
+    def _put_whole(self, key: str, bound: BoundChain, data: AnyArray) -> None:
+        """Write all data of a chunk without reading it; what lies outside the array holds the fill value."""
+        if data.shape == bound.shape:
+            chunk = data.astype(bound.dtype, copy=False)
+        else:
+            chunk = _scratch_chunk(bound)
+            chunk[...] = bound.fill
+            chunk[tuple(map(slice, data.shape))] = data
+        # A writer of a part of this chunk must not store its older copy over this one.
+        with self.store.exclusive(key):
+            self._put(key, bound, chunk)
+
+    def _load(self, coords: Coords, key: str, bound: BoundChain) -> AnyArray:
+        """A chunk to be changed, in this thread's scratch."""
+        chunk = _scratch_chunk(bound)
+        raw = self.store.borrow(key)
+        if raw is None:
+            chunk[...] = bound.fill
+            return chunk
+        try:
+            chunk[...] = bound.decode(raw)
+        except CodecError as error:
+            raise self._corrupt(error, coords, key) from error
+        return chunk
+
+    def _put(self, key: str, bound: BoundChain, chunk: AnyArray) -> None:
+        if self.config.write_empty_chunks or not self._is_fill(chunk):
+            self.store.put(key, bound.encode(chunk))
+        else:
+            self.store.delete(key)
+
+    def _is_fill(self, chunk: AnyArray) -> bool:
+        """Whether every element has the bits of the fill value: -0.0 is not 0.0, one NaN is not another."""
+        bits = _bits(chunk)
+        first = bits[(0,) * bits.ndim]
+        return bool(first == self._fill_bits) and bool((bits == self._fill_bits).all())
+
+    # -- stored chunks ----------------------------------------------------------------------------
+
+    def stored(self, rank: int) -> Iterator[tuple[Coords, str]]:
+        """Coordinates and keys of the chunks that are stored, inside the grid or not."""
+        for key in self.store.list(self.prefix):
+            coords = self.keys.decode_chunk_key(key[len(self.prefix) :], rank)
+            if coords is not None:
+                yield coords, key
+
+    def trim(self, old: ChunkGrid, new: ChunkGrid) -> None:
+        """After shrinking: delete chunks outside the new grid, and clear what its last chunks still hold.
+
+        Only stored chunks are looked at, so that a grid of any size is quick to trim. Growing again shows
+        fill values, never old data.
+        """
+        for coords, key in list(self.stored(new.ndim)):
+            if any(k >= n for k, n in zip(coords, new.grid_shape, strict=True)):
+                self.store.delete(key)
+            elif new.spec(coords).shape != old.spec(coords).shape:
+                self._clear(coords, key, new)
+
+    def _clear(self, coords: Coords, key: str, grid: ChunkGrid) -> None:
+        """Put the fill value where a chunk reaches over the end of the array."""
+        spec = grid.spec(coords)
+        bound = self.chain.bind(spec.codec_shape)
+        with self.store.exclusive(key):
+            chunk = self._load(coords, key, bound)
+            for axis, size in enumerate(spec.shape):
+                chunk[(slice(None),) * axis + (slice(size, None),)] = bound.fill
+            self._put(key, bound, chunk)
+
+    def copy_chunks(self, source: Engine, grid: ChunkGrid) -> None:
+        """Copy the bytes of another array's chunks as they are; grid and codecs must be the same."""
+
+        def copy(item: tuple[Coords, str]) -> None:
+            raw = source.store.get(item[1])
+            if raw is not None:
+                self.store.put(self.key(item[0]), raw)
+
+        inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
+        pool.run(copy, _Items(inside), nbytes=1 << 20)
+
+
+class _Items:
+    """A list as tasks for the pool."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """Some of the items."""
+        return iter(self._items[start:stop])
+
+
+def _scratch_chunk(bound: BoundChain) -> AnyArray:
+    """An uninitialised chunk in this thread's scratch."""
+    return np.ndarray(bound.shape, bound.dtype, scratch.buffer("chunk", bound.nbytes))
+
+
+def _bits(array: AnyArray) -> AnyArray:
+    """The same elements as plain bits, which compare exactly."""
+    size = array.dtype.itemsize
+    return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")

@@ -1,0 +1,418 @@
+"""The laws of a store. A test class of one store inherits them and provides the fixture `store`."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
+from zellige.stores import Store
+
+BAD_KEYS = ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/../b", "a/./b", "./a", "a\0b", "\0", "\ud800"]
+BAD_KEYS += [".zellige-tmp-1", "a/.zellige-tmp-1/b"]
+ODD_KEYS = ["ünïcødé/数据", "with space/ x ", "..x", "x..", "a/...", ".hidden", ".zellige", "line\nbreak", "\n", "a\\b"]
+ODD_KEYS += ["x" * 200, "%41", "C:", "~", "-", "*?"]
+
+READING = {
+    "get": lambda s, k: s.get(k),
+    "borrow": lambda s, k: s.borrow(k),
+    "get_range": lambda s, k: s.get_range(k, 0, 1),
+    "get_ranges": lambda s, k: s.get_ranges(k, [(0, 1)]),
+    "get_ranges of none": lambda s, k: s.get_ranges(k, []),
+    "get_versioned": lambda s, k: s.get_versioned(k),
+    "size": lambda s, k: s.size(k),
+    "exists": lambda s, k: s.exists(k),
+}
+WRITING = {
+    "put": lambda s, k: s.put(k, b"new"),
+    "create": lambda s, k: s.create(k, b"new"),
+    "replace": lambda s, k: s.replace(k, b"new", "version"),
+    "delete": lambda s, k: s.delete(k),
+    "delete_prefix": lambda s, k: s.delete_prefix(k + "/"),
+}
+LISTING = {
+    "list": lambda s, k: s.list(k + "/"),
+    "list_dir": lambda s, k: s.list_dir(k + "/"),
+}
+
+
+def enter(store: Store, key: str) -> None:
+    with store.exclusive(key):
+        pass
+
+
+ALL = READING | WRITING | LISTING | {"exclusive": enter}
+
+
+def run_threads(count: int, work: Callable[[int], object]) -> list[object]:
+    """What each thread's work gave; its exception is raised here."""
+    results: list[object] = [None] * count
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        start.wait()
+        try:
+            results[number] = work(number)
+        except BaseException as exc:  # noqa: BLE001 - handed to the test
+            results[number] = exc
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+def fork(work: Callable[[], bool]) -> Callable[[], bool]:
+    """Start the work in a forked child, killed if it hangs; the result waits and says whether it succeeded."""
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(7 if work() else 1)
+    return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+class StoreSuite:
+    @pytest.fixture
+    def store(self) -> Store:
+        raise NotImplementedError
+
+    # -- values -----------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("size", [0, 1, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1, 64 << 20])
+    def test_a_value_comes_back(self, store, size):
+        value = (bytes(range(251)) * (size // 251 + 1))[:size]
+        store.put("a/b", value)
+        got = store.get("a/b")
+        assert type(got) is bytes
+        assert got == value
+        assert store.borrow("a/b") == value
+        assert store.get_versioned("a/b")[0] == value
+        assert store.size("a/b") == size
+        assert store.exists("a/b")
+
+    def test_values_of_changing_size_are_borrowed_whole(self, store):
+        for size in (10, 3 << 20, 0, 5, 2 << 20, 3 << 20, (3 << 20) + 7, 1):
+            store.put("k", b"%d" % (size % 10) * size)
+            assert store.borrow("k") == store.get("k")
+            assert store.size("k") == size
+
+    @pytest.mark.parametrize("kind", [bytearray, lambda b: memoryview(bytearray(b))])
+    @pytest.mark.parametrize("write", [Store.put, Store.create])
+    def test_a_mutable_value_is_copied(self, store, kind, write):
+        value = kind(b"abc")
+        getattr(store, write.__name__)("k", value)
+        value[0] = 0
+        assert store.get("k") == b"abc"
+
+    def test_a_view_of_wider_items_is_stored_as_its_bytes(self, store):
+        store.put("k", memoryview(b"12345678").cast("I"))
+        assert store.get("k") == b"12345678"
+
+    @pytest.mark.parametrize("value", ["text", 5, None])
+    @pytest.mark.parametrize("write", ["put", "create"])
+    def test_only_bytes_are_values(self, store, value, write):
+        with pytest.raises(TypeError):
+            getattr(store, write)("k", value)
+        assert list(store.list()) == []
+
+    def test_an_overwrite_leaves_nothing_of_the_longer_value(self, store):
+        store.put("k", b"long value")
+        store.put("k", b"short")
+        assert store.get("k") == b"short"
+        assert store.size("k") == 5
+
+    @pytest.mark.parametrize("key", ["missing", "a/missing", "a/b/below a value"])
+    def test_a_missing_key_is_none(self, store, key):
+        assert store.get(key) is None
+        store.put("a/b", b"x")
+        assert store.get(key) is None
+        assert store.borrow(key) is None
+        assert store.get_range(key, 0, 1) is None
+        assert store.get_ranges(key, [(0, 1)]) is None
+        assert store.get_ranges(key, []) is None
+        assert store.get_versioned(key) is None
+        assert store.size(key) is None
+        assert not store.exists(key)
+
+    @pytest.mark.parametrize("key", ODD_KEYS)
+    def test_odd_keys_are_keys(self, store, key):
+        store.put(key, b"x")
+        assert store.get(key) == b"x"
+        assert list(store.list()) == [key]
+        store.delete(key)
+        assert list(store.list()) == []
+
+    @pytest.mark.parametrize("method", ALL)
+    def test_bad_keys_are_refused(self, store, method):
+        for key in BAD_KEYS:
+            if key == "" and method in ("list_dir", "list", "delete_prefix"):
+                continue  # "/" stands for it below
+            with pytest.raises(StoreKeyError):
+                ALL[method](store, key)
+        assert list(store.list()) == []
+
+    @pytest.mark.parametrize("prefix", ["/", "a", "//", "a//", "../", "a/../", "./", "/a/"])
+    @pytest.mark.parametrize("method", ["list", "list_dir", "delete_prefix"])
+    def test_bad_prefixes_are_refused(self, store, method, prefix):
+        with pytest.raises(StoreKeyError):
+            getattr(store, method)(prefix)
+
+    # -- ranges -----------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        "span", [(0, 4), (3, 4), (9, 1), (0, 10), (0, None), (4, None), (10, None), (-3, None), (-10, 2), (-2, 2)]
+    )
+    def test_a_range_is_the_slice(self, store, span):
+        value = b"0123456789"
+        store.put("k", value)
+        start, length = span
+        begin = start + 10 if start < 0 else start
+        expected = value[begin:] if length is None else value[begin : begin + length]
+        assert store.get_range("k", start, length) == expected
+        assert store.get_ranges("k", [span]) == [expected]
+
+    @pytest.mark.parametrize("start", [0, 5, 10, -1, -10])
+    def test_a_range_of_no_length_is_empty(self, store, start):
+        store.put("k", b"0123456789")
+        assert store.get_range("k", start, 0) == b""
+
+    @pytest.mark.parametrize(
+        "span",
+        [
+            *[(0, 11), (10, 1), (9, 2), (11, None), (11, 0), (-11, None), (-11, 5), (-2, 3)],
+            *[(0, 2 << 20), (0, 1 << 60), (2**64 - 2, 8), (2**70, 1)],
+        ],
+    )
+    def test_a_range_beyond_the_value_raises(self, store, span):
+        store.put("k", b"0123456789")
+        for read in (lambda: store.get_range("k", *span), lambda: store.get_ranges("k", [(0, 1), span])):
+            with pytest.raises(ShortReadError, match=r"'k'.*10 bytes") as caught:
+                read()
+            assert (caught.value.start, caught.value.length, caught.value.size) == (*span, 10)
+
+    def test_a_negative_length_is_refused(self, store):
+        store.put("k", b"0123456789")
+        with pytest.raises(ValueError, match="-1"):
+            store.get_range("k", 3, -1)
+
+    def test_ranges_keep_their_order(self, store):
+        value = bytes(range(256)) * 8192
+        store.put("k", value)
+        found = store.get_ranges("k", [(256, 3), (0, 2), (-1, None), (5, (1 << 20) + 5), (0, 0)])
+        assert found == [value[256:259], value[:2], value[-1:], value[5 : (1 << 20) + 10], b""]
+        assert store.get_ranges("k", []) == []
+
+    # -- conditional writes -----------------------------------------------------------------------
+
+    def test_create_writes_only_a_new_key(self, store):
+        assert store.create("a/k", b"first")
+        assert not store.create("a/k", b"second")
+        assert store.get("a/k") == b"first"
+        store.put("empty", b"")
+        assert not store.create("empty", b"")
+
+    def test_create_has_one_winner(self, store):
+        for turn in range(10):
+            won = run_threads(16, lambda number, key=f"d{turn}/k": store.create(key, b"%d" % number))
+            assert won.count(True) == 1
+            assert store.get(f"d{turn}/k") == b"%d" % won.index(True)
+
+    def test_replace_wants_the_version_of_the_value(self, store):
+        assert not store.replace("k", b"x", "any")
+        assert list(store.list()) == []
+        store.put("k", b"one")
+        _, first = store.get_versioned("k")
+        assert store.replace("k", b"two", first)
+        assert not store.replace("k", b"three", first)
+        value, second = store.get_versioned("k")
+        assert value == b"two"
+        store.put("k", b"owt")
+        assert not store.replace("k", b"three", second)
+        store.delete("k")
+        assert not store.replace("k", b"three", second)
+        assert store.get("k") is None
+
+    def test_replace_has_one_winner(self, store):
+        store.put("k", b"start")
+        for _ in range(10):
+            _, version = store.get_versioned("k")
+            won = run_threads(8, lambda number, version=version: store.replace("k", b"%d" % number, version))
+            assert won.count(True) == 1
+            assert store.get("k") == b"%d" % won.index(True)
+
+    def test_replace_loses_no_update(self, store):
+        store.put("n", b"0")
+
+        def increment(_number):
+            done = 0
+            while done < 10:
+                value, version = store.get_versioned("n")
+                done += store.replace("n", b"%d" % (int(value) + 1), version)
+
+        run_threads(4, increment)
+        assert store.get("n") == b"40"
+
+    # -- listing and removing ---------------------------------------------------------------------
+
+    KEYS = ("a/b/c", "a/b/d", "a/bc", "a/b.c/x", "ab", "b/0/0", "b/0/1", "zarr.json")
+
+    def fill(self, store: Store) -> None:
+        for key in self.KEYS:
+            store.put(key, b"x")
+
+    @pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "a/b.c/", "b/0/", "missing/", "ab/", "ab/c/", "a/b/c/"])
+    def test_list_gives_exactly_the_keys_of_the_prefix(self, store, prefix):
+        assert list(store.list(prefix)) == []
+        self.fill(store)
+        assert sorted(store.list(prefix)) == sorted(k for k in self.KEYS if k.startswith(prefix))
+
+    @pytest.mark.parametrize(
+        ("prefix", "keys", "prefixes"),
+        [
+            ("", ["ab", "zarr.json"], ["a/", "b/"]),
+            ("a/", ["a/bc"], ["a/b.c/", "a/b/"]),
+            ("a/b/", ["a/b/c", "a/b/d"], []),
+            ("b/", [], ["b/0/"]),
+            ("missing/", [], []),
+            ("ab/", [], []),
+        ],
+    )
+    def test_list_dir_gives_one_level(self, store, prefix, keys, prefixes):
+        assert store.list_dir(prefix) == ([], [])
+        self.fill(store)
+        assert store.list_dir(prefix) == (keys, prefixes)
+
+    def test_delete_may_be_repeated(self, store):
+        store.delete("a/k")
+        store.put("a/k", b"x")
+        store.put("a/l", b"y")
+        store.delete("a/k")
+        store.delete("a/k")
+        store.delete("a/l/below a value")
+        assert store.get("a/k") is None
+        assert list(store.list()) == ["a/l"]
+
+    @pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "missing/", "ab/", "b/"])
+    def test_delete_prefix_removes_its_prefix_only(self, store, prefix):
+        store.delete_prefix(prefix)
+        self.fill(store)
+        store.delete_prefix(prefix)
+        assert sorted(store.list()) == sorted(k for k in self.KEYS if not k.startswith(prefix))
+        assert store.list_dir(prefix)[1] == []
+        store.put("a/b/c", b"again")
+        assert store.get("a/b/c") == b"again"
+
+    def test_deep_keys(self, store):
+        key = "/".join(["d"] * 400)
+        store.put(key, b"x")
+        assert list(store.list()) == [key]
+        store.delete_prefix("d/")
+        assert list(store.list()) == []
+
+    # -- threads ----------------------------------------------------------------------------------
+
+    def test_exclusive_loses_no_update(self, store):
+        def increment(_number):
+            for _ in range(100):
+                with store.exclusive("a/n"):
+                    store.put("a/n", b"%d" % (int(store.get("a/n") or b"0") + 1))
+
+        run_threads(8, increment)
+        assert store.get("a/n") == b"800"
+        assert list(store.list()) == ["a/n"]
+
+    def test_exclusive_may_be_entered_again(self, store):
+        with store.exclusive("k"), store.exclusive("other"), store.exclusive("k"):
+            store.put("k", b"x")
+            assert store.replace("k", b"y", store.get_versioned("k")[1])
+        with pytest.raises(RuntimeError, match="mine"), store.exclusive("k"):
+            raise RuntimeError("mine")
+        run_threads(2, lambda _number: enter(store, "k"))
+
+    def test_exclusive_of_other_keys_does_not_wait(self, store):
+        with store.exclusive("a/k"):
+            run_threads(2, lambda number: enter(store, f"a/{number}"))
+
+    def test_readers_see_whole_values_only(self, store):
+        values = {b"%d" % n * (1 + n * 40_000) for n in range(1, 10)}
+        store.put("k", b"1" * 40_001)
+        stop = threading.Event()
+
+        def work(number):
+            if number:
+                seen = 0
+                while not stop.is_set():
+                    seen += store.get("k") not in values
+                    seen += bytes(store.borrow("k")) not in values
+                return seen
+            for _ in range(20):
+                for value in values:
+                    store.put("k", value)
+            stop.set()
+            return 0
+
+        assert run_threads(4, work) == [0, 0, 0, 0]
+
+    def test_writers_survive_the_removal_of_their_prefix(self, store):
+        def work(number):
+            for turn in range(60):
+                if number:
+                    store.put(f"a/b/{turn}/{number}", b"x")
+                else:
+                    store.delete_prefix("a/")
+                    list(store.list())
+                    store.list_dir("a/")
+
+        run_threads(3, work)
+        store.delete_prefix("")
+        assert list(store.list()) == []
+
+    # -- views ------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("method", WRITING)
+    def test_read_only_refuses_to_write(self, store, method):
+        store.put("k/l", b"old")
+        for view in (store.as_read_only(), pickle.loads(pickle.dumps(store.as_read_only()))):
+            assert view.read_only
+            assert "read_only=True" in repr(view)
+            with pytest.raises(ReadOnlyError):
+                WRITING[method](view, "k")
+            with pytest.raises(ReadOnlyError):
+                WRITING[method](view, "/no/key")
+            assert view.get("k/l") == b"old"
+            enter(view, "k/l")
+        assert not store.read_only
+        assert list(store.list()) == ["k/l"]
+
+    def test_a_read_only_view_sees_later_writes(self, store):
+        view = store.as_read_only()
+        store.put("k", b"later")
+        assert view.get("k") == b"later"
+
+    def test_equality_is_that_of_the_data_and_the_mode(self, store):
+        view = store.as_read_only()
+        assert store == store
+        assert store != view
+        assert view == store.as_read_only()
+        assert view.identity == store.identity
+        assert len({store, view, store.as_read_only()}) == 2
+        assert store != "store"
+
+    def test_pickling_keeps_values_and_mode(self, store):
+        store.put("a/b", b"x")
+        copy = pickle.loads(pickle.dumps(store))
+        assert type(copy) is type(store)
+        assert copy.get("a/b") == b"x"
+        assert not copy.read_only
+        copy.put("a/b", b"y")
+        assert copy.get("a/b") == b"y"

@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pathlib
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from store_suite import ALL, READING, StoreSuite, enter, fork
+
+import zellige.stores.local
+from zellige.stores import LocalStore
+
+
+class TestLocalStore(StoreSuite):
+    @pytest.fixture
+    def store(self, tmp_path) -> LocalStore:
+        return LocalStore(tmp_path / "not yet there" / "x.zarr")
+
+
+@pytest.fixture
+def store(tmp_path) -> LocalStore:
+    return LocalStore(tmp_path / "x.zarr")
+
+
+def files_below(path: str | os.PathLike[str]) -> list[str]:
+    return sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+
+
+def start_child(code: str, *args: str) -> subprocess.Popen[bytes]:
+    """A Python process that runs the code, with the arguments in `args`."""
+    source = str(pathlib.Path(zellige.stores.local.__file__).parents[2])
+    program = "import signal, sys; args = sys.argv[1:]\nfrom zellige.stores import LocalStore\n" + textwrap.dedent(code)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *args], env={**os.environ, "PYTHONPATH": source}, stdout=subprocess.PIPE
+    )
+
+
+# -- the directory --------------------------------------------------------------------------------
+
+
+def test_values_are_plain_files_below_the_root(store):
+    store.put("a/b", b"value")
+    store.create("a/c", b"other")
+    assert files_below(store.root) == [f"{store.root}/a/b", f"{store.root}/a/c"]
+    assert pathlib.Path(store.root, "a", "b").read_bytes() == b"value"
+
+
+def test_the_root_appears_with_the_first_write(store):
+    for method in READING.values():
+        assert not method(store, "k")
+    assert not store.replace("k", b"x", "version")
+    store.delete("k")
+    store.delete_prefix("")
+    assert not os.path.exists(store.root)
+    store.put("k", b"x")
+    assert os.path.isdir(store.root)
+
+
+def test_removing_everything_keeps_the_root_only(store):
+    store.put("a/b", b"x")
+    pathlib.Path(store.root, "a", ".zellige-tmp-1-x").touch()
+    store.delete_prefix("")
+    assert os.listdir(store.root) == []
+
+
+def test_removing_a_prefix_removes_its_directory(store):
+    store.put("a/b/c", b"x")
+    pathlib.Path(store.root, "a", "b", ".zellige-tmp-1-x").touch()
+    store.delete_prefix("a/b/")
+    assert os.listdir(f"{store.root}/a") == []
+
+
+def test_nothing_leaves_the_root(store, tmp_path):
+    pathlib.Path(tmp_path, "secret").write_bytes(b"secret")
+    store.put("k", b"x")
+    for method in ALL.values():
+        for key in ("../secret", "a/../../secret", str(tmp_path / "secret")):
+            with pytest.raises(ValueError, match="secret"):
+                method(store, key)
+    assert pathlib.Path(tmp_path, "secret").read_bytes() == b"secret"
+
+
+def test_root_is_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = LocalStore("x/../y.zarr/")
+    monkeypatch.chdir("/")
+    assert store.root == str(tmp_path / "y.zarr")
+    assert repr(store) == f"LocalStore({store.root!r})"
+    assert repr(store.as_read_only()) == f"LocalStore({store.root!r}, read_only=True)"
+
+
+@pytest.mark.parametrize("root", [b"x", 5, None])
+def test_only_text_names_a_root(root):
+    with pytest.raises(TypeError):
+        LocalStore(root)
+
+
+@pytest.mark.parametrize("root", ["", "a\0b"])
+def test_an_impossible_root_is_refused(root):
+    with pytest.raises(ValueError, match="NUL"):
+        LocalStore(root)
+
+
+def test_identity_looks_through_links(store, tmp_path):
+    store.put("k", b"x")
+    os.symlink(store.root, tmp_path / "link")
+    link = LocalStore(tmp_path / "link")
+    assert link == store
+    assert hash(link) == hash(store)
+    assert link != LocalStore(tmp_path)
+
+
+def test_a_pickle_is_small_and_equal(store):
+    assert store.identity
+    data = pickle.dumps(store)
+    assert len(data) < 150 + len(store.root)
+    assert pickle.loads(data) == store
+
+
+def test_links_are_followed_but_not_in_circles_and_not_when_removing(store, tmp_path):
+    other = LocalStore(tmp_path / "other")
+    other.put("k", b"x")
+    other.put("deep/l", b"y")
+    store.put("a/m", b"z")
+    os.symlink(other.root, f"{store.root}/link")
+    os.symlink(other.root, f"{store.root}/a/link")
+    os.symlink(store.root, f"{store.root}/a/up")
+    os.symlink("/", f"{store.root}/a/top")
+    os.symlink(store.root, f"{other.root}/back")
+    os.symlink("nowhere", f"{store.root}/broken")
+    mine = {"a/m", "a/link/k", "a/link/deep/l", "link/k", "link/deep/l"}
+    assert set(store.list()) >= mine
+    assert all(key in mine or "/back/" in key for key in store.list())
+    assert store.list_dir() == ([], ["a/", "link/"])
+    assert store.get("link/deep/l") == b"y"
+    store.delete_prefix("link/")
+    store.delete_prefix("")
+    assert set(LocalStore(other.root).list_dir("deep/")[0]) == {"deep/l"}
+    assert other.get("k") == b"x"
+    assert os.listdir(store.root) == []
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", READING)
+def test_a_directory_in_the_place_of_a_value_raises(store, method):
+    store.put("a/b", b"x")
+    if method == "get_ranges of none":
+        return
+    with pytest.raises(IsADirectoryError, match="'a'"):
+        READING[method](store, "a")
+
+
+@pytest.mark.parametrize("method", ["get", "borrow", "get_range", "get_versioned", "size"])
+def test_a_fifo_or_socket_or_device_raises(store, method):
+    store.put("k", b"x")
+    os.mkfifo(f"{store.root}/fifo")
+    writer = os.open(f"{store.root}/fifo", os.O_RDWR)
+    os.write(writer, b"waiting")
+    os.mkfifo(f"{store.root}/silent")
+    os.symlink("/dev/null", f"{store.root}/null")
+    with socket.socket(socket.AF_UNIX) as server:
+        folder = os.open(store.root, os.O_RDONLY)  # the path itself may be too long for a socket
+        server.bind(f"/proc/self/fd/{folder}/socket")
+        os.close(folder)
+        for key in ("fifo", "silent", "null", "socket"):
+            with pytest.raises(OSError, match=f"'{key}': not a regular file") as caught:
+                READING[method](store, key)
+            assert caught.value.errno
+    os.close(writer)
+    assert list(store.list()) == ["k"]
+    assert store.list_dir() == (["k"], [])
+
+
+@pytest.mark.parametrize("method", ["get", "borrow"])
+def test_an_endless_device_raises(store, method):
+    store.put("k", b"x")
+    os.symlink("/dev/zero", f"{store.root}/zero")
+    with pytest.raises(OSError, match="not a regular file"):
+        READING[method](store, "zero")
+
+
+@pytest.mark.parametrize("method", ["get", "borrow", "get_range", "get_ranges", "get_versioned"])
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_other_errors_name_the_key_and_keep_their_class(store, monkeypatch, method, call):
+    def fail(*_args):
+        raise PermissionError(errno.EACCES, "refused")
+
+    store.put("a/k", b"x")
+    for name in (call, call + "v"):
+        monkeypatch.setattr(os, name, fail, raising=False)
+    with pytest.raises(PermissionError, match="'a/k'") as caught:
+        READING[method](store, "a/k")
+    assert caught.value.errno == errno.EACCES
+    assert caught.value.filename == f"{store.root}/a/k"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root ignores permission bits")
+def test_an_unreadable_file_raises(store):
+    store.put("k", b"x")
+    os.chmod(f"{store.root}/k", 0)
+    with pytest.raises(PermissionError, match="'k'"):
+        store.get("k")
+
+
+def test_a_value_cannot_lie_below_a_value_nor_replace_a_directory(store):
+    store.put("a/b", b"x")
+    with pytest.raises(NotADirectoryError, match="'a/b/c'"):
+        store.put("a/b/c", b"y")
+    with pytest.raises(IsADirectoryError, match="'a'"):
+        store.put("a", b"y")
+    with pytest.raises(OSError, match="'a'"):
+        store.delete("a")
+    assert not store.create("a", b"y")
+    assert files_below(store.root) == [f"{store.root}/a/b"]
+
+
+@pytest.mark.parametrize("key", ["x" * 300, "a/" + "é" * 200, "/".join(["segment"] * 1000)])
+def test_a_name_too_long_cannot_be_written_and_is_missing(store, key):
+    for write in (store.put, store.create):
+        with pytest.raises(OSError, match="too long") as caught:
+            write(key, b"x")
+        assert caught.value.errno == errno.ENAMETOOLONG
+    assert store.get(key) is None
+    assert store.borrow(key) is None
+    assert store.size(key) is None
+    assert not store.replace(key, b"x", "version")
+    store.delete(key)
+    store.delete_prefix(key + "/")
+    assert list(store.list(key + "/")) == []
+    assert files_below(store.root) == []
+
+
+@pytest.mark.parametrize("method", ["put", "create", "replace"])
+@pytest.mark.parametrize("call", ["write", "close", "replace"])
+def test_a_failed_write_leaves_the_old_value_and_nothing_else(store, monkeypatch, method, call):
+    store.put("a/k", b"old")
+    key = "a/new" if method == "create" else "a/k"
+    version = [store.get_versioned("a/k")[1]] if method == "replace" else []
+    before = files_below(store.root)
+
+    def full(*args):
+        if call == "close":
+            reads = fcntl.fcntl(args[0], fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+            real(*args)
+            if reads:
+                return
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    name = "link" if (method, call) == ("create", "replace") else call
+    real = getattr(os, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, full)
+        with pytest.raises(OSError, match="a/") as caught:
+            getattr(store, method)(key, b"new value", *version)
+    assert caught.value.errno == errno.ENOSPC
+    assert files_below(store.root) == before
+    assert store.get("a/k") == b"old"
+
+
+def test_short_writes_and_reads_are_continued(store, monkeypatch):
+    value = bytes(range(256)) * 1024
+    write, pread, preadv = os.write, os.pread, os.preadv
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:100_000]))
+    store.put("k", value)
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: pread(fd, min(count, 70_000), at))
+    monkeypatch.setattr(os, "preadv", lambda fd, into, at: preadv(fd, [into[0][:70_000]], at))
+    monkeypatch.setattr(zellige.stores.local, "_capacity", 70_000)
+    assert store.get("k") == value
+    assert store.borrow("k") == value
+    assert store.get_range("k", 1, 200_000) == value[1:200_001]
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        StoreSuite.test_create_writes_only_a_new_key,
+        StoreSuite.test_create_has_one_winner,
+        StoreSuite.test_replace_has_one_winner,
+        StoreSuite.test_exclusive_loses_no_update,
+    ],
+)
+def test_file_systems_without_links_and_locks(store, monkeypatch, law):
+    def refuse(*_args):
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr("os.link", refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
+    law(StoreSuite(), store)
+
+
+# -- other processes ------------------------------------------------------------------------------
+
+
+def test_a_killed_writer_leaves_whole_values(store):
+    code = """
+    store = LocalStore(args[0])
+    while True:
+        for byte in b"abcdef":
+            store.put("a/k", bytes([byte]) * (1 << 20))
+            print(flush=True)
+    """
+    for turn in range(15):
+        with start_child(code, store.root) as child:
+            child.stdout.readline()
+            time.sleep(turn % 5 * 0.001)
+            child.send_signal(signal.SIGKILL)
+        value = store.get("a/k")
+        assert len(value) == 1 << 20
+        assert value == value[:1] * (1 << 20)
+        assert list(store.list()) == ["a/k"]
+        assert store.list_dir("a/") == (["a/k"], [])
+    store.delete_prefix("a/")
+    assert os.listdir(store.root) == []
+
+
+def test_exclusive_loses_no_update_across_processes_and_roots(store):
+    code = """
+    store, key = LocalStore(args[0]), args[1]
+    for _ in range(100):
+        with store.exclusive(key):
+            store.put(key, b"%d" % (int(store.get(key) or b"0") + 1))
+    """
+    views = [(store.root, "a/b/n"), (f"{store.root}/a", "b/n"), (f"{store.root}/a/b", "n")]
+    children = [start_child(code, *view) for view in views]
+    assert [child.communicate() and child.returncode for child in children] == [0, 0, 0]
+    assert store.get("a/b/n") == b"300"
+    assert files_below(store.root) == [f"{store.root}/a/b/n"]
+
+
+def test_the_lock_of_a_killed_process_is_free(store):
+    code = """
+    with LocalStore(args[0]).exclusive("a/k"):
+        print(flush=True)
+        signal.pause()
+    """
+    with start_child(code, store.root) as child:
+        child.stdout.readline()
+        assert os.listdir(f"{store.root}/a")
+        assert list(store.list()) == []
+        child.kill()
+    enter(store, "a/k")
+    assert os.listdir(f"{store.root}/a") == []
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_gets_the_lock_after_the_thread_of_the_parent_that_held_it(store):
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with store.exclusive("k"):
+            held.set()
+            done.wait()
+            store.put("k", b"parent")
+
+    def read():
+        with store.exclusive("k"):
+            return store.get("k") == b"parent"
+
+    threads = [threading.Thread(target=hold), threading.Thread(target=enter, args=(store, "k"))]
+    threads[0].start()
+    held.wait()
+    threads[1].start()
+    succeeded = fork(read)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert succeeded()
+    enter(store, "k")
+    assert files_below(store.root) == [f"{store.root}/k"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_within_exclusive_leaves_the_lock_to_its_parent(store):
+    lock = store.exclusive("k")
+    lock.__enter__()
+
+    def leave():
+        lock.__exit__(None, None, None)
+        return len(os.listdir(store.root)) == 1
+
+    assert fork(leave)()
+    assert len(os.listdir(store.root)) == 1
+    lock.__exit__(None, None, None)
+    assert os.listdir(store.root) == []
