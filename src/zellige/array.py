@@ -67,7 +67,7 @@ class Array:
         self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, chain, config)
         self._bind(metadata)
         # Binding to one chunk shape checks the chain against the rank and the type.
-        chain.bind(tuple(next(iter(dim.unique_edge_lengths)) for dim in self.grid.dimensions))
+        chain.bound[tuple(next(iter(dim.unique_edge_lengths)) for dim in self.grid.dimensions)]
 
     def _bind(self, metadata: ArrayV3Metadata) -> None:
         self.metadata = metadata

@@ -14,14 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from zellige import pool, scratch
-from zellige.codecs.chain import BoundChain, CodecChain, Part
+from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.config import ArrayConfig
 from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, ShortReadError
 from zellige.grid import ChunkGrid
 from zellige.indexing import Plan, Request
 from zellige.metadata import ChunkKeyEncoding
 from zellige.stores import Store
-from zellige.types import AnyArray, Coords, Shape
+from zellige.types import AnyArray, Buffer, Coords, Shape
 
 _ALIGN_FROM = 64 << 10
 
@@ -39,17 +39,18 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "chain", "config", "_fill_bits")
+    __slots__ = ("store", "prefix", "keys", "encode_key", "chain", "config", "_fill_bits")
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, chain: CodecChain, config: ArrayConfig
     ) -> None:
-        self.store, self.prefix, self.keys, self.chain, self.config = store, prefix, keys, chain, config
+        self.store, self.prefix, self.chain, self.config = store, prefix, chain, config
+        self.keys, self.encode_key = keys, keys.encode_chunk_key
         self._fill_bits = _bits(chain.fill)
 
     def key(self, coords: Coords) -> str:
         """The store key of a chunk."""
-        return self.prefix + self.keys.encode_chunk_key(coords)
+        return self.prefix + self.encode_key(coords)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -59,44 +60,24 @@ class Engine:
 
     def _read_chunk(self, out: AnyArray, order: tuple[int, ...] | None, request: Request) -> None:
         coords, shape, inside, outside, whole = request
-        bound = self.chain.bind(shape)
-        key = self.key(coords)
-        part = None if whole else bound.part(inside, order)
+        bound = self.chain.bound[shape]
+        key = self.prefix + self.encode_key(coords)
+        part = None if whole or bound.strides is None else bound.part(inside, order)
         try:
             if part is not None:
-                found = self._read_part(key, part, out, outside)
+                raw: Buffer | None = self.store.get_range(key, part.start, part.length)
+                if raw is not None:
+                    out[outside] = part.decode(raw)
             else:
-                found = self._read_all(key, bound, out, order, request)
+                raw = self.store.borrow(key)
+                if raw is not None and not (whole and bound.decode_into(raw, out[outside])):
+                    chunk = bound.decode(raw)
+                    out[outside] = (chunk if order is None else chunk.transpose(order))[inside]
         except (CodecError, ShortReadError) as error:
             raise self._corrupt(error, coords, key) from error
-        if not found:
+        if raw is None:
             self._check_missing(coords, key)
             out[outside] = bound.fill
-
-    def _read_part(self, key: str, part: Part, out: AnyArray, outside: Any) -> bool:
-        """Read only the bytes that are needed; False if there is no such chunk."""
-        raw = self.store.get_range(key, part.start, part.length)
-        if raw is None:
-            return False
-        out[outside] = part.decode(raw)
-        return True
-
-    def _read_all(
-        self, key: str, bound: BoundChain, out: AnyArray, order: tuple[int, ...] | None, request: Request
-    ) -> bool:
-        """Read the chunk, straight into the output if that has the chunk's layout; False if there is none."""
-        raw = self.store.borrow(key)
-        if raw is None:
-            return False
-        _, shape, inside, outside, whole = request
-        if whole and bound.direct:
-            target = out[outside]
-            if target.shape == shape and target.dtype == bound.dtype and target.flags.c_contiguous:
-                bound.decode_into(raw, target)
-                return True
-        chunk = bound.decode(raw)
-        out[outside] = (chunk if order is None else chunk.transpose(order))[inside]
-        return True
 
     def _corrupt(self, error: Exception, coords: Coords, key: str) -> CorruptChunkError:
         name = "/" + self.prefix.rstrip("/")
@@ -118,7 +99,7 @@ class Engine:
     def _chunk_bytes(self, plan: Plan) -> int:
         """About how much one request handles."""
         first = next(plan.requests(0, 1), None)
-        return 0 if first is None else self.chain.bind(first[1]).nbytes
+        return 0 if first is None else self.chain.bound[first[1]].nbytes
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -128,7 +109,7 @@ class Engine:
 
     def _write_chunk(self, value: AnyArray, order: tuple[int, ...] | None, request: Request) -> None:
         coords, shape, inside, outside, whole = request
-        bound = self.chain.bind(shape)
+        bound = self.chain.bound[shape]
         key = self.key(coords)
         if whole:
             self._put_whole(key, bound, value[outside])
@@ -136,7 +117,7 @@ class Engine:
         with self.store.exclusive(key):
             chunk = self._load(coords, key, bound)
             (chunk if order is None else chunk.transpose(order))[inside] = value[outside]
-            self._put(key, bound, chunk)
+            self._put(key, self._encode(bound, chunk))
 
     def _put_whole(self, key: str, bound: BoundChain, data: AnyArray) -> None:
         """Write all data of a chunk without reading it; what lies outside the array holds the fill value."""
@@ -146,9 +127,10 @@ class Engine:
             chunk = _scratch_chunk(bound)
             chunk[...] = bound.fill
             chunk[tuple(map(slice, data.shape))] = data
-        # A writer of a part of this chunk must not store its older copy over this one.
-        with self.store.exclusive(key):
-            self._put(key, bound, chunk)
+        raw = self._encode(bound, chunk)
+        # A thread that writes a part of this chunk must not store its older copy over this one.
+        with self.store.exclusive_here(key):
+            self._put(key, raw)
 
     def _load(self, coords: Coords, key: str, bound: BoundChain) -> AnyArray:
         """A chunk to be changed, in this thread's scratch."""
@@ -163,11 +145,17 @@ class Engine:
             raise self._corrupt(error, coords, key) from error
         return chunk
 
-    def _put(self, key: str, bound: BoundChain, chunk: AnyArray) -> None:
-        if self.config.write_empty_chunks or not self._is_fill(chunk):
-            self.store.put(key, bound.encode(chunk))
-        else:
+    def _encode(self, bound: BoundChain, chunk: AnyArray) -> Buffer | None:
+        """The bytes to store, or None for a chunk of fill values that need not be stored."""
+        if not self.config.write_empty_chunks and self._is_fill(chunk):
+            return None
+        return bound.encode(chunk)
+
+    def _put(self, key: str, raw: Buffer | None) -> None:
+        if raw is None:
             self.store.delete(key)
+        else:
+            self.store.put(key, raw)
 
     def _is_fill(self, chunk: AnyArray) -> bool:
         """Whether every element has the bits of the fill value: -0.0 is not 0.0, one NaN is not another."""
@@ -199,12 +187,12 @@ class Engine:
     def _clear(self, coords: Coords, key: str, grid: ChunkGrid) -> None:
         """Put the fill value where a chunk reaches over the end of the array."""
         spec = grid.spec(coords)
-        bound = self.chain.bind(spec.codec_shape)
+        bound = self.chain.bound[spec.codec_shape]
         with self.store.exclusive(key):
             chunk = self._load(coords, key, bound)
             for axis, size in enumerate(spec.shape):
                 chunk[(slice(None),) * axis + (slice(size, None),)] = bound.fill
-            self._put(key, bound, chunk)
+            self._put(key, self._encode(bound, chunk))
 
     def copy_chunks(self, source: Engine, grid: ChunkGrid) -> None:
         """Copy the bytes of another array's chunks as they are; grid and codecs must be the same."""

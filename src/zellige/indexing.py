@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from math import prod
 from typing import Any, TypeAlias
 
@@ -465,7 +465,7 @@ def _groups(chunks: Indices) -> Iterator[Pick]:
         order = np.argsort(chunks, kind="stable")
         chunks = chunks[order]
     bounds = [0, *((np.diff(chunks).nonzero()[0] + 1).tolist()), chunks.size]
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         yield slice(start, stop) if order is None else order[start:stop]
 
 

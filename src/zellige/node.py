@@ -87,7 +87,7 @@ def _clear(store: Store, path: str) -> None:
     names = {key[len(prefix) :] for key in keys}
     if not names & {DOCUMENT, ".zarray", ".zgroup"}:
         raise NotANodeError(
-            f"'/{path}' in {store!r} holds keys but no Zarr node; overwrite=True removes only nodes. Choose another path"
+            f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
         )
     store.delete_prefix(prefix)
 

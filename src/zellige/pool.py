@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, Protocol
 
 from zellige import scratch
@@ -55,7 +56,7 @@ def run(work: Callable[[Any], None], tasks: Tasks, nbytes: int) -> None:
 
 def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int) -> None:
     bounds = [len(tasks) * k // nworkers for k in range(nworkers + 1)]
-    runs = [tasks.requests(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    runs = [tasks.requests(start, stop) for start, stop in pairwise(bounds)]
     errors: list[BaseException] = []
 
     def drain(me: int) -> None:

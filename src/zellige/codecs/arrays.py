@@ -114,10 +114,12 @@ class BytesCodec(ArrayBytesCodec):
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """A view of `raw`, in the stored byte order."""
-        expected = self.encoded_size(spec)
+        dtype = spec.dtype.numpy  # as in `encoded_size` and `layout`: called for every chunk
+        expected = prod(spec.shape) * dtype.itemsize
         if len(raw) != expected:
             raise CodecError(f"bytes: {expected} bytes expected, {len(raw)} found")
-        dtype = self.layout(spec)
+        if self.endian and spec.dtype.endian:
+            dtype = dtype.newbyteorder(self.endian)
         if dtype.kind == "b" and expected and np.frombuffer(raw, np.uint8).max() > 1:
             raise CodecError("bytes: a bool must be stored as 00 or 01")
         return np.ndarray(spec.shape, dtype, raw)

@@ -24,13 +24,13 @@ _KEEP_SHAPES = 1024
 class CodecChain:
     """The codecs of an array in order, for its data type and fill value."""
 
-    __slots__ = ("filters", "serializer", "compressors", "dtype", "fill", "_bound")
+    __slots__ = ("filters", "serializer", "compressors", "dtype", "fill", "bound")
 
     def __init__(self, chain: Sequence[Codec], dtype: DataType, fill: AnyArray) -> None:
         self.filters, self.serializer, compressors = _by_kind(chain)
         self.compressors = tuple(codec.evolve(dtype.numpy.itemsize) for codec in compressors)
         self.dtype, self.fill = dtype, fill
-        self._bound: dict[Shape, BoundChain] = {}
+        self.bound = _Bound(self)
 
     @classmethod
     def from_json(cls, items: Sequence[tuple[str, dict[str, JSON]]], dtype: DataType, fill: AnyArray) -> CodecChain:
@@ -46,13 +46,17 @@ class CodecChain:
     def __iter__(self) -> Any:
         return iter((*self.filters, self.serializer, *self.compressors))
 
-    def bind(self, shape: Shape) -> BoundChain:
-        """The chain for chunks of this shape."""
-        bound = self._bound.get(shape)
-        if bound is None:
-            if len(self._bound) >= _KEEP_SHAPES:
-                self._bound.clear()
-            bound = self._bound[shape] = BoundChain(self, shape)
+
+class _Bound(dict[Shape, "BoundChain"]):
+    """The chain for each chunk shape, bound when first asked for."""
+
+    def __init__(self, chain: CodecChain) -> None:
+        self._chain = chain
+
+    def __missing__(self, shape: Shape) -> BoundChain:
+        if len(self) >= _KEEP_SHAPES:
+            self.clear()
+        bound = self[shape] = BoundChain(self._chain, shape)
         return bound
 
 
@@ -86,7 +90,7 @@ def _by_kind(
 class BoundChain:
     """A chain bound to one chunk shape."""
 
-    __slots__ = ("shape", "dtype", "fill", "nbytes", "direct", "_filters", "_serializer", "_spec", "_steps", "_strides")
+    __slots__ = ("shape", "dtype", "fill", "nbytes", "_direct", "_filters", "_serializer", "_spec", "_steps", "strides")
 
     def __init__(self, chain: CodecChain, shape: Shape) -> None:
         self.shape, self.dtype, self.fill = shape, chain.dtype.numpy, chain.fill
@@ -104,9 +108,8 @@ class BoundChain:
         self._steps = _decoding_steps(chain, spec)
         stored = chain.serializer.layout(spec)
         plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
-        self.direct = plain
-        """Whether the last decoding step may write straight into a C-contiguous output."""
-        self._strides = None if stored is None or self._steps else self._stored_strides(stored)
+        self._direct = plain
+        self.strides = None if stored is None or self._steps else self._stored_strides(stored)
 
     def _stored_strides(self, stored: np.dtype[Any]) -> tuple[int, ...] | None:
         """The strides of a decoded chunk within its bytes, if decoding only makes views."""
@@ -141,15 +144,18 @@ class BoundChain:
             chunk = array_codec.decode(chunk, spec)
         return chunk
 
-    def decode_into(self, raw: Buffer, out: AnyArray) -> None:
-        """Decode into a C-contiguous array of this shape and type; only for `direct` chains."""
+    def decode_into(self, raw: Buffer, out: AnyArray) -> bool:
+        """Decode straight into an array of this shape; declines if its layout, or the chain's, is another."""
+        if not self._direct or out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous:
+            return False
         if not self._steps:
             out[...] = self._serializer.decode(raw, self._spec)
-            return
+            return True
         *steps, (last, _, _) = self._steps
         for codec, limit, _ in steps:
             raw = codec.decode(raw, limit)
         last.decode_into(raw, memoryview(out.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
+        return True
 
     # -- parts of uncompressed chunks -------------------------------------------------------------
 
@@ -158,9 +164,9 @@ class BoundChain:
 
         `order` permutes the axes before `inside` picks from them.
         """
-        if self._strides is None:
+        if self.strides is None:
             return None
-        strides = self._strides if order is None else tuple(self._strides[axis] for axis in order)
+        strides = self.strides if order is None else tuple(self.strides[axis] for axis in order)
         start, last = 0, 0
         shape, steps, rest = [], [], []
         for pick, stride in zip(inside, strides, strict=True):

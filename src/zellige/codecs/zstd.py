@@ -129,16 +129,13 @@ def _frame(raw: Buffer, start: int) -> _Frame:
         size = int.from_bytes(raw[pos : pos + width], "little") + (256 if width == 2 else 0)
     elif (8 + (raw[pos - 1] & 7)) << (7 + (raw[pos - 1] >> 3)) > _MAX_WINDOW:
         raise CodecError(f"zstd: the frame needs a window of more than {_MAX_WINDOW >> 20} MiB")
-    return start, _blocks(raw, pos + width) + (flags & 4), size
-
-
-def _blocks(raw: Buffer, pos: int) -> int:
-    """Where the blocks end that start at `pos`."""
-    while True:
+    pos += width
+    last = 0
+    while not last:
         header = raw[pos] | raw[pos + 1] << 8 | raw[pos + 2] << 16
         pos += 3 + (1 if header & 6 == 2 else header >> 3)  # a run is stored as one byte
-        if header & 1:
-            return pos
+        last = header & 1
+    return start, pos + (flags & 4), size
 
 
 def _skip(raw: Buffer, start: int) -> int:

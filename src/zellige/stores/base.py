@@ -171,6 +171,10 @@ class Store(ABC):
 
     def exclusive(self, key: str) -> AbstractContextManager[object]:
         """Hold this while reading, changing and writing back one key; a thread may enter it again."""
+        return self.exclusive_here(key)
+
+    def exclusive_here(self, key: str) -> KeyLock:
+        """Like `exclusive`, but only among the threads of this process: for writing without reading first."""
         return KeyLock((self.identity, check_key(key)))
 
     @abstractmethod

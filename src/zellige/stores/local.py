@@ -246,21 +246,24 @@ class LocalStore(Store):
     @contextmanager
     def exclusive(self, key: str) -> Iterator[None]:
         """Keep other threads and processes out while reading, changing and writing back one key."""
-        # The whole path is the name: a store of a directory further up or down may mean the same file.
-        path = os.path.join(self.identity[1], check_key(key))
-        with KeyLock(("local", path)) as depth:
+        with self.exclusive_here(key) as depth:
             if depth > 1 or self.read_only:
                 yield
                 return
-            name = f"{TEMPORARY}lock-{digest(os.fsencode(os.path.basename(path)))}"
+            name = f"{TEMPORARY}lock-{digest(os.fsencode(key.rpartition('/')[2]))}"
             try:
-                lock = _in_folder(path, lambda folder: FileLock(folder + name))
+                lock = _in_folder(f"{self.identity[1]}/{key}", lambda folder: FileLock(folder + name))
             except OSError as exc:
                 raise self._named(exc, key) from exc
             try:
                 yield
             finally:
                 lock.release()
+
+    def exclusive_here(self, key: str) -> KeyLock:
+        """Keep other threads of this process out."""
+        # The whole path is the name: a store of a directory further up or down may mean the same file.
+        return KeyLock(f"{self.identity[1]}/{check_key(key)}")
 
     def as_read_only(self) -> Self:
         """The same directory through a store that refuses to write."""
