@@ -24,6 +24,7 @@ overwrite
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from math import prod
 from os import PathLike
 from typing import Any, Literal, TypeAlias
 
@@ -38,6 +39,7 @@ from zellige.config import ArrayConfig
 from zellige.dtypes import DataType, parse_dtype
 from zellige.errors import ArrayNotFoundError
 from zellige.grid import ChunkGrid
+from zellige.info import human_bytes
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.document import Extension, plain
 from zellige.metadata.grids import grid_document
@@ -93,6 +95,8 @@ def create_array(
     grid_name, axes = parse_chunks(
         chunks, shape_, itemsize=data_type.numpy.itemsize, dimension_names=names, chunk_grid=chunk_grid
     )
+    if _is_auto(chunks):
+        _say_chosen(axes, data_type)
     chosen = compressors if compressor == "auto" else compressor
     chain = CodecChain(_chain(data_type, filters, serializer, chosen, checksum=checksum), data_type, fill)
     metadata = ArrayV3Metadata(
@@ -166,6 +170,14 @@ def _chain(dtype: DataType, filters: Any, serializer: Any, compressors: Any, *, 
 
 def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
+
+
+def _say_chosen(axes: Sequence[Any], dtype: DataType) -> None:
+    """What `chunks="auto"` came to, for those who listen to the logger `zellige`."""
+    from logging import getLogger
+
+    nbytes = human_bytes(prod(axes) * dtype.numpy.itemsize)
+    getLogger("zellige").info("chunks='auto' chose %s of %s, %s each", tuple(axes), dtype.name, nbytes)
 
 
 # -- copying --------------------------------------------------------------------------------------

@@ -355,10 +355,16 @@ class Array:
         self._check_writable()
         shape = self._new_shape(new_shape)
         new = parse_new_chunks(self._by_axis(chunks), self.ndim)
-        old = self.grid
-        self._update(lambda metadata: metadata.resized(ChunkGrid.from_metadata(metadata).update_shape(shape, new)))
-        if any(map(operator.lt, shape, old.shape)):
-            self._engine.trim(old, self.grid)
+        old: list[Shape] = []
+
+        def with_shape(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
+            old[:] = [metadata.shape]  # of the stored array, which another handle may have changed
+            return metadata.resized(ChunkGrid.from_metadata(metadata).update_shape(shape, new))
+
+        # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
+        self._update(with_shape)
+        if any(map(operator.lt, shape, old[0])):
+            self._engine.trim(self.grid)
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:

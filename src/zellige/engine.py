@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from functools import partial
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from zellige import pool, scratch
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.config import ArrayConfig
 from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, ShortReadError
-from zellige.grid import ChunkGrid
+from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.indexing import Plan, Request
 from zellige.metadata import ChunkKeyEncoding
 from zellige.stores import Store
@@ -28,11 +29,11 @@ _ALIGN_FROM = 64 << 10
 
 def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
     """An uninitialised array; larger ones begin at a multiple of 64 bytes, so that rows fill cache lines."""
-    nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    nbytes = prod(shape) * dtype.itemsize
     if nbytes < _ALIGN_FROM:
         return np.empty(shape, dtype, order=order)
     raw = np.empty(nbytes + 64, np.uint8)
-    skip = -raw.ctypes.data % 64
+    skip = -raw.__array_interface__["data"][0] % 64
     return np.ndarray(shape, dtype, raw, skip, order=order)
 
 
@@ -172,21 +173,20 @@ class Engine:
             if coords is not None:
                 yield coords, key
 
-    def trim(self, old: ChunkGrid, new: ChunkGrid) -> None:
-        """After shrinking: delete chunks outside the new grid, and clear what its last chunks still hold.
+    def trim(self, grid: ChunkGrid) -> None:
+        """After shrinking: delete chunks outside the grid, and clear what its last chunks hold beyond the end.
 
         Only stored chunks are looked at, so that a grid of any size is quick to trim. Growing again shows
         fill values, never old data.
         """
-        for coords, key in list(self.stored(new.ndim)):
-            if any(k >= n for k, n in zip(coords, new.grid_shape, strict=True)):
+        for coords, key in list(self.stored(grid.ndim)):
+            if not all(map(operator.lt, coords, grid.grid_shape)):
                 self.store.delete(key)
-            elif new.spec(coords).shape != old.spec(coords).shape:
-                self._clear(coords, key, new)
+            elif (spec := grid.spec(coords)).is_boundary:
+                self._clear(coords, key, spec)
 
-    def _clear(self, coords: Coords, key: str, grid: ChunkGrid) -> None:
+    def _clear(self, coords: Coords, key: str, spec: ChunkSpec) -> None:
         """Put the fill value where a chunk reaches over the end of the array."""
-        spec = grid.spec(coords)
         bound = self.chain.bound[spec.codec_shape]
         with self.store.exclusive(key):
             chunk = self._load(coords, key, bound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def describe(array: Array, *, stored: bool = False) -> ArrayInfo:
         ("Shape", _shape_text(array)),
         ("Chunk grid", f"{array.metadata.chunk_grid.name}, {_times(array.cdata_shape)} = {array.nchunks:,} chunks"),
         *((f"Chunks, {name}", _axis_text(dim)) for name, dim in zip(_names(array), array.grid.dimensions, strict=True)),
+        ("Largest chunk", human_bytes(_largest(array) * array.dtype.itemsize)),
         ("Order", array.order),
         ("Read-only", array.read_only),
         ("Store", repr(array.store)),
@@ -79,6 +81,10 @@ def _axis_text(dim: DimensionGrid) -> str:
         return str(dim.chunks)
     head = ", ".join(map(str, dim.chunks[:4]))
     return f"[{head}, …({len(dim.chunks)})]" if len(dim.chunks) > 4 else f"[{head}]"
+
+
+def _largest(array: Array) -> int:
+    return prod(max(dim.unique_edge_lengths) for dim in array.grid.dimensions)
 
 
 def _times(shape: tuple[int, ...]) -> str:

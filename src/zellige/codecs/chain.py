@@ -8,6 +8,7 @@ decoding never yields more than the grid expects, whatever the bytes say.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class BoundChain:
             chain.serializer.check(spec)
         except MetadataError as error:
             raise _at(error, len(chain.filters)) from error
-        self.nbytes = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
+        self.nbytes = prod(shape) * self.dtype.itemsize
         self._steps = _decoding_steps(chain, spec)
         stored = chain.serializer.layout(spec)
         plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"

@@ -1,0 +1,44 @@
+# Everything runs in a virtual environment of its own, made on first use; a second run needs no network.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test lint format check peer clean
+
+help:  ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+demo: $(VENV)/.installed  ## show the main job on a local directory
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev peer  ## run all tests
+	$(BIN)/python -m pytest -n auto -q
+
+lint: $(VENV)/.dev  ## check format, style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## put the code into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: lint test  ## what CI runs
+
+peer:  ## an environment with zarr-python >= 3.4, which needs Python 3.12; the tests say when it is missing
+	@bash tools/peer_env.sh
+
+clean:  ## remove everything that was made here
+	rm -rf $(VENV) .venv-peer demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.installed

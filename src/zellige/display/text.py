@@ -1,0 +1,112 @@
+"""Grids drawn with characters, to scale, for the terminal.
+
+>>> from zellige import ChunkGrid
+>>> print(draw_grid(ChunkGrid.from_sizes((5, 12), [[1, 4], [3, 6, 3]]), width=25, height=5))
+┌─────┬───────────┬─────┐
+│     │           │     │ 1
+├─────┼───────────┼─────┤
+│     │           │     │
+│     │           │     │ 4
+│     │           │     │
+└─────┴───────────┴─────┘
+   3        6        3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from zellige.grid import ChunkGrid, DimensionGrid
+
+
+def draw_grid(grid: ChunkGrid, width: int = 72, height: int = 12) -> str:
+    """The last two axes of a grid as a table of cells in proportion; one axis is drawn as a ruler.
+
+    Axes with more chunks than fit are cut short, with an ellipsis; nothing walks a large grid.
+    """
+    if not grid.dimensions:
+        return "┌─┐\n└─┘\none chunk of one value"
+    if not grid.get_nchunks():
+        return f"no chunks: the shape is {grid.shape}"
+    if len(grid.dimensions) == 1:
+        return ruler(grid.dimensions[0], width)
+    rows, columns = (_sizes(dim, room) for dim, room in zip(grid.dimensions[-2:], (height, width // 3), strict=True))
+    return _table(rows, columns, width, height)
+
+
+def ruler(dim: DimensionGrid, width: int = 72) -> str:
+    """One axis as a row of cells in proportion, with the sizes below.
+
+    >>> from zellige import VaryingDimension
+    >>> print(ruler(VaryingDimension([31, 28, 31], 90), width=30))
+    ┌─────────┬────────┬─────────┐
+    └─────────┴────────┴─────────┘
+         31       28        31
+    """
+    sizes = _sizes(dim, width // 3)
+    ends = _scaled(sizes, width)
+    return "\n".join([_line(ends, "┌─┬┐"), _line(ends, "└─┴┘"), _labels(sizes, ends)])
+
+
+def _sizes(dim: DimensionGrid, room: int) -> list[int | None]:
+    """The data sizes of the chunks that fit; None stands for the ones left out."""
+    sizes = dim.data_sizes
+    if len(sizes) <= room:
+        return list(sizes)
+    head = room * 2 // 3
+    return [*sizes[:head], None, *sizes[len(sizes) - (room - head - 1) :]]
+
+
+def _scaled(sizes: Sequence[int | None], width: int) -> list[int]:
+    """Where each cell ends, in characters; every cell has at least one character between its lines."""
+    known = [size for size in sizes if size is not None]
+    gap = max(1, sum(known) // len(known))
+    ends = list(accumulate(gap if size is None else size for size in sizes))
+    total = ends[-1]
+    positions: list[int] = []
+    for end in ends:
+        least = (positions[-1] if positions else 0) + 2
+        positions.append(max(least, round(end * (width - 1) / total)))
+    return positions
+
+
+def _line(ends: Sequence[int], corners: str) -> str:
+    left, fill, middle, right = corners
+    last = ends[-1]
+    marks = set(ends)
+    return left + "".join(right if k == last else middle if k in marks else fill for k in range(1, last + 1))
+
+
+def _labels(sizes: Sequence[int | None], ends: Sequence[int]) -> str:
+    """The sizes centred below their cells; left out where there is no room."""
+    text, start = "", 0
+    for size, end in zip(sizes, ends, strict=True):
+        label = "…" if size is None else str(size)
+        room = end - start
+        text += (label if len(label) < room else "·").center(room - 1) + " "
+        start = end
+    return (" " + text).rstrip()
+
+
+def _table(rows: list[int | None], columns: list[int | None], width: int, height: int) -> str:
+    across = _scaled(columns, width)
+    down = _row_heights(rows, height)
+    walls = set(across)
+    body = "│" + "".join("│" if k in walls else " " for k in range(1, across[-1] + 1))
+    lines = [_line(across, "┌─┬┐")]
+    for k, (size, tall) in enumerate(zip(rows, down, strict=True)):
+        label = "…" if size is None else str(size)
+        lines += [f"{body} {label}" if line == tall // 2 else body for line in range(tall)]
+        if k < len(rows) - 1:
+            lines.append(_line(across, "├─┼┤"))
+    lines += [_line(across, "└─┴┘"), _labels(columns, across)]
+    return "\n".join(lines)
+
+
+def _row_heights(rows: Sequence[int | None], height: int) -> list[int]:
+    """How many lines each row of chunks takes: in proportion, at least one."""
+    known = [size for size in rows if size is not None]
+    total = sum(known)
+    room = max(len(rows), height - len(rows) + 1)
+    return [1 if size is None else max(1, round(size * room / total)) for size in rows]
