@@ -198,11 +198,18 @@ def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, *
     """
     given = {key: value for key, value in options.items() if not (isinstance(value, str) and value == "keep")}
     write_data = given.pop("write_data", True)
-    kept = _kept(data) if isinstance(data, Array) else _kept_chunks(data)
-    array = create_array(store, name=name, data=data, write_data=False, **{**kept, **given})
+    array = create_array(store, name=name, data=data, write_data=False, **_keeping(data, given))
     if write_data:
         _copy(array, data)
     return array
+
+
+def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What a new array has of another one, and what is given anew."""
+    kept = _kept(source) if isinstance(source, Array) else _kept_chunks(source)
+    unfit = {"chunks", "chunk_grid"} if given.keys() & {"chunks", "shape"} else set()
+    unfit |= {"serializer"} if "dtype" in given else set()  # the byte order belongs to the type
+    return {key: value for key, value in kept.items() if key not in unfit} | given
 
 
 def _kept(source: Array) -> dict[str, Any]:
@@ -385,11 +392,8 @@ def full_like(a: Any, *, fill_value: Any = None, **options: Any) -> Array:
 
 
 def _like(a: Any, options: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(a, Array):
-        kept = {key: value for key, value in _kept(a).items() if key not in ("attributes", "fill_value")}
-    else:
-        kept = _kept_chunks(a)
-    if "shape" in options or "chunks" in options:  # another shape has other edges
-        kept = {key: value for key, value in kept.items() if key not in ("chunks", "chunk_grid")}
     shaped = a if hasattr(a, "shape") and hasattr(a, "dtype") else np.asarray(a)
-    return {"shape": shaped.shape, "dtype": shaped.dtype, **kept, **options}
+    kept = _keeping(a, options)
+    if isinstance(a, Array):
+        kept = {key: value for key, value in kept.items() if key in options or key not in ("attributes", "fill_value")}
+    return {"shape": shaped.shape, "dtype": shaped.dtype, **kept}

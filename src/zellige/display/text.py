@@ -72,7 +72,7 @@ def _scaled(sizes: Sequence[int | None], width: int) -> list[int]:
 
 
 def _line(ends: Sequence[int], corners: str) -> str:
-    left, fill, middle, right = corners
+    left, fill, middle, right = tuple(corners)
     last = ends[-1]
     marks = set(ends)
     return left + "".join(right if k == last else middle if k in marks else fill for k in range(1, last + 1))
