@@ -98,7 +98,9 @@ def create_array(
     if _is_auto(chunks):
         _say_chosen(axes, data_type)
     chosen = compressors if compressor == "auto" else compressor
-    chain = CodecChain(_chain(data_type, filters, serializer, chosen, checksum=checksum), data_type, fill)
+    codecs = _chain(data_type, filters, serializer, chosen, checksum=checksum)
+    chunk_shape = tuple(c if isinstance(c, int) else c[0] for c in axes)
+    chain = CodecChain(codecs, data_type, fill, chunk_shape)
     metadata = ArrayV3Metadata(
         shape=shape_,
         data_type=data_type,

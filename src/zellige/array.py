@@ -62,12 +62,11 @@ class Array:
 
     def __init__(self, store: Store, path: str, metadata: ArrayV3Metadata, config: ArrayConfig) -> None:
         self.store, self.path, self.config = store, path, config
-        chain = CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value)
+        self._bind(metadata)
+        shape = tuple(next(iter(dim.unique_edge_lengths)) for dim in self.grid.dimensions)
+        chain = CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value, shape)
         prefix = path and path + "/"
         self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, chain, config)
-        self._bind(metadata)
-        # Binding to one chunk shape checks the chain against the rank and the type.
-        chain.bound[tuple(next(iter(dim.unique_edge_lengths)) for dim in self.grid.dimensions)]
 
     def _bind(self, metadata: ArrayV3Metadata) -> None:
         self.metadata = metadata

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
 from math import prod
+from types import EllipsisType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,7 +33,7 @@ Pick: TypeAlias = slice | Indices
 Projection: TypeAlias = tuple[int, int, Pick, Pick, bool]
 """One chunk along one axis: its number and size, where in the chunk, where in the work array, all of it?"""
 
-Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick, ...], bool]
+Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | EllipsisType, ...], bool]
 """One chunk: coordinates, codec shape, where in the chunk, where in the work array, all of its data?"""
 
 
@@ -91,7 +92,7 @@ class Selection:
 
 def select(index: Any, shape: Shape) -> Selection:
     """`array[index]` by numpy's rules: integers, slices, `...`, None, masks and index arrays, mixed."""
-    items = index if type(index) is tuple else (index,)
+    items = index if isinstance(index, tuple) else (index,)
     if len(items) > len(shape):
         return _select_any(items, shape)
     axes: list[Axis] = []
@@ -384,7 +385,7 @@ class Plan:
 
 def _request(parts: tuple[Projection, ...]) -> Request:
     if not parts:
-        return (), (), (), (), True
+        return (), (), (), (...,), True  # `...`, because an empty tuple would pick a scalar, not a view
     coords, sizes, inside, outside, whole = zip(*parts, strict=True)
     return coords, sizes, inside, outside, False not in whole
 

@@ -27,14 +27,19 @@ class CodecChain:
 
     __slots__ = ("filters", "serializer", "compressors", "dtype", "fill", "bound")
 
-    def __init__(self, chain: Sequence[Codec], dtype: DataType, fill: AnyArray) -> None:
+    def __init__(self, chain: Sequence[Codec], dtype: DataType, fill: AnyArray, shape: Shape) -> None:
+        """Check the chain against one chunk shape of the array, and so against its rank and type."""
         self.filters, self.serializer, compressors = _by_kind(chain)
-        self.compressors = tuple(codec.evolve(dtype.numpy.itemsize) for codec in compressors)
         self.dtype, self.fill = dtype, fill
         self.bound = _Bound(self)
+        last = self.specs(shape)[-1]
+        self.compressors = tuple(codec.evolve(last.dtype.numpy.itemsize) for codec in compressors)
+        self.bound[shape]
 
     @classmethod
-    def from_json(cls, items: Sequence[tuple[str, dict[str, JSON]]], dtype: DataType, fill: AnyArray) -> CodecChain:
+    def from_json(
+        cls, items: Sequence[tuple[str, dict[str, JSON]]], dtype: DataType, fill: AnyArray, shape: Shape
+    ) -> CodecChain:
         """The chain that a document declares; errors name the place in `codecs`."""
         chain = []
         for i, (name, configuration) in enumerate(items):
@@ -42,7 +47,17 @@ class CodecChain:
                 chain.append(codecs.from_json(name, configuration))
             except MetadataError as error:
                 raise _at(error, i) from error
-        return cls(chain, dtype, fill)
+        return cls(chain, dtype, fill, shape)
+
+    def specs(self, shape: Shape) -> list[ArraySpec]:
+        """What each array-to-array codec sees, and at last the array-to-bytes codec."""
+        specs = [ArraySpec(shape, self.dtype, self.fill)]
+        for position, codec in enumerate(self.filters):
+            try:
+                specs.append(codec.resolve(specs[-1]))
+            except MetadataError as error:
+                raise _at(error, position) from error
+        return specs
 
     def __iter__(self) -> Any:
         return iter((*self.filters, self.serializer, *self.compressors))
@@ -95,11 +110,8 @@ class BoundChain:
 
     def __init__(self, chain: CodecChain, shape: Shape) -> None:
         self.shape, self.dtype, self.fill = shape, chain.dtype.numpy, chain.fill
-        spec = ArraySpec(shape, chain.dtype, chain.fill)
-        self._filters: list[tuple[ArrayArrayCodec, ArraySpec]] = []
-        for position, codec in enumerate(chain.filters):
-            self._filters.append((codec, spec))
-            spec = _resolve(codec, spec, position)
+        *before, spec = chain.specs(shape)
+        self._filters = list(zip(chain.filters, before, strict=True))
         self._serializer, self._spec = chain.serializer, spec
         try:
             chain.serializer.check(spec)
@@ -219,13 +231,6 @@ def _c_strides(shape: Shape, dtype: np.dtype[Any]) -> tuple[int, ...]:
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)
     return tuple(strides) if shape else ()
-
-
-def _resolve(codec: ArrayArrayCodec, spec: ArraySpec, position: int) -> ArraySpec:
-    try:
-        return codec.resolve(spec)
-    except MetadataError as error:
-        raise _at(error, position) from error
 
 
 def _decoding_steps(chain: CodecChain, spec: ArraySpec) -> list[tuple[BytesBytesCodec, int, bool]]:

@@ -1,0 +1,415 @@
+"""Indexing is numpy's: an equal result or an equal kind of error, whatever the grid. numpy is the oracle."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies as ours
+import zellige
+from zellige import indexing
+from zellige.errors import BoundsCheckError, BroadcastError, VindexInvalidSelectionError
+from zellige.grid import ChunkGrid
+
+KINDS = (IndexError, ValueError, TypeError)
+
+# Raw chunks are read in parts, transposed ones through strides, compressed ones as a whole.
+CHAINS: list[dict[str, Any]] = [
+    {"compressors": None},
+    {"compressors": None, "serializer": {"name": "bytes", "configuration": {"endian": "big"}}},
+    {},
+    {"compressors": None, "checksum": True},
+]
+
+
+@st.composite
+def arrays(draw: st.DrawFn, **limits: int) -> tuple[zellige.Array, np.ndarray, ours.Grid]:
+    """An array in memory, the same values in numpy, and its grid."""
+    shape = draw(ours.shapes(**limits))
+    grid = draw(ours.grids(shape))
+    model = ours.counted(shape, draw(st.sampled_from(["int32", "int64", "float64"])))
+    chain = dict(draw(st.sampled_from(CHAINS)))
+    if draw(st.booleans()):
+        order = draw(st.permutations(range(len(shape))))
+        chain["filters"] = {"name": "transpose", "configuration": {"order": order}}
+    array = zellige.create_array(data=model, chunks=grid.argument, order=draw(st.sampled_from("CCF")), **chain)
+    return array, model, grid
+
+
+def attempt(action: Callable[[], Any]) -> tuple[Any, type[Exception] | None]:
+    """The result, or the kind of the error."""
+    try:
+        return action(), None
+    except KINDS as error:
+        return None, next(kind for kind in KINDS if isinstance(error, kind))
+
+
+def check_equal(found: Any, expected: Any) -> None:
+    """The same values, type, shape and scalar-ness."""
+    assert isinstance(found, np.ndarray) == isinstance(expected, np.ndarray)
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+
+
+def check_read(read: Callable[[], Any], oracle: Callable[[], Any]) -> Any:
+    """Both give the same, or fail alike; the result of the oracle, or None if it failed."""
+    expected, kind = attempt(oracle)
+    if kind is None and np.size(expected) == 0:
+        # numpy does not check index arrays against the bounds if the result is empty.
+        found, error = attempt(read)
+        assert error in (None, IndexError)
+        if error is None:
+            check_equal(found, expected)
+        return expected if error is None else None
+    found, error = attempt(read)
+    assert error == kind
+    if kind is None:
+        check_equal(found, expected)
+    return expected
+
+
+def check_write(array: zellige.Array, model: np.ndarray, write: Callable[[Any], None], oracle: Callable[[Any], None]):
+    """After both have written, or failed alike, the whole arrays are the same."""
+    kind = attempt(lambda: oracle(model))[1]
+    assert attempt(lambda: write(array))[1] == kind
+    assert np.array_equal(array[...], model)
+
+
+@ours.examples(0.25)
+@given(arrays(), st.data())
+def test_basic_indexing_equals_numpy(case, data):
+    array, model, _ = case
+    index = data.draw(ours.basic(model.shape))
+    expected = check_read(lambda: array[index], lambda: model[index])
+    if expected is not None:
+        value = data.draw(ours.values(np.shape(expected)))
+        check_write(array, model, lambda a: a.__setitem__(index, value), lambda m: m.__setitem__(index, value))
+
+
+@ours.examples(0.3)
+@given(arrays(max_dims=4, max_side=6), st.data())
+def test_mixed_indexing_equals_numpy(case, data):
+    array, model, _ = case
+    index = data.draw(ours.mixed(model.shape))
+    expected = check_read(lambda: array[index], lambda: model[index])
+    if expected is not None:
+        value = np.asarray(data.draw(ours.values(np.shape(expected))))
+        if _is_one_mask(index, model) and value.ndim > 1:
+            value = value.ravel()  # numpy refuses leading ones here and nowhere else
+        check_write(array, model, lambda a: a.__setitem__(index, value), lambda m: m.__setitem__(index, value))
+
+
+def _is_one_mask(index: Any, model: np.ndarray) -> bool:
+    items = index if isinstance(index, tuple) else (index,)
+    items = tuple(item for item in items if item is not Ellipsis)
+    return len(items) == 1 and np.asarray(items[0]).dtype == bool
+
+
+class Ix:
+    """`oindex` by numpy: the product of the positions along each axis."""
+
+    def __init__(self, index: Any, model: np.ndarray) -> None:
+        items = index if isinstance(index, tuple) else (index,)
+        if any(item is Ellipsis for item in items):
+            at = next(k for k, item in enumerate(items) if item is Ellipsis)
+            items = (*items[:at], *[slice(None)] * (model.ndim - len(items) + 1), *items[at + 1 :])
+        items += (slice(None),) * (model.ndim - len(items))
+        self.dropped = tuple(k for k, item in enumerate(items) if isinstance(item, int | np.integer))
+        found = [np.atleast_1d(np.arange(n)[_as_numpy(item)]) for item, n in zip(items, model.shape, strict=True)]
+        self.mesh = np.ix_(*found)
+        self.shape = tuple(len(at) for k, at in enumerate(found) if k not in self.dropped)
+
+    def get(self, model: np.ndarray) -> Any:
+        found = model[self.mesh].squeeze(self.dropped)
+        return found if self.shape else found[()]
+
+    def set(self, model: np.ndarray, value: Any) -> None:
+        whole = np.empty(self.shape, model.dtype)
+        whole[...] = value
+        model[self.mesh] = whole.reshape(model[self.mesh].shape)
+
+
+def _as_numpy(item: Any) -> Any:
+    return np.array(item, np.intp) if isinstance(item, list) else item
+
+
+@ours.examples(0.15)
+@given(arrays(), st.data())
+def test_orthogonal_indexing_equals_ix(case, data):
+    array, model, _ = case
+    index = data.draw(ours.orthogonal(model.shape))
+    expected = check_read(lambda: array.oindex[index], lambda: Ix(index, model).get(model))
+    if expected is not None:
+        value = data.draw(ours.values(np.shape(expected)))
+        ix = Ix(index, model)
+        check_write(array, model, lambda a: a.oindex.__setitem__(index, value), lambda m: ix.set(m, value))
+
+
+@ours.examples(0.1)
+@given(arrays(), st.data())
+def test_points_equal_numpy(case, data):
+    array, model, _ = case
+    index = data.draw(ours.points(model.shape))
+    expected = check_read(lambda: array.vindex[index], lambda: model[index])
+    if expected is not None:
+        value = data.draw(ours.values(np.shape(expected)))
+        if isinstance(index, np.ndarray) and index.dtype == bool:
+            value = np.ravel(value)
+        check_write(array, model, lambda a: a.vindex.__setitem__(index, value), lambda m: m.__setitem__(index, value))
+
+
+@ours.examples(0.1)
+@given(arrays(), st.data())
+def test_blocks_are_the_regions_of_the_grid(case, data):
+    array, model, grid = case
+    index = data.draw(ours.blocks(array.cdata_shape))
+    region = attempt(lambda: block_region(index, grid.sizes))
+    if region[1]:
+        assert attempt(lambda: array.blocks[index])[1] == region[1]
+        return
+    check_equal(array.blocks[index], model[region[0]])
+    value = data.draw(ours.values(model[region[0]].shape))
+    check_write(array, model, lambda a: a.blocks.__setitem__(index, value), lambda m: m.__setitem__(region[0], value))
+
+
+def block_region(index: Any, sizes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
+    """The elements that some chunks hold, from the naive list of their sizes."""
+    items = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in items:
+        at = items.index(Ellipsis)
+        items = (*items[:at], *[slice(None)] * (len(sizes) - len(items) + 1), *items[at + 1 :])
+    region: list[Any] = []
+    for item, axis in zip(items, sizes, strict=False):
+        chunks = range(len(axis))[item]  # IndexError as in a list
+        chunks = range(chunks, chunks + 1) if isinstance(chunks, int) else chunks
+        region.append(slice(sum(axis[: chunks.start]), sum(axis[: chunks.stop])) if len(chunks) else slice(0, 0))
+    return (*region, ...)
+
+
+@ours.examples(0.1)
+@given(arrays(), st.sampled_from(["basic", "mixed", "orthogonal", "points"]), st.data())
+def test_reading_into_an_array_equals_numpy(case, way, data):
+    array, model, _ = case
+    index = data.draw(getattr(ours, way)(model.shape))
+    read = {
+        "basic": array.get_basic_selection,
+        "mixed": array.get_basic_selection,
+        "orthogonal": array.get_orthogonal_selection,
+        "points": array.get_coordinate_selection,
+    }[way]
+    expected, error = attempt(lambda: read(index))
+    if error is not None:
+        return
+    shape = np.shape(expected)
+    out = data.draw(st.sampled_from(outputs(shape, model.dtype)))
+    assert read(index, out=out) is out
+    assert np.array_equal(out, expected)
+    wrong = np.full((*shape, 2), -1)
+    with pytest.raises(BroadcastError, match="out has shape"):
+        read(index, out=wrong)
+    assert (wrong == -1).all()
+
+
+def outputs(shape: tuple[int, ...], dtype: Any) -> list[np.ndarray]:
+    """Arrays of a shape in every layout: C, Fortran, strided, backwards, of another type."""
+    every_other = np.full(tuple(2 * n for n in shape), -1, dtype)[(slice(None, None, 2),) * len(shape)]
+    backwards = np.full(shape, -1, dtype)[(slice(None, None, -1),) * len(shape)]
+    plain = np.full(shape, -1, dtype)
+    # Indexing with an empty tuple turns 0-d views into scalars.
+    views = [every_other, backwards] if shape else []
+    return [plain, np.asfortranarray(plain), plain.astype("float64"), *views]
+
+
+# -- oddities of numpy, one by one ----------------------------------------------------------------
+
+
+def small(shape: tuple[int, ...], chunks: Any) -> tuple[zellige.Array, np.ndarray]:
+    model = ours.counted(shape)
+    return zellige.create_array(data=model, chunks=chunks), model
+
+
+CUBE = (3, 4, 5)
+ODD_INDICES = {
+    "arrays apart: their axes come first": (0, slice(None), [1, 2]),
+    "arrays together: their axes stay in place": (slice(None), [0, 1], [1, 2]),
+    "an integer among arrays counts as one": (slice(None), 0, [1, 2]),
+    "a zero-length ellipsis sets arrays apart": ([0, 1], slice(None), Ellipsis, [1, 2]),
+    "a zero-length ellipsis between neighbours": ([0, 1], Ellipsis, [1, 2], [0, 3]),
+    "a new axis sets arrays apart": ([0, 1], None, [1, 2]),
+    "a new axis before and after": (None, [0, 1], [1, 2], None),
+    "negative steps": (slice(None, None, -1), slice(3, None, -2), slice(-1, -5, -3)),
+    "a negative step and an array": (slice(None, None, -1), [2, 0], slice(None, None, -2)),
+    "a step longer than the axis": (slice(None, None, 10), slice(3, None, -10)),
+    "an n-d index array": (np.array([[0, 1], [2, 0]]),),
+    "broadcast index arrays": (np.array([[0], [2]]), np.array([1, 3, 3])),
+    "a mask of two axes": (np.arange(12).reshape(3, 4) % 5 == 0, slice(1, 3)),
+    "a mask and an array": (np.array([True, False, True]), slice(None), [1, 2]),
+    "an empty list": ([],),
+    "a mask of nothing": (np.zeros(CUBE, bool),),
+    "a 0-d integer array": (np.array(2), slice(None), np.array(1)),
+    "unsigned positions": (np.array([2, 0], "uint8"), np.array([1, 1], "uint64")),
+    "a range": (range(2),),
+    "a tuple inside": ((0, 2), slice(None)),
+    "nothing at all": (),
+    "slices past both ends": (slice(-99, 99), slice(7, 99), slice(99, None, -1)),
+}
+
+
+@pytest.mark.parametrize("chunks", [(2, 3, 2), [[1, 2], [1, 1, 2], [4, 4]], -1])
+@pytest.mark.parametrize("index", ODD_INDICES.values(), ids=ODD_INDICES.keys())
+def test_oddities_of_numpy(index, chunks):
+    array, model = small(CUBE, chunks)
+    check_equal(array[index], model[index])
+    value = -ours.counted(np.shape(model[index]))
+    array[index] = value
+    model[index] = value
+    assert np.array_equal(array[...], model)
+
+
+def test_a_tuple_of_another_class_is_a_tuple():
+    array, model = small(CUBE, 2)
+    place = namedtuple("place", "x y z")(1, 2, 3)
+    check_equal(array[place], model[place])
+    array[place] = -1
+    model[place] = -1
+    assert np.array_equal(array[...], model)
+
+
+@pytest.mark.parametrize("compressors", [None, "zstd", "gzip", "blosc"])
+def test_arrays_without_axes(compressors):
+    model = np.array(3.5)
+    array = zellige.create_array(data=model, compressors=compressors)
+    check_equal(array[()], model[()])
+    check_equal(array[...], model[...])
+    check_equal(array[None], model[None])
+    out = np.zeros(())
+    assert array.get_basic_selection((), out=out) == 3.5
+    assert out == 3.5
+    for index, value in ((), 1.5), (..., -2.0), (None, [4.0]):
+        array[index] = value
+        assert array[()] == np.squeeze(value)
+    check_equal(array.oindex[()], array[()])
+    check_equal(array.vindex[()], array[()])
+    check_equal(array.blocks[()], array[()])
+    for index in (0, slice(None), [0], (0, 0), np.ones(1, bool)):
+        assert attempt(lambda i=index: array[i])[1] is attempt(lambda i=index: model[i])[1] is IndexError
+
+
+def test_the_last_of_duplicates_wins():
+    array, model = small((10,), [[1, 2, 3, 4]])
+    for target in (array, model):
+        target[[3, 3, 9, 3, 9]] = [1, 2, 3, 4, 5]
+    assert np.array_equal(array[...], model)
+    assert array[3] == 4
+    assert array[9] == 5
+    array.vindex[[3, 0, 3]] = [7, 8, 9]
+    array.oindex[[9, 1, 9]] = [7, 8, 9]
+    assert array[[0, 1, 3, 9]].tolist() == [8, 8, 9, 9]
+
+
+ERRORS = {
+    "too many": (0, 0, 0, 0),
+    "an integer past the end": (3,),
+    "an integer before the start": (-4,),
+    "a position past the end": ([0, 3],),
+    "a position before the start": (np.array([-4]),),
+    "two ellipses": (..., ...),
+    "a mask of another length": (np.ones(4, bool),),
+    "a mask of another shape": (np.ones((3, 5), bool),),
+    "a mask with too many axes": (np.ones((3, 4, 5, 1), bool),),
+    "arrays that do not broadcast": ([0, 1], [0, 1, 2]),
+    "a float": (1.0,),
+    "floats": (np.array([0.0, 1.0]),),
+    "a word": ("x",),
+    "a slice of step zero": (slice(None, None, 0),),
+    "a slice of floats": (slice(0.5, 2),),
+    "ragged lists": ([[0, 1], [2]],),
+}
+
+
+@pytest.mark.parametrize("index", ERRORS.values(), ids=ERRORS.keys())
+def test_errors_are_of_numpys_kind(index):
+    array, model = small(CUBE, 2)
+    kind = attempt(lambda: model[index])[1]
+    assert kind is not None
+    assert attempt(lambda: array[index])[1] is kind
+    assert attempt(lambda: array.__setitem__(index, 0))[1] is kind
+    assert np.array_equal(array[...], model)
+
+
+def test_errors_name_what_is_wrong():
+    array, _ = small(CUBE, 2)
+    with pytest.raises(BoundsCheckError, match="index 9 is out of bounds for axis 1 with size 4"):
+        array[0, 9]
+    with pytest.raises(BoundsCheckError, match="index -8 is out of bounds for axis 2 with size 5"):
+        array[..., [0, -8]]
+    with pytest.raises(BoundsCheckError, match="True alone is not an index"):
+        array[True]
+    with pytest.raises(BroadcastError, match=r"shape \(2,\) to the selection's shape \(3, 4, 5\)"):
+        array[...] = [1, 2]
+
+
+def test_the_other_ways_refuse_what_they_do_not_mean():
+    array, _ = small(CUBE, 2)
+    for index in [(None, 0), (..., ...), (0, 0, 0, 0), ([[0]],), (np.ones((3, 4), bool),)]:
+        with pytest.raises(BoundsCheckError):
+            array.oindex[index]
+    for index in [(0, 1), (slice(None), 0, 0), (np.ones(3, bool), 0, 0), (..., 0), (None, 0, 0)]:
+        with pytest.raises(VindexInvalidSelectionError):
+            array.vindex[index]
+    for index in [(None,), ([0],), (slice(None, None, 2),), (0, 0, 0, 0), (..., ...), (2,), (1.5,)]:
+        with pytest.raises(BoundsCheckError):
+            array.blocks[index]
+
+
+def test_an_empty_mask_selection_and_its_named_methods():
+    array, model = small(CUBE, 2)
+    mask = model % 3 == 0
+    check_equal(array.get_mask_selection(mask), model[mask])
+    check_equal(array.get_mask_selection(mask.tolist()), model[mask])
+    array.set_mask_selection(mask, 0)
+    model[mask] = 0
+    check_equal(array.get_mask_selection(model < 0), model[model < 0])
+    array.set_coordinate_selection(([0], [1], [2]), 7)
+    array.set_orthogonal_selection((0, [1, 3], slice(2)), [[1, 2], [3, 4]])
+    array.set_block_selection((1, 1, 2), -9)
+    array.set_basic_selection((slice(1), 2, 4), 5)
+    model[0, 1, 2] = 7
+    model[0, [1, 3], :2] = [[1, 2], [3, 4]]
+    model[2:, 2:, 4:] = -9
+    model[:1, 2, 4] = 5
+    check_equal(array.get_basic_selection(), model)
+    check_equal(array.get_block_selection((0, 1)), model[:2, 2:])
+    with pytest.raises(IndexError):
+        array.get_mask_selection(mask[0])
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+
+def test_points_in_a_grid_too_large_to_number():
+    # More chunks than an integer counts: the points are told apart by the chunks that occur.
+    grid = ChunkGrid.from_sizes((2**40, 2**40), [[[1, 2**40]], 1])
+    index = ([5, 2**39, 5, 7], [2**39, 1, 2**39, 1])
+    plan = indexing.plan(indexing.select_points(index, grid.shape), grid)
+    found = {coords: outside[0] for coords, _, _, outside, _ in plan.requests()}
+    assert set(found) == set(zip(*index, strict=True))
+    assert sorted(np.arange(4)[found[5, 2**39]].tolist()) == [0, 2]
+
+
+def test_requests_may_be_cut_into_runs():
+    _, model = small(CUBE, 2)
+    grid = ChunkGrid.from_sizes(CUBE, [2, [1, 3], 2])
+    for index in [(...,), ([0, 2], slice(None), [1, 1]), (slice(None, None, -2),)]:
+        plan = indexing.plan(indexing.select(index, model.shape), grid)
+        coords = [request[0] for request in plan.requests()]
+        assert len(coords) == len(set(coords)) == len(plan)
+        for cut in range(len(plan) + 1):
+            assert [r[0] for r in plan.requests(0, cut)] + [r[0] for r in plan.requests(cut)] == coords
