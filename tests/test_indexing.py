@@ -175,7 +175,7 @@ def test_blocks_are_the_regions_of_the_grid(case, data):
         assert attempt(lambda: array.blocks[index])[1] == region[1]
         return
     check_equal(array.blocks[index], model[region[0]])
-    value = data.draw(ours.values(model[region[0]].shape))
+    value = data.draw(ours.values(np.shape(model[region[0]])))
     check_write(array, model, lambda a: a.blocks.__setitem__(index, value), lambda m: m.__setitem__(region[0], value))
 
 
@@ -190,7 +190,7 @@ def block_region(index: Any, sizes: tuple[tuple[int, ...], ...]) -> tuple[Any, .
         chunks = range(len(axis))[item]  # IndexError as in a list
         chunks = range(chunks, chunks + 1) if isinstance(chunks, int) else chunks
         region.append(slice(sum(axis[: chunks.start]), sum(axis[: chunks.stop])) if len(chunks) else slice(0, 0))
-    return (*region, ...)
+    return tuple(region)
 
 
 @ours.examples(0.1)
@@ -224,7 +224,7 @@ def outputs(shape: tuple[int, ...], dtype: Any) -> list[np.ndarray]:
     plain = np.full(shape, -1, dtype)
     # Indexing with an empty tuple turns 0-d views into scalars.
     views = [every_other, backwards] if shape else []
-    return [plain, np.asfortranarray(plain), plain.astype("float64"), *views]
+    return [plain, plain.copy(order="F"), plain.astype("float64"), *views]
 
 
 # -- oddities of numpy, one by one ----------------------------------------------------------------

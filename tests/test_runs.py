@@ -48,6 +48,7 @@ def outcome(action):
 # -- a sequence like a tuple ----------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(lengths)
 def test_items_are_those_of_the_list(sizes):
     edges = Edges.of(sizes)
@@ -59,6 +60,7 @@ def test_items_are_those_of_the_list(sizes):
     assert all(type(item) is int for item in edges)
 
 
+@settings(deadline=None)
 @given(lengths, positions)
 def test_one_item_or_the_same_error(sizes, at):
     edges = Edges.of(sizes)
@@ -72,6 +74,7 @@ def test_positions_are_integers(at):
         Edges.of([1, 2])[at]
 
 
+@settings(deadline=None)
 @given(lengths, ends, ends, st.none() | st.integers(-5, 5))
 def test_slices_are_those_of_the_tuple(sizes, start, stop, step):
     edges, cut = Edges.of(sizes), slice(start, stop, step)
@@ -80,6 +83,7 @@ def test_slices_are_those_of_the_tuple(sizes, start, stop, step):
     assert found is ValueError or (isinstance(found, Edges) and found.total == sum(sizes[cut]))
 
 
+@settings(deadline=None)
 @given(lengths, st.integers(0, 12), ends, ends)
 def test_search(sizes, size, start, stop):
     edges = Edges.of(sizes)
@@ -95,10 +99,11 @@ def test_search_for_what_cannot_be_there(other):
     edges = Edges.of([1, 2])
     assert other not in edges
     assert edges.count(other) == 0
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match="no edge"):
         edges.index(other)
 
 
+@settings(deadline=None)
 @given(lengths, lengths)
 def test_equality_both_ways_and_hash(a, b):
     edges = Edges.of(a)
@@ -110,11 +115,11 @@ def test_equality_both_ways_and_hash(a, b):
     assert {tuple(a): "found"}[edges] == "found"
 
 
-@pytest.mark.parametrize("other", [None, 3, "12", {1, 2}, np.int64(1), object()])
+@pytest.mark.parametrize("other", [None, 3, "12", {1, 2}, object()])
 def test_equal_to_no_other_kind(other):
     edges = Edges.of([1, 2])
-    assert not edges == other
-    assert edges != other
+    assert (edges == other) is False
+    assert (other == edges) is False
 
 
 def test_runs_do_not_show_in_equality():
@@ -123,6 +128,7 @@ def test_runs_do_not_show_in_equality():
     assert Edges.of([3, 3]) != Edges.of([2, 4])  # the same sum, the same number
 
 
+@settings(deadline=None)
 @given(lengths)
 def test_copies_are_equal(sizes):
     edges = Edges.of(sizes)
@@ -132,6 +138,7 @@ def test_copies_are_equal(sizes):
         assert hash(twin) == hash(edges)
 
 
+@settings(deadline=None)
 @given(lengths, lengths)
 def test_addition_joins(a, b):
     joined = Edges.of(a) + Edges.of(b)
@@ -158,6 +165,7 @@ def test_repr_is_that_of_the_tuple_while_it_is_short():
 # -- geometry -------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(some_lengths)
 def test_every_element_and_chunk_against_the_list(sizes):
     edges = Edges.of(sizes)
@@ -173,7 +181,7 @@ def test_every_element_and_chunk_against_the_list(sizes):
     assert list(edges.unique()) == list(dict.fromkeys(sizes))
 
 
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
 def test_many_random_elements_of_a_large_table(seed, runs):
     rng = np.random.default_rng(seed)
@@ -192,6 +200,7 @@ def test_no_elements():
     assert Edges.of([3, [2, 5]]).chunks_of(np.array([], np.intp)).shape == (0,)
 
 
+@settings(deadline=None)
 @given(lengths, st.integers(0, 60))
 def test_clipping_keeps_what_lies_before_the_end(sizes, extent):
     begins = [0, *accumulate(sizes)][:-1]
@@ -199,6 +208,7 @@ def test_clipping_keeps_what_lies_before_the_end(sizes, extent):
     assert Edges.of(sizes).clipped(extent) == tuple(inside)
 
 
+@settings(deadline=None)
 @given(some_lengths)
 def test_cumulative_is_the_running_sum(sizes):
     sums = tuple(accumulate(sizes))
@@ -219,6 +229,7 @@ def test_cumulative_is_the_running_sum(sizes):
 # -- run-length form ------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(entries())
 def test_lengths_and_runs_may_be_mixed(pair):
     written, meant = pair
@@ -227,20 +238,24 @@ def test_lengths_and_runs_may_be_mixed(pair):
     assert Edges.of(meant).total == sum(meant)
 
 
-@given(lengths, st.sampled_from([list, tuple, iter, np.array, lambda s: np.array(s, np.uint8), lambda s: [*map(np.int16, s)]]))
+@settings(deadline=None)
+@given(
+    lengths,
+    st.sampled_from([list, tuple, iter, np.array, lambda s: np.array(s, np.uint8), lambda s: [*map(np.int16, s)]]),
+)
 def test_every_kind_of_sequence(sizes, kind):
     if sizes or kind is not np.array:  # numpy makes floats of nothing
         assert Edges.of(kind(sizes)) == tuple(sizes)
 
 
+@settings(deadline=None)
 @given(lengths)
 @example([10, 10, 10, 5])
 def test_compressing_and_expanding(sizes):
     packed = compress_rle(sizes)
     assert expand_rle(packed) == tuple(sizes)
     assert packed == [
-        size if count == 1 else [size, count]
-        for size, count in ((size, len([*same])) for size, same in groupby(sizes))
+        size if count == 1 else [size, count] for size, count in ((size, len([*same])) for size, same in groupby(sizes))
     ]
     assert compress_rle(packed) == packed  # entries may be runs already
     assert all(type(n) is int for entry in packed for n in (entry if isinstance(entry, list) else [entry]))
@@ -271,7 +286,11 @@ def test_a_trillion_chunks_take_no_memory():
         assert edges.index(2) == TRILLION + 1
         assert edges.index(7, TRILLION + 1) == TRILLION + 2
         assert [*edges[1 : TRILLION + 2].runs] == [(7, TRILLION), (2, 1)]
-        assert [*edges[::-2].runs] == [(7, TRILLION + 1)]
+        # The 2 is at an odd position: two runs of 7 become one without it.
+        assert [*edges[::2].runs] == [(3, 1), (7, TRILLION)]
+        assert [*edges[::-2].runs] == [(7, TRILLION // 2), (2, 1), (7, TRILLION // 2)]
+        assert edges[:: 10**30] == (3,)
+        assert edges[:: -(10**30)] == (7,)
         assert [*edges[:2:-1].runs] == [(7, TRILLION), (2, 1), (7, TRILLION - 2)]
         assert [*edges.clipped(3 + 7 * 10 + 1).runs] == [(3, 1), (7, 10), (1, 1)]
         assert len(edges + edges) == 4 * TRILLION + 4
@@ -316,7 +335,7 @@ REFUSED = [
     ([[2, 1.0]], "count of a run.*integer"),
     ([["2", 1]], "length of a run.*integer"),
     ([[[1, 2], 3]], "length of a run.*integer"),
-    ([np.array(3)], "."),
+    ([np.array(3)], "integer"),
     (np.array([1.0, 2.0]), "1-d integers.*float64"),
     (np.array([True]), "1-d integers.*bool"),
     (np.array([[1, 2]]), "1-d integers"),
@@ -337,7 +356,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[f"{str(bad)[:30]}" for bad, _ in REFUSED[:37]] + [f"sum {k}" for k in range(len(REFUSED) - 37)])
+@pytest.mark.parametrize(("bad", "message"), REFUSED)
 def test_refused(bad, message):
     with pytest.raises(ChunkShapeError, match=message):
         Edges.of(bad)

@@ -48,6 +48,7 @@ if [ -f "$env/.ready" ] && "$env/bin/python" -c '' 2>/dev/null; then
     exit 0
 fi
 
+rm -rf "$env" # whatever is there is unfinished, or its interpreter is gone
 if ! python=$(find_python); then
     say "not made: no Python 3.12 or newer with venv and pip runs here; install one, or name it in PEER_PYTHON"
     exit 0
@@ -57,7 +58,6 @@ fi
 trap 'rm -rf "$env"' EXIT
 trap 'say "not made: interrupted"; exit 0' HUP INT TERM
 
-rm -rf "$env"
 if ! output=$("$python" -m venv "$env" 2>&1); then
     say "not made: $python cannot make an environment: $(reason "$output")"
 elif ! output=$("$env/bin/python" -m pip install --quiet --disable-pip-version-check "$peer" 2>&1); then

@@ -12,16 +12,15 @@ runs); `"auto"` or None; a mapping from dimension names, or axis numbers, to ent
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
 from zellige.errors import ChunkShapeError
 from zellige.grid import AxisChunks, ChunkGrid, from_chunks
-from zellige.runs import Edges
+from zellige.runs import Edges, positive_integer
 from zellige.types import Shape
 
 GridName: TypeAlias = Literal["regular", "rectilinear"]
@@ -69,7 +68,7 @@ def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
         entries = [chunks] * ndim
     elif isinstance(chunks, Mapping):
         entries = _from_mapping(chunks, (0,) * ndim, None, missing=None)
-    elif isinstance(chunks, Iterable) and not isinstance(chunks, str):
+    elif _is_list(chunks):
         entries = list(chunks)
     else:
         raise ChunkShapeError(f"chunks={chunks!r} does not describe a new region; give a size or edges for each axis")
@@ -112,7 +111,7 @@ def _entries(chunks: ChunksLike, shape: Shape, names: Sequence[str | None] | Non
         return [chunks] * rank
     if isinstance(chunks, Mapping):
         return _from_mapping(chunks, shape, names, missing=-1)
-    if not isinstance(chunks, Iterable):
+    if not _is_list(chunks):
         raise ChunkShapeError(f"chunks={chunks!r}: expected a size, one entry for each of {rank} axes, or 'auto'")
     entries = list(chunks)
     if len(entries) != rank:
@@ -167,17 +166,23 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool)
 
 
+def _is_list(value: object) -> TypeGuard[Iterable[Any]]:
+    """Whether a value holds entries in an order: sets have none, and bytes are text rather than sizes."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping | Set)
+
+
 def _size(value: Any, axis: int) -> int:
-    size = operator.index(value)
-    if size < 1:
-        raise ChunkShapeError(
-            f"axis {axis}: chunk size {size} must be at least 1; -1 stands for the whole axis", axis=axis
-        )
-    return size
+    try:
+        return positive_integer(value, f"axis {axis}: a chunk size")
+    except ChunkShapeError as error:
+        hint = "" if value == -1 else "; -1 stands for the whole axis"
+        raise ChunkShapeError(f"{error}{hint}", axis=axis) from error
 
 
 def _edges(entry: Any, axis: int) -> Edges:
-    if not isinstance(entry, Iterable) or isinstance(entry, str | bytes | Mapping):
+    if not _is_list(entry):
         raise ChunkShapeError(f"axis {axis}: {entry!r} is neither a chunk size nor a list of edges", axis=axis)
     try:
         edges = Edges.of(entry)

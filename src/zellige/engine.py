@@ -17,9 +17,10 @@ import numpy as np
 from zellige import pool, scratch
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.config import ArrayConfig
-from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, ShortReadError
+from zellige.dtypes.fill import equals_fill
+from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, ShortReadError, UnsupportedCodecError
 from zellige.grid import ChunkGrid, ChunkSpec
-from zellige.indexing import Plan, Request
+from zellige.indexing import Plan, Request, Tasks
 from zellige.metadata import ChunkKeyEncoding
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Shape
@@ -40,14 +41,13 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "encode_key", "chain", "config", "_fill_bits")
+    __slots__ = ("store", "prefix", "keys", "encode_key", "chain", "config")
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, chain: CodecChain, config: ArrayConfig
     ) -> None:
         self.store, self.prefix, self.chain, self.config = store, prefix, chain, config
         self.keys, self.encode_key = keys, keys.encode_chunk_key
-        self._fill_bits = _bits(chain.fill)
 
     def key(self, coords: Coords) -> str:
         """The store key of a chunk."""
@@ -74,6 +74,8 @@ class Engine:
                 if raw is not None and not (whole and bound.decode_into(raw, out[outside])):
                     chunk = bound.decode(raw)
                     out[outside] = (chunk if order is None else chunk.transpose(order))[inside]
+        except UnsupportedCodecError:
+            raise
         except (CodecError, ShortReadError) as error:
             raise self._corrupt(error, coords, key) from error
         if raw is None:
@@ -148,7 +150,7 @@ class Engine:
 
     def _encode(self, bound: BoundChain, chunk: AnyArray) -> Buffer | None:
         """The bytes to store, or None for a chunk of fill values that need not be stored."""
-        if not self.config.write_empty_chunks and self._is_fill(chunk):
+        if not self.config.write_empty_chunks and equals_fill(chunk, bound.fill):
             return None
         return bound.encode(chunk)
 
@@ -157,12 +159,6 @@ class Engine:
             self.store.delete(key)
         else:
             self.store.put(key, raw)
-
-    def _is_fill(self, chunk: AnyArray) -> bool:
-        """Whether every element has the bits of the fill value: -0.0 is not 0.0, one NaN is not another."""
-        bits = _bits(chunk)
-        first = bits[(0,) * bits.ndim]
-        return bool(first == self._fill_bits) and bool((bits == self._fill_bits).all())
 
     # -- stored chunks ----------------------------------------------------------------------------
 
@@ -203,29 +199,9 @@ class Engine:
                 self.store.put(self.key(item[0]), raw)
 
         inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
-        pool.run(copy, _Items(inside), nbytes=1 << 20)
-
-
-class _Items:
-    """A list as tasks for the pool."""
-
-    def __init__(self, items: list[Any]) -> None:
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """Some of the items."""
-        return iter(self._items[start:stop])
+        pool.run(copy, Tasks(inside), nbytes=1 << 20)
 
 
 def _scratch_chunk(bound: BoundChain) -> AnyArray:
     """An uninitialised chunk in this thread's scratch."""
     return np.ndarray(bound.shape, bound.dtype, scratch.buffer("chunk", bound.nbytes))
-
-
-def _bits(array: AnyArray) -> AnyArray:
-    """The same elements as plain bits, which compare exactly."""
-    size = array.dtype.itemsize
-    return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")

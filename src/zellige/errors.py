@@ -116,6 +116,10 @@ class CodecError(ZelligeError, ValueError):
     """Bytes cannot be decoded, or a chunk cannot be encoded."""
 
 
+class UnsupportedCodecError(CodecError):
+    """The bytes may be sound, but what they need to be decoded is not installed here."""
+
+
 class CorruptChunkError(CodecError):
     """A stored chunk is damaged; carries `array`, `coords`, `key` and the cause."""
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeGuard, overload, runtime_checkable
 
 import numpy as np
 
@@ -159,7 +159,8 @@ class FixedDimension:
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
         """Uniform chunks stay uniform, unless `chunks` cuts the new region otherwise."""
         reach = self.nchunks * self.size
-        if chunks is None or new_extent <= reach or (isinstance(chunks, int) and chunks == self.size):
+        same = _is_size(chunks) and chunks == self.size
+        if chunks is None or new_extent <= reach or same:
             return self.with_extent(new_extent)
         edges = Edges.of_runs([(self.size, self.nchunks)] if self.nchunks else [])
         return from_chunks(edges + _new_edges(chunks, new_extent - reach), new_extent)
@@ -520,7 +521,15 @@ def _expand(coords: Any, ndim: int) -> tuple[Any, ...]:
 
 
 def _axis_chunks(chunks: int | EdgeEntries) -> AxisChunks:
-    return operator.index(chunks) if isinstance(chunks, int | np.integer) else Edges.of(chunks)
+    if _is_size(chunks):
+        return operator.index(chunks)
+    if not isinstance(chunks, Iterable):
+        raise ChunkShapeError(f"{chunks!r} is neither a chunk size nor a list of edges")
+    return Edges.of(chunks)
+
+
+def _is_size(chunks: object) -> TypeGuard[SupportsIndex]:
+    return isinstance(chunks, int | np.integer) and not isinstance(chunks, bool)
 
 
 def _walk(axes: tuple[range, ...]) -> Iterator[Coords]:

@@ -383,6 +383,55 @@ class Plan:
         )
 
 
+class Tasks:
+    """A list as tasks for threads, like a plan."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """Some of the items; the iterator may be shared by threads."""
+        return iter(self._items[start:stop])
+
+
+def picked_axes(
+    inside: Sequence[Pick], order: tuple[int, ...] | None, npoints: int
+) -> tuple[list[Axis], tuple[int, ...]]:
+    """What a request picks from its chunk, as axes and points for a plan within the chunk."""
+    axes: list[Axis] = [
+        range(pick.start, pick.stop, pick.step or 1) if isinstance(pick, slice) else _ascending(pick.ravel())
+        for pick in inside
+    ]
+    if order is None:
+        return axes, ()
+    points = order[:npoints]
+    placed = dict(zip(order, axes, strict=True))
+    for axis in points:  # shared positions stay arrays
+        at = placed[axis]
+        placed[axis] = np.arange(at.start, at.stop) if isinstance(at, range) else at
+    return [placed[axis] for axis in range(len(order))], points
+
+
+class Target:
+    """The part of a work array that a request writes: the array itself where numpy gives a view."""
+
+    __slots__ = ("array", "_out", "_outside")
+
+    def __init__(self, out: AnyArray, outside: tuple[Pick, ...]) -> None:
+        self._out, self._outside = out, outside
+        self.array: AnyArray = out[outside]
+
+    def write_back(self) -> None:
+        """Copy into the work array what could not be written there at once."""
+        if not all(isinstance(pick, slice) for pick in self._outside):
+            self._out[self._outside] = self.array
+
+
 def _request(parts: tuple[Projection, ...]) -> Request:
     if not parts:
         return (), (), (), (...,), True  # `...`, because an empty tuple would pick a scalar, not a view
@@ -392,7 +441,11 @@ def _request(parts: tuple[Projection, ...]) -> Request:
 
 def plan(selection: Selection, grid: ChunkGrid) -> Plan:
     """What to copy between the chunks and the work array."""
-    axes, dims, points = selection.axes, grid.dimensions, selection.points
+    return plan_axes(selection.axes, selection.points, grid.dimensions)
+
+
+def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[DimensionGrid]) -> Plan:
+    """A plan from what is picked along each axis; `points` are the axes that are picked together."""
     if points:
         others = [axis for axis in range(len(axes)) if axis not in points]
         lead = _project_points([axes[k] for k in points], [dims[k] for k in points])  # type: ignore[misc]

@@ -52,7 +52,7 @@ class Edges(Sequence[int]):
         if isinstance(entries, np.ndarray):
             return cls._of_array(entries)
         entries = list(entries)
-        if set(map(type, entries)) == {int} and max(entries) <= _MOST:
+        if set(map(type, entries)) == {int} and min(entries) >= -_MOST and max(entries) <= _MOST:
             return cls._of_array(np.array(entries, np.int64))
         return cls.of_runs(_as_run(entry) for entry in entries)
 
@@ -161,6 +161,8 @@ class Edges(Sequence[int]):
         return Edges.of_runs(chain(self.runs, [(extent - self.total, 1)]))
 
     def __add__(self, other: Edges) -> Edges:
+        if not isinstance(other, Edges):
+            return NotImplemented
         return Edges.of_runs(chain(self.runs, other.runs))
 
     def to_rle(self) -> list[int | list[int]]:
@@ -182,11 +184,16 @@ class Edges(Sequence[int]):
         return self._run(_position(item, len(self)))[2]
 
     def _slice(self, chunks: range) -> Edges:
-        if chunks.step != 1:
-            return Edges.of(self[k] for k in chunks)
-        bounds = zip(self.runs, self.firsts, strict=False)
-        kept = ((size, min(first + count, chunks.stop) - max(first, chunks.start)) for (size, count), first in bounds)
-        return Edges.of_runs(run for run in kept if run[1] > 0)
+        if not chunks:
+            return Edges.of_runs(())
+        ascending = chunks if chunks.step > 0 else chunks[::-1]
+        step = min(ascending.step, len(self))  # a longer step picks one chunk too, and fits into int64
+        # How many of the picked chunks lie before each run, and so how many lie in it.
+        before = np.clip(-((ascending.start - self._firsts) // step), 0, len(ascending))
+        counts = np.diff(before)
+        kept = counts.nonzero()[0][:: 1 if chunks.step > 0 else -1]
+        sizes = np.diff(self._starts)[kept] // np.diff(self._firsts)[kept]
+        return Edges.of_runs(zip(sizes.tolist(), counts[kept].tolist(), strict=True))
 
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(repeat(size, count) for size, count in self.runs)
@@ -197,6 +204,15 @@ class Edges(Sequence[int]):
     def count(self, size: Any) -> int:
         """How many edges have this length."""
         return sum(count for s, count in self.runs if s == size)
+
+    def index(self, size: Any, start: int = 0, stop: int | None = None) -> int:
+        """The first chunk of this length, between `start` and `stop`."""
+        chunks = range(len(self))[start:stop]
+        for (s, count), first in zip(self.runs, self.firsts, strict=False):
+            chunk = max(first, chunks.start)
+            if s == size and chunk < min(first + count, chunks.stop):
+                return chunk
+        raise ValueError(f"there is no edge {size!r} here")
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Edges):
@@ -283,7 +299,9 @@ def _short_repr(items: Sequence[int]) -> str:
 
 def _as_run(entry: Any) -> tuple[int, int]:
     """One entry as (length, count)."""
-    if isinstance(entry, Sequence | np.ndarray) and not isinstance(entry, str | bytes):
+    if (isinstance(entry, np.ndarray) and entry.ndim) or (
+        isinstance(entry, Sequence) and not isinstance(entry, str | bytes)
+    ):
         if len(entry) != 2:
             raise ChunkShapeError(f"a run is a pair [length, count], found {list(entry)!r}")
         return positive_integer(entry[0], "the length of a run"), positive_integer(entry[1], "the count of a run")
@@ -291,13 +309,19 @@ def _as_run(entry: Any) -> tuple[int, int]:
 
 
 def positive_integer(value: Any, what: str) -> int:
-    """The value as an int >= 1; booleans, floats and strings are not integers."""
-    if isinstance(value, bool | np.bool) or not hasattr(value, "__index__"):
+    """The value as an int >= 1 that an axis can hold; booleans, floats and strings are not integers."""
+    if isinstance(value, bool | np.bool | np.ndarray) or not hasattr(value, "__index__"):
         raise ChunkShapeError(f"{what} must be an integer, found {value!r}")
     number = operator.index(value)
-    if number < 1:
-        raise ChunkShapeError(f"{what} must be at least 1, found {number}")
+    if not 1 <= number <= _MOST:
+        bound = f"at least 1, found {_shown(number)}" if number < 1 else f"at most {_MOST}, found {_shown(number)}"
+        raise ChunkShapeError(f"{what} must be {bound}")
     return number
+
+
+def _shown(number: int) -> str:
+    """A number for a message; Python does not print one of more than 4300 digits."""
+    return str(number) if number.bit_length() < 1000 else f"one of {number.bit_length()} bits"
 
 
 def compress_rle(sizes: EdgeEntries) -> list[int | list[int]]:

@@ -214,6 +214,24 @@ class StoreSuite:
 
     # -- conditional writes -----------------------------------------------------------------------
 
+    def test_parts_are_stored_as_one_value(self, store):
+        parts = [b"ab", bytearray(b""), memoryview(b"cde"), *[bytes([k % 256]) for k in range(3000)]]
+        store.put_parts("a/k", parts)
+        assert store.get("a/k") == b"".join(parts)
+        store.put_parts("a/k", [])
+        assert store.get("a/k") == b""
+
+    def test_a_tag_differs_once_the_value_is_written_again(self, store):
+        assert store.get_tagged("a/k", [(0, 1)]) is None
+        store.put("a/k", b"0123456789")
+        parts, tag = store.get_tagged("a/k", [(2, 3), (-2, None)])
+        assert list(parts) == [b"234", b"89"]
+        assert store.get_tagged("a/k", [(0, 1)]) == ([b"0"], tag)
+        store.put("a/k", b"9876543210")
+        assert tag is None or store.get_tagged("a/k", [(0, 1)])[1] != tag
+        with pytest.raises(ShortReadError):
+            store.get_tagged("a/k", [(5, 6)])
+
     def test_create_writes_only_a_new_key(self, store):
         assert store.create("a/k", b"first")
         assert not store.create("a/k", b"second")

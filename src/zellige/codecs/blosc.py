@@ -12,7 +12,7 @@ from struct import Struct, unpack_from
 from typing import Any, ClassVar, Literal, Self
 
 from zellige.codecs.base import BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
-from zellige.errors import CodecError
+from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
 
 _CNAMES = ("lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib")
@@ -133,6 +133,8 @@ def _decompress(raw: Buffer, dest: memoryview | None = None) -> Any:
     try:
         return _blosc().decompress(raw, dest)
     except RuntimeError as error:
+        if raw[2] >> 5 == 2 and "snappy" not in _blosc().list_compressors():
+            raise UnsupportedCodecError("blosc: the bytes need snappy, which numcodecs was built without") from error
         raise CodecError(f"blosc: the bytes are damaged: {error}") from error
 
 

@@ -53,10 +53,18 @@ def _read_float(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
             return _from_bits(_quiet_nan(dtype), dtype)
         if value.startswith("0x") and len(value) == 2 + digits and _is_hex(value[2:]):
             return _from_bits(int(value, 16), dtype)
-    elif type(value) in (int, float) and math.isfinite(value):
+    elif _is_finite(value):
         with np.errstate(over="ignore"):
             return np.array(value, dtype)
     raise _bad(value, dtype, f'a number, "NaN", "Infinity", "-Infinity" or "0x" and {digits} hex digits')
+
+
+def _is_finite(value: JSON) -> bool:
+    """Whether a JSON value is a number within the reach of floats; 1e400 is read as infinity by `json`."""
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
 
 
 def _is_hex(text: str) -> bool:
@@ -132,3 +140,16 @@ INT = FillForm(_read_int, int)
 FLOAT = FillForm(_read_float, _write_float)
 COMPLEX = FillForm(_read_complex, _write_complex)
 RAW = FillForm(_read_raw, lambda fill: list(fill.tobytes()))
+
+
+def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
+    """Whether every element has the bits of the fill value: -0.0 is not 0.0, one NaN is not another."""
+    bits, wanted = _bits(array), _bits(fill)
+    first = bits[(0,) * bits.ndim]
+    return bool(first == wanted) and bool((bits == wanted).all())
+
+
+def _bits(array: AnyArray) -> AnyArray:
+    """The same elements as plain bits, which compare exactly."""
+    size = array.dtype.itemsize
+    return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")

@@ -61,13 +61,18 @@ class DataType:
         return fill
 
     def _cast_raw(self, value: Any) -> AnyArray:
-        data = value if isinstance(value, bytes) else bytes(np.asarray(value).tobytes())
-        return self.form.read(list(data), self.numpy)
+        if isinstance(value, np.void):
+            value = value.tobytes()
+        if isinstance(value, bytes | bytearray | memoryview):
+            value = list(bytes(value))
+        return self.form.read(list(value) if isinstance(value, tuple) else value, self.numpy)
 
     def _cast_number(self, value: Any) -> AnyArray:
         if isinstance(value, str | list | tuple):  # the spellings of documents
             return self.form.read(list(value) if isinstance(value, tuple) else value, self.numpy)
         source = np.asarray(value)
+        if source.dtype.kind not in ("biufcO" if self.numpy.kind == "c" else "biufO"):
+            raise MetadataError(f"fill_value {value!r} does not fit {self.name}", field="fill_value")
         try:
             with np.errstate(invalid="ignore", over="ignore"):
                 fill = np.asarray(value, self.numpy) if source.dtype == object else source.astype(self.numpy)
@@ -75,9 +80,17 @@ class DataType:
             raise MetadataError(
                 f"fill_value {value!r} does not fit {self.name}: {error}", field="fill_value"
             ) from error
-        if self.numpy.kind in "iub" and not (fill == source).all():
+        if not (_same_infinities(fill, source) if self.numpy.kind in "fc" else (fill == source).all()):
             raise MetadataError(f"fill_value {value!r} does not fit {self.name}", field="fill_value")
         return fill
+
+
+def _same_infinities(fill: AnyArray, source: AnyArray) -> bool:
+    """Whether no finite number became infinite: floats may round, but not that far."""
+    if source.dtype == object:  # which Python has converted, and complained if it could not
+        return True
+    pairs = ((fill.real, source.real), (fill.imag, source.imag))
+    return all(np.array_equal(np.isinf(a), np.isinf(b)) for a, b in pairs)
 
 
 def _row(name: str, form: forms.FillForm, *, endian: bool = True) -> DataType:
@@ -126,11 +139,11 @@ def from_json(value: JSON) -> DataType:
     if isinstance(value, dict):
         name = value.get("name")
         if value.get("must_understand", True) is not True:
-            raise MetadataError("data_type: must_understand may not be false here", field="data_type.must_understand")
+            raise MetadataError("data_type.must_understand may not be false", field="data_type.must_understand")
         if extra := value.keys() - {"name", "configuration", "must_understand"}:
             raise MetadataError(f"data_type: unknown keys {sorted(extra)}", field="data_type")
         if value.get("configuration", {}) != {}:
-            raise MetadataError(f"data_type {name!r} takes no configuration", field="data_type.configuration")
+            raise MetadataError(f"data_type.configuration: {name!r} takes none", field="data_type.configuration")
     if not isinstance(name, str):
         raise MetadataError(f"data_type must be a name or an object with a name, not {value!r}", field="data_type")
     if name in TYPES:
@@ -172,7 +185,7 @@ def parse_dtype(value: npt.DTypeLike | DataType | JSON) -> DataType:
         raise UnknownDataTypeError("dtype is missing; give e.g. dtype='float32'", field="data_type")
     try:
         dtype = np.dtype(value)
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:  # numpy evaluates strings with commas
         raise (
             _unknown(value) if isinstance(value, str) else UnknownDataTypeError(str(error), field="data_type")
         ) from error

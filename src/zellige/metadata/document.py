@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -28,8 +29,8 @@ def _pairs(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     if len(found) == len(pairs):
         return found
     repeated = _Repeated(found)
-    names = [name for name, _ in pairs]
-    repeated.key = next(name for name in names if names.count(name) > 1)
+    counts = Counter(name for name, _ in pairs)
+    repeated.key = next(name for name, count in counts.items() if count > 1)
     return repeated
 
 
@@ -49,14 +50,15 @@ def parse(raw: bytes | memoryview) -> dict[str, JSON]:
 
 def dump(document: Mapping[str, JSON]) -> bytes:
     """The document as bytes: one line for each field, and never a literal NaN, which is not JSON."""
-    try:
-        lines = [f"  {json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in document.items()]
-    except (ValueError, TypeError) as error:
-        raise MetadataError(
-            f"attributes cannot be written as JSON: {error}; use strings, finite numbers, lists and dicts",
-            field="attributes",
-        ) from error
+    lines = [f"  {json.dumps(name)}: {_dump_value(name, value)}" for name, value in document.items()]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _dump_value(name: str, value: JSON) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:  # a NaN in attributes, as some others write it
+        return json.dumps(plain(value, name), allow_nan=False)
 
 
 # -- checking one value ---------------------------------------------------------------------------
@@ -64,9 +66,15 @@ def dump(document: Mapping[str, JSON]) -> bytes:
 
 def fail(field: str, expected: str, found: JSON) -> NoReturn:
     """Raise with the field's path, what was expected, and what is there."""
-    shown = repr(found)
-    shown = shown if len(shown) <= 80 else shown[:77] + "…"
-    raise MetadataError(f"{field or 'the document'} must be {expected}, found {shown}", field=field)
+    raise MetadataError(f"{field or 'the document'} must be {expected}, found {_shown(found)}", field=field)
+
+
+def _shown(found: JSON) -> str:
+    try:
+        shown = repr(found)
+    except RecursionError:  # the parser came through with the last bit of the stack
+        return f"a {type(found).__name__} that is nested too deeply"
+    return shown if len(shown) <= 80 else shown[:77] + "…"
 
 
 def as_object(value: JSON, field: str) -> dict[str, JSON]:
@@ -142,7 +150,10 @@ def _name(value: JSON, field: str) -> str:
 
 
 def plain(value: Any, field: str = "attributes") -> JSON:
-    """A user's value as JSON: numpy scalars and arrays become numbers and lists, tuples lists."""
+    """A user's value as JSON: numpy scalars and arrays become numbers and lists, tuples lists.
+
+    JSON has no NaN and no infinities: they become "NaN", "Infinity" and "-Infinity", as in fill values.
+    """
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, Mapping):
@@ -156,7 +167,7 @@ def plain(value: Any, field: str = "attributes") -> JSON:
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
-        fail(field, "a finite number, because JSON has no NaN or Infinity; write it as a string", value)
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return fail(field, "a string, number, boolean, None, list or dict", value)
 
 

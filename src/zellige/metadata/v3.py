@@ -69,7 +69,7 @@ class ArrayV3Metadata:
         """Check a parsed document, field by field."""
         check_header(document, "array")
         shape = _shape(require(document, "shape", ""))
-        data_type = dtypes.from_json(require(document, "data_type", ""))
+        data_type = dtypes.from_json(_without_repeats(require(document, "data_type", ""), "data_type"))
         grid = parse_chunk_grid(require(document, "chunk_grid", ""))
         _check_grid(grid, shape)
         _refuse_transformers(document.get("storage_transformers"))
@@ -97,7 +97,7 @@ class ArrayV3Metadata:
             "fill_value": self.data_type.write_fill(self.fill_value),
             "codecs": [codec.to_json() for codec in self.codecs],
         }
-        if self.dimension_names is not None:
+        if self.dimension_names:
             document["dimension_names"] = list(self.dimension_names)
         if self.attributes:
             document["attributes"] = self.attributes
@@ -125,6 +125,14 @@ def check_header(document: Mapping[str, JSON], node_type: str) -> None:
         fail("zarr_format", "3", found)
     if require(document, "node_type", "") != node_type:
         fail("node_type", repr(node_type), document["node_type"])
+
+
+def _without_repeats(value: JSON, field: str) -> JSON:
+    """A value whose objects are checked elsewhere, but not for repeated keys."""
+    if isinstance(value, dict):
+        for name, part in as_object(value, field).items():
+            _without_repeats(part, f"{field}.{name}")
+    return value
 
 
 def _shape(value: JSON) -> Shape:

@@ -115,6 +115,14 @@ class Store(ABC):
             found.append(part)
         return found
 
+    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
+        """Several ranges with a tag that differs once the value has been written again.
+
+        A tag of None says nothing: then nothing may be remembered about the value.
+        """
+        found = self.get_ranges(key, spans)
+        return None if found is None else (found, None)
+
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
         """The value with the version that `replace` wants, or None if there is no such key."""
@@ -145,6 +153,10 @@ class Store(ABC):
     @abstractmethod
     def put(self, key: str, value: Buffer) -> None:
         """Store the value, all or nothing."""
+
+    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
+        """Store a value given in parts, all or nothing."""
+        self.put(key, b"".join(parts))
 
     @abstractmethod
     def create(self, key: str, value: Buffer) -> bool:

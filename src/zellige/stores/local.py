@@ -45,6 +45,8 @@ _CHECKED = 1 << 20  # a longer range is compared with the size before memory is 
 _FAR = 1 << 62  # so is one that starts where no file reaches
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 
+_AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
+
 _capacity = 1 << 20  # what `borrow` offers to a read: more than any value so far, up to _KEPT
 
 
@@ -105,6 +107,10 @@ class LocalStore(Store):
     def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
         """Several ranges of one value, or None if there is no such key; opens the file once."""
         return self._with_file(key, lambda fd: [_read_range(fd, key, *span) for span in spans])
+
+    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
+        """Several ranges with the file's identity and time of change as the tag."""
+        return self._with_file(key, lambda fd: ([_read_range(fd, key, *span) for span in spans], _tag(fd)))
 
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
         """The value with its version, both from one descriptor; None if there is no such key."""
@@ -180,18 +186,23 @@ class LocalStore(Store):
     def put(self, key: str, value: Buffer) -> None:
         """Store the value, all or nothing."""
         self._check_writable()
-        self._write(key, value, _rename)
+        self._write(key, [value], _rename)
+
+    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
+        """Store a value given in parts, all or nothing, without joining them in memory."""
+        self._check_writable()
+        self._write(key, parts, _rename)
 
     def create(self, key: str, value: Buffer) -> bool:
         """Store the value if there is no such key yet; False, and nothing changed, if there is."""
         self._check_writable()
         try:
-            return self._write(key, value, _link)
+            return self._write(key, [value], _link)
         except OSError as exc:
             if exc.errno not in _NO_LINKS:
                 raise
         with self.exclusive(key):
-            return not os.path.lexists(self._base + key) and self._write(key, value, _rename)
+            return not os.path.lexists(self._base + key) and self._write(key, [value], _rename)
 
     def replace(self, key: str, value: Buffer, version: str) -> bool:
         """Store the value if the key still has this version; False, and nothing changed, if not."""
@@ -200,15 +211,14 @@ class LocalStore(Store):
             return False  # without the directories that the lock would need
         with self.exclusive(key):
             found = self.get_versioned(key)
-            return found is not None and found[1] == version and self._write(key, value, _rename)
+            return found is not None and found[1] == version and self._write(key, [value], _rename)
 
-    def _write(self, key: str, value: Buffer, place: Callable[[str, str], bool]) -> bool:
+    def _write(self, key: str, parts: Sequence[Buffer], place: Callable[[str, str], bool]) -> bool:
         if not is_key(key):
             check_key(key)
         path = self._base + key
-        data = memoryview(value).cast("B")
         try:
-            return _in_folder(path, lambda folder: _write(folder, path, data, place))
+            return _in_folder(path, lambda folder: _write(folder, path, parts, place))
         except OSError as exc:
             raise self._named(exc, key) from exc
 
@@ -310,6 +320,11 @@ def _read_all(fd: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def _tag(fd: int) -> tuple[int, int, int]:
+    info = os.fstat(fd)
+    return info.st_ino, info.st_mtime_ns, info.st_size
+
+
 def _read_versioned(fd: int) -> tuple[bytes, str]:
     info = os.fstat(fd)
     value = _read_all(fd)
@@ -367,21 +382,28 @@ def _in_folder(path: str, action: Callable[[str], T]) -> T:
     return action(folder)
 
 
-def _write(folder: str, path: str, data: memoryview, place: Callable[[str, str], bool]) -> bool:
+def _write(folder: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], bool]) -> bool:
     """Write a temporary file and put it into its place; whatever happens, it does not stay behind."""
     temporary = f"{folder}{TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
     fd = os.open(temporary, _WRITE, 0o666)
     try:
         try:
-            written = os.write(fd, data)
-            while written < len(data):
-                written += os.write(fd, data[written:])
+            for first in range(0, len(parts), _AT_ONCE):
+                _write_all(fd, parts[first : first + _AT_ONCE])
         finally:
             os.close(fd)
         return place(temporary, path)
     except BaseException:
         _unlink(temporary)
         raise
+
+
+def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
+    """Write all parts, in one call if the system takes them whole."""
+    written = os.writev(fd, parts)
+    total = sum(memoryview(part).nbytes for part in parts)
+    while written < total:
+        written += os.write(fd, memoryview(b"".join(parts))[written:])
 
 
 def _rename(temporary: str, path: str) -> bool:

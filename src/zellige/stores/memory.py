@@ -7,7 +7,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Self
 
 from zellige.stores.base import KeyLock, Store, check_key, check_prefix, digest, is_key, resolve_span
-from zellige.types import Buffer
+from zellige.types import Buffer, Span
 
 _stamp = itertools.count(1).__next__
 
@@ -40,6 +40,14 @@ class MemoryStore(Store):
             return None
         begin, count = resolve_span(key, start, length, len(value))
         return value[begin : begin + count]
+
+    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
+        """Several ranges, and the value itself as the tag."""
+        value = self.get(key)
+        if value is None:
+            return None
+        places = [resolve_span(key, start, length, len(value)) for start, length in spans]
+        return [value[begin : begin + count] for begin, count in places], value
 
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
         """The value with its version, or None if there is no such key."""

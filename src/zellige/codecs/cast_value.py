@@ -1,0 +1,172 @@
+"""The `cast_value` codec: the same numbers in another type (spec: Extension codecs)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, Self, get_args
+
+import numpy as np
+
+from zellige.codecs.base import ArrayArrayCodec, ArraySpec, one_of, only_keys
+from zellige.codecs.casting import OutOfRange, Rounding, cast, is_float, is_integer
+from zellige.dtypes import DataType, from_json, parse_dtype
+from zellige.errors import CodecError, MetadataError
+from zellige.types import JSON, AnyArray
+
+_MAPS_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CastValueCodec(ArrayArrayCodec):
+    """Stores the numbers as `data_type`; a value that no rule covers is an error, never a surprise.
+
+    For each value, `scalar_map` is asked first: {"encode": [[from, to], …], "decode": …}, in which NaN stands
+    for every NaN and the first match wins. Then the value is rounded if it must be, and `out_of_range` says
+    what becomes of a value beyond the type: "clamp" (to infinity, if the type has it), "wrap" (integers
+    only), or nothing, which is an error.
+    """
+
+    data_type: JSON
+    rounding: Rounding = "nearest-even"
+    out_of_range: OutOfRange | None = None
+    scalar_map: Mapping[str, JSON] | None = None
+
+    name: ClassVar[str] = "cast_value"
+
+    def __post_init__(self) -> None:
+        one_of(self.name, {"rounding": self.rounding}, "rounding", get_args(Rounding))
+        if self.out_of_range is not None:
+            one_of(self.name, {"out_of_range": self.out_of_range}, "out_of_range", get_args(OutOfRange))
+        _check_number(self.target, "configuration.data_type")
+        if self.out_of_range == "wrap" and not is_integer(self.target.numpy):
+            raise MetadataError(
+                f"codec 'cast_value': only integers wrap, not {self.target.name}; use 'clamp'",
+                field="configuration.out_of_range",
+            )
+        _check_map(self.scalar_map)
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Build from a document's configuration."""
+        only_keys(cls.name, configuration, "data_type", "rounding", "out_of_range", "scalar_map")
+        if configuration.get("data_type") is None:
+            raise MetadataError("codec 'cast_value': data_type is missing", field="configuration.data_type")
+        for key in ("out_of_range", "scalar_map"):
+            if key in configuration and configuration[key] is None:
+                raise MetadataError(
+                    f"codec 'cast_value': {key} may not be null; leave it out", field=f"configuration.{key}"
+                )
+        try:
+            from_json(configuration["data_type"])  # stricter than `parse_dtype`, which takes what users give
+        except MetadataError as error:
+            raise _inside(error, "configuration.data_type") from error
+        return cls(**configuration)
+
+    def configuration(self) -> dict[str, JSON]:
+        """The configuration for a document."""
+        found: dict[str, JSON] = {"data_type": self.target.to_json(), "rounding": self.rounding}
+        if self.out_of_range is not None:
+            found["out_of_range"] = self.out_of_range
+        if self.scalar_map is not None:
+            found["scalar_map"] = {way: [list(pair) for pair in pairs] for way, pairs in self.scalar_map.items()}
+        return found
+
+    @property
+    def target(self) -> DataType:
+        """The type of the encoded chunk."""
+        try:
+            return parse_dtype(self.data_type)
+        except MetadataError as error:
+            raise _inside(error, "configuration.data_type") from error
+
+    def resolve(self, spec: ArraySpec) -> ArraySpec:
+        """The other type, with the fill value in it, which must come back when decoded."""
+        _check_number(spec.dtype, "configuration")
+        try:
+            encoded = self.encode(spec.fill, spec)
+            decoded = self.decode(encoded, spec)
+        except CodecError as error:
+            raise MetadataError(
+                f"codec 'cast_value': fill value {spec.fill[()]} cannot be cast: {error}", field="configuration"
+            ) from error
+        if not _matches(decoded, spec.fill).all():
+            raise MetadataError(
+                f"codec 'cast_value': fill value {spec.fill[()]} comes back as {decoded[()]}; "
+                "choose another, or map it both ways in scalar_map",
+                field="configuration",
+            )
+        encoded.flags.writeable = False
+        return replace(spec, dtype=self.target, fill=encoded)
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """The numbers in the other type."""
+        return self._convert(chunk, spec.dtype, self.target, "encode")
+
+    def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """The numbers in the chunk's own type, by the same rules."""
+        return self._convert(chunk, self.target, spec.dtype, "decode")
+
+    def _convert(self, chunk: AnyArray, source: DataType, target: DataType, way: str) -> AnyArray:
+        values = np.asarray(chunk, source.numpy).reshape(-1)
+        entries = None if self.scalar_map is None else self.scalar_map.get(way)
+        if not entries:
+            return cast(values, target.numpy, self.rounding, self.out_of_range).reshape(chunk.shape)
+        result, free = np.empty(values.shape, target.numpy), np.ones(values.shape, bool)
+        for key, value in _pairs(json.dumps(entries), source, target, way):
+            found = free & _matches(values, key)
+            result[found] = value
+            free &= ~found
+        result[free] = cast(values[free], target.numpy, self.rounding, self.out_of_range)
+        return result.reshape(chunk.shape)
+
+
+# -- checking -------------------------------------------------------------------------------------
+
+
+def _check_number(dtype: DataType, field: str) -> None:
+    if not (is_integer(dtype.numpy) or is_float(dtype.numpy)):
+        raise MetadataError(f"codec 'cast_value': {dtype.name} does not hold real numbers", field=field)
+
+
+def _check_map(scalar_map: JSON) -> None:
+    """Refuse anything but lists of pairs; what the pairs hold is checked when both types are known."""
+    if scalar_map is None:
+        return
+    if not isinstance(scalar_map, Mapping) or scalar_map.keys() - {"encode", "decode"}:
+        raise MetadataError(
+            f"codec 'cast_value': scalar_map must be an object with 'encode' and 'decode', found {scalar_map!r}",
+            field="configuration.scalar_map",
+        )
+    for way, pairs in scalar_map.items():
+        pairs_only = isinstance(pairs, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs)
+        if not pairs_only:
+            raise MetadataError(
+                f"codec 'cast_value': scalar_map.{way} must be a list of pairs [from, to], found {pairs!r}",
+                field=f"configuration.scalar_map.{way}",
+            )
+
+
+@lru_cache(_MAPS_KEPT)
+def _pairs(entries: str, source: DataType, target: DataType, way: str) -> list[tuple[AnyArray, AnyArray]]:
+    """The pairs of a map as values of their types."""
+    pairs = []
+    for i, (key, value) in enumerate(json.loads(entries)):
+        try:
+            pairs.append((source.read_fill(key), target.read_fill(value)))
+        except MetadataError as error:
+            raise _inside(error, f"configuration.scalar_map.{way}[{i}]") from error
+    return pairs
+
+
+def _inside(error: MetadataError, field: str) -> MetadataError:
+    """The same error with its place in the codec's configuration."""
+    return type(error)(f"codec 'cast_value': {error}", field=field)
+
+
+def _matches(values: AnyArray, value: AnyArray) -> AnyArray:
+    """Where values equal a value; NaN equals NaN."""
+    same = values == value
+    return np.asarray(same | (np.isnan(values) & np.isnan(value)) if is_float(values.dtype) else same)

@@ -1,0 +1,222 @@
+"""Casts between number types, exact in all five roundings of the `cast_value` codec.
+
+numpy's own casts round to nearest only, wrap around silently, and round twice on the way to the small
+floats of ml_dtypes. Inside, floats are float64, which holds every float type exactly; arrays are flat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from zellige.errors import CodecError
+from zellige.types import AnyArray
+
+Rounding = Literal["nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away"]
+OutOfRange = Literal["clamp", "wrap"]
+
+# -- number formats -------------------------------------------------------------------------------
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether a type is an integer, of numpy or of ml_dtypes."""
+    return dtype.kind in "iu" or (dtype.isbuiltin == 2 and dtype.name.lstrip("u").startswith("int"))
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a type is a float, of numpy or of ml_dtypes; not the one without sign and zero."""
+    return dtype.kind == "f" or (dtype.isbuiltin == 2 and "float" in dtype.name and dtype.name != "float8_e8m0fnu")
+
+
+@cache
+def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    info = _numbers_of(dtype).iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+class _Format(NamedTuple):
+    precision: int
+    """The number of significant bits."""
+    least: int
+    """The exponent of the smallest number above zero."""
+    largest: float
+    has_infinity: bool
+    has_nan: bool
+
+
+@cache
+def _format(dtype: np.dtype[Any]) -> _Format:
+    info = _numbers_of(dtype).finfo(dtype)
+    with np.errstate(all="ignore"):
+        infinity, nan = np.array([math.inf, math.nan]).astype(dtype).astype(np.float64).tolist()
+    least = math.frexp(float(info.smallest_subnormal))[1] - 1
+    return _Format(int(info.nmant) + 1, least, float(info.max), math.isinf(infinity), math.isnan(nan))
+
+
+def _numbers_of(dtype: np.dtype[Any]) -> Any:
+    """The module that describes a type; that of a foreign type is imported already."""
+    return import_module("ml_dtypes") if dtype.isbuiltin == 2 else np
+
+
+def bit_length(values: AnyArray) -> AnyArray:
+    """The position of the highest set bit of unsigned integers, counted from 1; 0 for 0."""
+    length: AnyArray = np.frexp(values.astype(np.float64))[1].astype(np.uint64)
+    # float64 may have rounded up to the next power of two.
+    length -= (length > 0) & (values.astype(np.uint64) >> (np.maximum(length, 1) - 1) == 0)
+    return length
+
+
+# -- casting --------------------------------------------------------------------------------------
+
+
+def cast(
+    values: AnyArray, dtype: np.dtype[Any], rounding: Rounding = "nearest-even", out_of_range: OutOfRange | None = None
+) -> AnyArray:
+    """A flat array of numbers as another type, rounded once; raises `CodecError` for what does not fit."""
+    if values.dtype == dtype or not values.size:
+        return values.astype(dtype)
+    with np.errstate(all="ignore"):
+        if not is_integer(dtype):
+            return _to_floats(values, dtype, rounding, out_of_range)
+        if is_integer(values.dtype):
+            return _integers_to_integers(values, dtype, out_of_range)
+        return _floats_to_integers(values.astype(np.float64), dtype, rounding, out_of_range)
+
+
+def _integers_to_integers(values: AnyArray, dtype: np.dtype[Any], out_of_range: OutOfRange | None) -> AnyArray:
+    low, high = limits(dtype)
+    if values.dtype.kind == "V":  # of ml_dtypes, at most four bits
+        values = values.astype(np.int8)
+    least, most = int(values.min()), int(values.max())
+    if low <= least and most <= high:
+        return values.astype(dtype)
+    if out_of_range == "clamp":
+        own_low, own_high = limits(values.dtype)
+        return values.clip(max(low, own_low), min(high, own_high)).astype(dtype)
+    if out_of_range == "wrap":
+        return _low_bits(values.astype(np.uint64), dtype)
+    raise _unfit(least if least < low else most, dtype, f"{low} to {high}")
+
+
+def _floats_to_integers(
+    values: AnyArray, dtype: np.dtype[Any], rounding: Rounding, out_of_range: OutOfRange | None
+) -> AnyArray:
+    low, high = limits(dtype)
+    whole = _TO_WHOLE[rounding](values)
+    below, above = whole < low, whole >= high + 1  # powers of two, which floats hold exactly
+    if not np.isfinite(whole).all():
+        raise CodecError(f"cast to {dtype.name}: NaN and infinities are no integers; map them in scalar_map")
+    outside = below | above
+    if not outside.any():
+        return _whole_as(whole, dtype)
+    if out_of_range == "clamp":
+        result = _whole_as(np.where(outside, 0, whole), dtype)
+        result[below], result[above] = low, high
+        return result
+    if out_of_range == "wrap":
+        size = np.abs(np.fmod(whole, 2.0**64)).astype(np.uint64)
+        return _low_bits(np.where(whole < 0, 0 - size, size), dtype)
+    raise _unfit(values[outside][0], dtype, f"{low} to {high}")
+
+
+def _to_floats(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding, out_of_range: OutOfRange | None) -> AnyArray:
+    target = _format(dtype)
+    exact = _as_float64(values, target.precision, rounding)
+    rounded = _to_precision(exact, dtype, rounding)
+    finite = np.isfinite(exact)
+    outside = finite & ~(np.abs(rounded) <= target.largest)
+    if outside.any():
+        if out_of_range != "clamp":
+            raise _unfit(values[outside][0], dtype, f"{-target.largest} to {target.largest}")
+        edge = math.inf if target.has_infinity else target.largest
+        rounded = np.where(outside, np.copysign(edge, exact), rounded)
+    if not target.has_nan and np.isnan(exact).any():
+        raise CodecError(f"cast to {dtype.name}: the type has no NaN; map it in scalar_map")
+    if not target.has_infinity and np.isinf(exact).any():
+        raise CodecError(f"cast to {dtype.name}: the type has no infinities; map them in scalar_map")
+    return rounded.astype(dtype)
+
+
+def _as_float64(values: AnyArray, precision: int, rounding: Rounding) -> AnyArray:
+    """The values in float64; integers too long for that are rounded to the precision of the target."""
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and bit_length(_magnitude(values)).max() > 53:
+        return _round_integers(values, precision, rounding)
+    return values.astype(np.float64)
+
+
+def _to_precision(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding) -> AnyArray:
+    """Float64 rounded to what a float type can hold, were it not for its greatest number."""
+    if rounding == "nearest-even" and dtype.isbuiltin == 1:
+        return values.astype(dtype)
+    target = _format(dtype)
+    exponent = np.frexp(values)[1]
+    step = np.maximum(exponent - target.precision, target.least)
+    rounded: AnyArray = np.ldexp(_TO_WHOLE[rounding](np.ldexp(values, -step)), step)
+    return rounded
+
+
+def _round_integers(values: AnyArray, precision: int, rounding: Rounding) -> AnyArray:
+    """Integers rounded to so many significant bits, in integer arithmetic, as float64."""
+    size = _magnitude(values)
+    dropped = np.maximum(bit_length(size), precision) - precision
+    kept, unit = size >> dropped, np.uint64(1) << dropped
+    rest = size & (unit - 1)
+    kept += _rounds_away(rounding, rest, unit >> 1, kept & 1 == 1, values < 0)
+    result = np.ldexp(kept.astype(np.float64), dropped.astype(np.int32))
+    return np.where(values < 0, -result, result)
+
+
+def _rounds_away(rounding: Rounding, rest: AnyArray, half: AnyArray, odd: AnyArray, negative: AnyArray) -> AnyArray:
+    """Where dropping `rest` rounds away from zero."""
+    inexact: AnyArray = rest > 0
+    if rounding == "nearest-even":
+        return inexact & ((rest > half) | ((rest == half) & odd))
+    if rounding == "nearest-away":
+        return inexact & (rest >= half)
+    if rounding == "towards-zero":
+        return np.zeros_like(inexact)
+    return inexact & (negative if rounding == "towards-negative" else ~negative)
+
+
+def _nearest_away(values: AnyArray) -> AnyArray:
+    whole = np.trunc(values)
+    rounded: AnyArray = np.copysign(np.abs(whole) + (np.abs(values - whole) >= 0.5), values)
+    return rounded
+
+
+_TO_WHOLE: dict[str, Callable[[AnyArray], AnyArray]] = {
+    "nearest-even": np.rint,
+    "towards-zero": np.trunc,
+    "towards-positive": np.ceil,
+    "towards-negative": np.floor,
+    "nearest-away": _nearest_away,
+}
+
+
+def _magnitude(values: AnyArray) -> AnyArray:
+    """Absolute values, unsigned, also that of the least integer."""
+    bits = values.astype(np.uint64)
+    return np.where(values < 0, 0 - bits, bits)
+
+
+def _whole_as(whole: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    """Floats without fraction, within the limits of an integer type, as that type."""
+    return whole.astype(dtype) if dtype.kind in "iu" else whole.astype(np.int8).astype(dtype)
+
+
+def _low_bits(bits: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    """The lowest bits of unsigned integers as an integer type: the value modulo the size of the type."""
+    low, high = limits(dtype)
+    return (bits & np.uint64(high - low)).astype(f"u{dtype.itemsize}").view(dtype)
+
+
+def _unfit(value: Any, dtype: np.dtype[Any], bounds: str) -> CodecError:
+    return CodecError(
+        f"cast to {dtype.name}: {value} is out of range, which is {bounds}; set out_of_range, or map it in scalar_map"
+    )
