@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from zellige.stores import MemoryStore, Store
 from zellige.stores.base import KeyLock
-from zellige.types import Buffer
+from zellige.types import Buffer, Span
 
-READS = ("get", "borrow", "get_range", "get_versioned")
-WRITES = ("put", "create", "replace", "delete", "delete_prefix")
+READS = ("get", "borrow", "get_range", "get_ranges", "get_tagged", "get_versioned")
+WRITES = ("put", "put_parts", "create", "replace", "delete", "delete_prefix")
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,12 @@ class CountingStore(Store):
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         return self._pass_on("get_range", key, start, length)
 
+    def get_ranges(self, key: str, spans: Sequence[Span]) -> Any:
+        return self._pass_on("get_ranges", key, spans)
+
+    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
+        return self._pass_on("get_tagged", key, spans)
+
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
         return self._pass_on("get_versioned", key)
 
@@ -98,6 +104,9 @@ class CountingStore(Store):
 
     def put(self, key: str, value: Buffer) -> None:
         self._pass_on("put", key, value)
+
+    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
+        self._pass_on("put_parts", key, parts)
 
     def create(self, key: str, value: Buffer) -> bool:
         return self._pass_on("create", key, value)
@@ -133,9 +142,11 @@ class CountingStore(Store):
 def _moved(method: str, found: Any, given: tuple[Any, ...]) -> int:
     """How many bytes a request has moved."""
     if method in READS:
-        value = found[0] if isinstance(found, tuple) else found
-        return 0 if value is None else len(value)
-    return len(given[0]) if method == "put" or (method in WRITES and found) else 0
+        value = found[0] if found is not None and method in ("get_tagged", "get_versioned") else found
+    else:
+        value = given[0] if method in ("put", "put_parts") or (found and method in WRITES) else None
+    parts = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    return sum(map(len, parts))
 
 
 def contents(store: Store) -> dict[str, bytes | None]:

@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dimension_oracle import Oracle, dimensions
@@ -103,6 +103,13 @@ def test_size_zero_has_no_chunks():
         (lambda: FixedDimension(-1, 5), "size.*-1"),
         (lambda: FixedDimension(5, -1), "extent.*-1"),
         (lambda: VaryingDimension([1], -1), "extent.*-1"),
+        (lambda: FixedDimension(2.5, 5), r"size.*2\.5"),
+        (lambda: FixedDimension(True, 5), "size.*True"),
+        (lambda: FixedDimension("2", 5), "size.*'2'"),
+        (lambda: FixedDimension(2, 5.0), r"extent.*5\.0"),
+        (lambda: FixedDimension(2, None), "extent.*None"),
+        (lambda: VaryingDimension([1], 1.0), r"extent.*1\.0"),
+        (lambda: VaryingDimension([1], True), "extent.*True"),
         (lambda: VaryingDimension([], 0), "at least one edge"),
         (lambda: VaryingDimension([1, 2], 4), "sum to 3, the shape needs 4"),
         (lambda: VaryingDimension([0, 2], 2), "at least 1"),

@@ -32,9 +32,10 @@ import numpy as np
 
 from zellige import node
 from zellige.array import Array
-from zellige.chunking import ChunksLike, GridName, parse_chunks
+from zellige.chunking import ChunksLike, GridName, parse_shards
 from zellige.codecs import Codec, parse_codec, parse_codecs
 from zellige.codecs.chain import CodecChain
+from zellige.codecs.sharding import ShardingCodec
 from zellige.config import ArrayConfig
 from zellige.dtypes import DataType, parse_dtype
 from zellige.errors import ArrayNotFoundError
@@ -61,6 +62,7 @@ def create_array(
     dtype: Any = None,
     data: Any = None,
     chunks: ChunksLike = "auto",
+    shards: ChunksLike = None,
     chunk_grid: GridName | None = None,
     filters: Any = "auto",
     serializer: Any = "auto",
@@ -92,13 +94,20 @@ def create_array(
     shape_, data_type = _shape_and_type(shape, dtype, data)
     fill = data_type.cast_fill(fill_value)
     names = _check_dimension_names(dimension_names, len(shape_))
-    grid_name, axes = parse_chunks(
-        chunks, shape_, itemsize=data_type.numpy.itemsize, dimension_names=names, chunk_grid=chunk_grid
+    grid_name, axes, inner = parse_shards(
+        chunks,
+        shards,
+        shape_,
+        itemsize=data_type.numpy.itemsize,
+        dimension_names=names,
+        chunk_grid=chunk_grid,
     )
-    if _is_auto(chunks):
-        _say_chosen(axes, data_type)
+    if _is_auto(chunks) or _is_auto(shards):
+        _say_chosen(axes, inner, data_type)
     chosen = compressors if compressor == "auto" else compressor
     codecs = _chain(data_type, filters, serializer, chosen, checksum=checksum)
+    if inner is not None:
+        codecs = [_sharding(inner, codecs)]
     chunk_shape = tuple(c if isinstance(c, int) else c[0] for c in axes)
     chain = CodecChain(codecs, data_type, fill, chunk_shape)
     metadata = ArrayV3Metadata(
@@ -174,12 +183,19 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def _say_chosen(axes: Sequence[Any], dtype: DataType) -> None:
-    """What `chunks="auto"` came to, for those who listen to the logger `zellige`."""
+def _sharding(inner: Shape, chain: list[Codec]) -> Codec:
+    index = (parse_codec("bytes"), parse_codec("crc32c"))
+    return ShardingCodec(inner, tuple(chain), index)
+
+
+def _say_chosen(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> None:
+    """What `"auto"` came to, for those who listen to the logger `zellige`."""
     from logging import getLogger
 
-    nbytes = human_bytes(prod(axes) * dtype.numpy.itemsize)
-    getLogger("zellige").info("chunks='auto' chose %s of %s, %s each", tuple(axes), dtype.name, nbytes)
+    chosen = inner or tuple(c if isinstance(c, int) else c[0] for c in axes)
+    nbytes = human_bytes(prod(chosen) * dtype.numpy.itemsize)
+    shards = f" in shards {tuple(axes)}" if inner else ""
+    getLogger("zellige").info("'auto' chose chunks %s of %s, %s each%s", chosen, dtype.name, nbytes, shards)
 
 
 # -- copying --------------------------------------------------------------------------------------
@@ -209,7 +225,8 @@ def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, *
 def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What a new array has of another one, and what is given anew."""
     kept = _kept(source) if isinstance(source, Array) else _kept_chunks(source)
-    unfit = {"chunks", "chunk_grid"} if given.keys() & {"chunks", "shape"} else set()
+    unfit = {"chunks", "shards", "chunk_grid"} if given.keys() & {"chunks", "shape"} else set()
+    unfit |= {"shards"} if "shards" in given else set()
     unfit |= {"serializer"} if "dtype" in given else set()  # the byte order belongs to the type
     return {key: value for key, value in kept.items() if key not in unfit} | given
 
@@ -217,17 +234,25 @@ def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
 def _kept(source: Array) -> dict[str, Any]:
     metadata = source.metadata
     return {
-        "chunks": list(metadata.chunk_grid.axes),
+        **_kept_layout(source),
         "chunk_grid": metadata.chunk_grid.name,
-        "filters": source.filters,
-        "serializer": source.serializer,
-        "compressors": source.compressors,
         "fill_value": metadata.fill_value,
         "attributes": metadata.attributes,
         "chunk_key_encoding": metadata.chunk_key_encoding,
         "dimension_names": metadata.dimension_names,
         "order": source.order,
     }
+
+
+def _kept_layout(source: Array) -> dict[str, Any]:
+    """Chunks, shards and codecs; what is inside plain shards can be kept without them."""
+    grid, shard = list(source.metadata.chunk_grid.axes), source.serializer
+    if isinstance(shard, ShardingCodec) and not source.filters and not source.compressors:
+        inner = CodecChain(shard.codecs, source.metadata.data_type, source.metadata.fill_value, shard.chunk_shape)
+        codecs = {"filters": inner.filters, "serializer": inner.serializer, "compressors": inner.compressors}
+        return {"chunks": shard.chunk_shape, "shards": grid, **codecs}
+    codecs = {"filters": source.filters, "serializer": shard, "compressors": source.compressors}
+    return {"chunks": grid, **codecs}
 
 
 def _kept_chunks(data: Any) -> dict[str, Any]:
@@ -343,7 +368,7 @@ def zeros(shape: int | Sequence[int], **options: Any) -> Array:
     >>> zellige.zeros((2, 3), dtype="int8")[0]
     array([0, 0, 0], dtype=int8)
     """
-    return create(shape, **{**options, "fill_value": 0})
+    return create(shape, **{**options, "fill_value": None})  # the zero of any type
 
 
 def ones(shape: int | Sequence[int], **options: Any) -> Array:

@@ -16,8 +16,8 @@ from zellige.chunking import ChunksLike, parse_new_chunks
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zellige.codecs.chain import CodecChain
 from zellige.config import ArrayConfig
-from zellige.errors import ArrayNotFoundError, BroadcastError, MetadataError, ReadOnlyError
-from zellige.grid import ChunkGrid, ChunkSpec
+from zellige.errors import ArrayNotFoundError, BroadcastError, ConflictError, MetadataError, ReadOnlyError
+from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
 from zellige.metadata import ArrayV3Metadata
 from zellige.node import DOCUMENT, Attributes
@@ -50,7 +50,7 @@ class Array:
     array([0., 1., 2., 3., 0.], dtype=float32)
     """
 
-    __slots__ = ("store", "path", "config", "metadata", "grid", "_engine", "__weakref__")
+    __slots__ = ("store", "path", "config", "metadata", "grid", "_inner", "_engine", "__weakref__")
 
     store: Store
     path: str
@@ -65,8 +65,20 @@ class Array:
         self._bind(metadata)
         shape = tuple(next(iter(dim.unique_edge_lengths)) for dim in self.grid.dimensions)
         chain = CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value, shape)
+        self._inner = chain.inner_shape(shape)
+        self._check_shards(self.grid)
         prefix = path and path + "/"
         self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, chain, config)
+
+    def _check_shards(self, grid: ChunkGrid) -> None:
+        """Inner chunks must divide every shard."""
+        for axis, (size, dim) in enumerate(zip(self._inner or (), grid.dimensions, strict=False)):
+            uneven = next((edge for edge in dim.unique_edge_lengths if edge % size), None)
+            if uneven is not None:
+                raise MetadataError(
+                    f"axis {axis}: inner chunks of {size} do not divide a shard of {uneven}; use multiples of {size}",
+                    field="codecs",
+                )
 
     def _bind(self, metadata: ArrayV3Metadata) -> None:
         self.metadata = metadata
@@ -168,12 +180,20 @@ class Array:
     # -- its chunks -------------------------------------------------------------------------------
 
     @property
+    def shards(self) -> Shape | None:
+        """The shape of every shard, whose inner chunks are `chunks`; None for an array without shards.
+
+        Raises for shards that differ, like `chunks`; `write_chunk_sizes` has their sizes.
+        """
+        return None if self._inner is None else self.grid.chunk_shape
+
+    @property
     def chunks(self) -> Shape:
-        """The shape of every chunk of a regular array.
+        """The shape of every chunk of a regular array; in shards, of every inner chunk.
 
         Raises for a rectilinear one, as an `AttributeError` too, so that `getattr(a, "chunks", None)` works.
         """
-        return self.grid.chunk_shape
+        return self._inner or self.grid.chunk_shape
 
     @property
     def write_chunk_sizes(self) -> tuple[Edges, ...]:
@@ -182,8 +202,10 @@ class Array:
 
     @property
     def read_chunk_sizes(self) -> tuple[Edges, ...]:
-        """The data sizes of the smallest pieces that can be read alone."""
-        return self.grid.chunk_sizes
+        """The data sizes of the smallest pieces that can be read alone: inner chunks, where there are shards."""
+        if self._inner is None:
+            return self.grid.chunk_sizes
+        return tuple(FixedDimension(c, n).data_sizes for c, n in zip(self._inner, self.shape, strict=True))
 
     @property
     def cdata_shape(self) -> Shape:
@@ -358,7 +380,9 @@ class Array:
 
         def with_shape(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
             old[:] = [metadata.shape]  # of the stored array, which another handle may have changed
-            return metadata.resized(ChunkGrid.from_metadata(metadata).update_shape(shape, new))
+            grid = ChunkGrid.from_metadata(metadata).update_shape(shape, new)
+            self._check_shards(grid)
+            return metadata.resized(grid)
 
         # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
         self._update(with_shape)
@@ -372,9 +396,9 @@ class Array:
             )
         except TypeError as error:
             raise ValueError(f"the new shape {shape!r} must be integers") from error
-        if len(given) != self.ndim or any(n < 0 for n in given):
+        if len(given) != self.ndim or any(not 0 <= n < 2**63 for n in given):
             raise ValueError(
-                f"the new shape {given} must have {self.ndim} lengths >= 0, as the array has {self.ndim} axes"
+                f"the new shape {given} must have {self.ndim} lengths from 0 to 2**63 - 1, one for each axis"
             )
         return given
 
@@ -406,6 +430,7 @@ class Array:
             _check_appended(value.shape, old, axis)
             shape = (*old[:axis], old[axis] + value.shape[axis], *old[axis + 1 :])
             grid = ChunkGrid.from_metadata(metadata).update_shape(shape, new)
+            self._check_shards(grid)
             region = tuple(slice(old[axis], None) if k == axis else slice(None) for k in range(self.ndim))
             selection = indexing.select(region, shape)
             self._engine.write(indexing.plan(selection, grid), selection.value_to_work(value))
@@ -438,7 +463,13 @@ class Array:
         """Change the stored document, starting from what is stored now, and follow it."""
 
         def rewrite(raw: bytes) -> tuple[bytes, ArrayV3Metadata]:
-            metadata = change(ArrayV3Metadata.from_bytes(raw))
+            found = ArrayV3Metadata.from_bytes(raw)
+            if _layout(found) != _layout(self.metadata):
+                raise ConflictError(
+                    f"array {self.name!r} was replaced by another one since it was opened; nothing was written, "
+                    "call refresh() to go on with the new one"
+                )
+            metadata = change(found)
             return metadata.to_bytes(), metadata
 
         self._bind(node.update(self.store, self.path, rewrite))
@@ -450,8 +481,8 @@ class Array:
         self._bind(fresh.metadata)
 
     def with_config(self, config: Mapping[str, Any] | ArrayConfig) -> Array:
-        """The same array with other settings, such as `{"write_empty_chunks": True}`."""
-        return Array(self.store, self.path, self.metadata, ArrayConfig.of(config))
+        """The same array with some settings changed, such as `{"write_empty_chunks": True}`."""
+        return Array(self.store, self.path, self.metadata, self.config.changed(config))
 
     # -- showing ----------------------------------------------------------------------------------
 
@@ -486,6 +517,12 @@ class Array:
 
 def _unpickle(store: Store, path: str, raw: bytes, config: ArrayConfig) -> Array:
     return Array(store, path, ArrayV3Metadata.from_bytes(raw), config)
+
+
+def _layout(metadata: ArrayV3Metadata) -> tuple[Any, ...]:
+    """What stays the same for as long as an array lives."""
+    fill = metadata.fill_value.tobytes()
+    return len(metadata.shape), metadata.data_type, fill, metadata.codecs, metadata.chunk_key_encoding
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:

@@ -13,7 +13,7 @@ runs); `"auto"` or None; a mapping from dimension names, or axis numbers, to ent
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from math import prod
+from math import gcd, prod
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
@@ -30,6 +30,12 @@ ChunksLike: TypeAlias = int | str | Iterable[Any] | Mapping[Any, Any] | ChunkGri
 
 AUTO_BYTES = 4 << 20
 """The most that `"auto"` puts into one chunk; balanced cuts keep chunks above half of it."""
+
+AUTO_INNER_BYTES = 512 << 10
+"""The same for inner chunks of given shards."""
+
+AUTO_SHARD_BYTES = 64 << 20
+"""The most that `shards="auto"` puts into one shard."""
 
 
 def parse_chunks(
@@ -61,6 +67,72 @@ def parse_chunks(
     return chunk_grid or ("rectilinear" if uneven else "regular"), tuple(cut)
 
 
+def parse_shards(
+    chunks: ChunksLike,
+    shards: ChunksLike,
+    shape: Shape,
+    *,
+    itemsize: int,
+    dimension_names: Sequence[str | None] | None = None,
+    chunk_grid: GridName | None = None,
+) -> tuple[GridName, tuple[AxisChunks, ...], Shape | None]:
+    """Like `parse_chunks`, for what is stored as one value each, and the shape of the inner chunks, if any.
+
+    >>> parse_shards((10, 10), ([20, 50, 30], 40), (100, 100), itemsize=8)
+    ('rectilinear', ((20, 50, 30), 40), (10, 10))
+    """
+    if shards is None:
+        return *parse_chunks(
+            chunks, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid
+        ), None
+    if isinstance(shards, str) and shards == "auto":
+        _, inner = parse_chunks(chunks, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
+        return "regular", _auto_shards(inner, shape, itemsize), _sizes(inner)
+    name, outer = parse_chunks(shards, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid)
+    common = tuple(c if isinstance(c, int) else gcd(*c.unique()) for c in outer)
+    if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
+        auto = _sizes(auto_chunks(common, itemsize, most=AUTO_INNER_BYTES))
+        return name, outer, tuple(nearest_divisor(n, c) for n, c in zip(common, auto, strict=True))
+    # Inner chunks are cut from the shards, so a whole axis means a whole shard.
+    _, inner = parse_chunks(chunks, common, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
+    for axis, (size, extent) in enumerate(zip(_sizes(inner), common, strict=True)):
+        if extent % size:
+            raise ChunkShapeError(
+                f"axis {axis}: chunks of {size} do not divide the shards ({outer[axis]!r}); "
+                f"the nearest that do are {nearest_divisor(extent, size)}",
+                axis=axis,
+            )
+    return name, outer, _sizes(inner)
+
+
+def _sizes(axes: tuple[AxisChunks, ...]) -> Shape:
+    return tuple(size for size in axes if isinstance(size, int))
+
+
+def _auto_shards(inner: tuple[AxisChunks, ...], shape: Shape, itemsize: int) -> tuple[AxisChunks, ...]:
+    """Shards of whole inner chunks, as many as fit into the target, the last axes first."""
+    sizes = list(_sizes(inner))
+    room = max(1, AUTO_SHARD_BYTES // max(1, itemsize * prod(sizes)))
+    for axis in reversed(range(len(shape))):
+        count = min(room, max(1, -(-shape[axis] // sizes[axis])))
+        sizes[axis] *= count
+        room //= count
+    return tuple(sizes)
+
+
+def nearest_divisor(extent: int, size: int) -> int:
+    """The divisor of `extent` that is nearest to `size`.
+
+    >>> nearest_divisor(100, 30)
+    25
+    """
+    for distance in range(extent):
+        for candidate in (size - distance, size + distance):
+            if 1 <= candidate <= extent and extent % candidate == 0:
+                return candidate
+    return extent
+
+
 def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
     """`chunks=` of a resize: for each axis how its new region is cut, None for the default."""
     entries: Sequence[Any]
@@ -78,7 +150,7 @@ def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
 
 
 def auto_chunks(
-    shape: Shape, itemsize: int, given: Sequence[AxisChunks | None] | None = None
+    shape: Shape, itemsize: int, given: Sequence[AxisChunks | None] | None = None, most: int = AUTO_BYTES
 ) -> tuple[AxisChunks, ...]:
     """Sizes for the axes that are None in `given`, about 2 to 4 MiB a chunk: the last axes stay whole.
 
@@ -89,7 +161,7 @@ def auto_chunks(
     """
     axes: list[AxisChunks | None] = list(given) if given is not None else [None] * len(shape)
     fixed = [max(c if isinstance(c, int) else max(c.unique()), 1) for c in axes if c is not None]
-    room = max(1, AUTO_BYTES // max(1, itemsize * prod(fixed)))
+    room = max(1, most // max(1, itemsize * prod(fixed)))
     for axis in reversed(range(len(shape))):
         if axes[axis] is None:
             extent = max(1, shape[axis])

@@ -98,10 +98,12 @@ class ArrayConfig:
     @classmethod
     def of(cls, given: Mapping[str, Any] | ArrayConfig | None = None) -> ArrayConfig:
         """The process's settings, changed by what is given for one array."""
+        return cls(**{name: config.get(f"array.{name}") for name in cls.__slots__}).changed(given)
+
+    def changed(self, given: Mapping[str, Any] | ArrayConfig | None) -> ArrayConfig:
+        """These settings with some of them changed; an `ArrayConfig` changes all."""
         if isinstance(given, ArrayConfig):
             return given
-        names = cls.__slots__
-        base = cls(**{name: config.get(f"array.{name}") for name in names})
         for name, value in (given or {}).items():
             _check(f"array.{name}", value)
-        return replace(base, **(given or {}))
+        return replace(self, **(given or {}))

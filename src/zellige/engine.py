@@ -7,25 +7,38 @@ lock) -> encode -> store. Chunks that hold only the fill value are not stored, u
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from zellige import pool, scratch
+from zellige.codecs.base import Shard
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.config import ArrayConfig
 from zellige.dtypes.fill import equals_fill
-from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, ShortReadError, UnsupportedCodecError
+from zellige.errors import (
+    ChunkNotFoundError,
+    CodecError,
+    ConflictError,
+    CorruptChunkError,
+    ShortReadError,
+    UnsupportedCodecError,
+)
 from zellige.grid import ChunkGrid, ChunkSpec
-from zellige.indexing import Plan, Request, Tasks
+from zellige.indexing import Plan, Request, Target, Tasks
 from zellige.metadata import ChunkKeyEncoding
+from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Shape
 
 _ALIGN_FROM = 64 << 10
+_TRIES = 16
+
+Encoded: TypeAlias = Buffer | Sequence[Buffer]
+"""A stored value, maybe in parts."""
 
 
 def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
@@ -41,13 +54,14 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "encode_key", "chain", "config")
+    __slots__ = ("store", "prefix", "keys", "encode_key", "chain", "config", "indexes")
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, chain: CodecChain, config: ArrayConfig
     ) -> None:
         self.store, self.prefix, self.chain, self.config = store, prefix, chain, config
         self.keys, self.encode_key = keys, keys.encode_chunk_key
+        self.indexes = IndexCache()
 
     def key(self, coords: Coords) -> str:
         """The store key of a chunk."""
@@ -57,30 +71,48 @@ class Engine:
 
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
-        pool.run(partial(self._read_chunk, out, plan.order), plan, self._chunk_bytes(plan))
+        pool.run(partial(self._read_chunk, out, plan), plan, self._chunk_bytes(plan))
 
-    def _read_chunk(self, out: AnyArray, order: tuple[int, ...] | None, request: Request) -> None:
+    def _read_chunk(self, out: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
         bound = self.chain.bound[shape]
         key = self.prefix + self.encode_key(coords)
-        part = None if whole or bound.strides is None else bound.part(inside, order)
         try:
-            if part is not None:
-                raw: Buffer | None = self.store.get_range(key, part.start, part.length)
-                if raw is not None:
-                    out[outside] = part.decode(raw)
-            else:
+            if bound.shard is not None:
+                found = self._read_shard(key, bound.shard, out, plan, request)
+            elif bound.strides is None or whole or (part := bound.part(inside, plan.order)) is None:
                 raw = self.store.borrow(key)
+                found = raw is not None
                 if raw is not None and not (whole and bound.decode_into(raw, out[outside])):
                     chunk = bound.decode(raw)
-                    out[outside] = (chunk if order is None else chunk.transpose(order))[inside]
+                    out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
+            else:
+                piece = self.store.get_range(key, part.start, part.length)
+                found = piece is not None
+                if piece is not None:
+                    out[outside] = part.decode(piece)
         except UnsupportedCodecError:
             raise
         except (CodecError, ShortReadError) as error:
             raise self._corrupt(error, coords, key) from error
-        if raw is None:
+        if not found:
             self._check_missing(coords, key)
             out[outside] = bound.fill
+
+    def _read_shard(self, key: str, shard: Shard, out: AnyArray, plan: Plan, request: Request) -> bool:
+        """Read a part of a shard; again from the start if it was rewritten since its index was read."""
+        _, _, inside, outside, _ = request
+        target = Target(out, outside)
+        for _ in range(_TRIES):
+            try:
+                found = shard.read(ShardReader(self.store, key, self.indexes), inside, plan, target.array, pool.run)
+            except StaleIndexError:
+                self.indexes.drop(key)
+                continue
+            if found:
+                target.write_back()
+            return found
+        raise ConflictError(f"key {key!r} in {self.store!r} kept changing while it was read; try again")
 
     def _corrupt(self, error: Exception, coords: Coords, key: str) -> CorruptChunkError:
         name = "/" + self.prefix.rstrip("/")
@@ -108,19 +140,32 @@ class Engine:
 
     def write(self, plan: Plan, value: AnyArray) -> None:
         """Write the work array into the chunks of the plan."""
-        pool.run(partial(self._write_chunk, value, plan.order), plan, self._chunk_bytes(plan))
+        pool.run(partial(self._write_chunk, value, plan), plan, self._chunk_bytes(plan))
 
-    def _write_chunk(self, value: AnyArray, order: tuple[int, ...] | None, request: Request) -> None:
+    def _write_chunk(self, value: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
         bound = self.chain.bound[shape]
-        key = self.key(coords)
+        key = self.prefix + self.encode_key(coords)
         if whole:
             self._put_whole(key, bound, value[outside])
             return
         with self.store.exclusive(key):
+            if bound.shard is not None:
+                self._put(key, self._update_shard(key, bound.shard, value, plan, request))
+                return
             chunk = self._load(coords, key, bound)
-            (chunk if order is None else chunk.transpose(order))[inside] = value[outside]
+            (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
             self._put(key, self._encode(bound, chunk))
+
+    def _update_shard(self, key: str, shard: Shard, value: AnyArray, plan: Plan, request: Request) -> Encoded | None:
+        """A shard in which only the inner chunks that change are encoded anew."""
+        coords, _, inside, outside, _ = request
+        shard.keep_empty = self.config.write_empty_chunks
+        try:
+            # Its own bytes, not borrowed ones: threads decode and encode while they are used.
+            return shard.update(self.store.get(key), inside, plan, value[outside], pool.run)
+        except CodecError as error:
+            raise self._corrupt(error, coords, key) from error
 
     def _put_whole(self, key: str, bound: BoundChain, data: AnyArray) -> None:
         """Write all data of a chunk without reading it; what lies outside the array holds the fill value."""
@@ -148,17 +193,23 @@ class Engine:
             raise self._corrupt(error, coords, key) from error
         return chunk
 
-    def _encode(self, bound: BoundChain, chunk: AnyArray) -> Buffer | None:
+    def _encode(self, bound: BoundChain, chunk: AnyArray) -> Encoded | None:
         """The bytes to store, or None for a chunk of fill values that need not be stored."""
         if not self.config.write_empty_chunks and equals_fill(chunk, bound.fill):
             return None
-        return bound.encode(chunk)
+        if bound.shard is None:
+            return bound.encode(chunk)
+        bound.shard.keep_empty = self.config.write_empty_chunks
+        return bound.shard.encode(chunk, pool.run)
 
-    def _put(self, key: str, raw: Buffer | None) -> None:
+    def _put(self, key: str, raw: Encoded | None) -> None:
+        self.indexes.drop(key)
         if raw is None:
             self.store.delete(key)
-        else:
+        elif isinstance(raw, bytes | bytearray | memoryview):
             self.store.put(key, raw)
+        else:
+            self.store.put_parts(key, raw)
 
     # -- stored chunks ----------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeGuard, overload, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, overload, runtime_checkable
 
 import numpy as np
 
@@ -91,8 +91,8 @@ class FixedDimension:
     extent: int
 
     def __post_init__(self) -> None:
-        if self.size < 0:
-            raise ChunkShapeError(f"chunk size must be >= 0, found {self.size}")
+        if not _is_size(self.size) or self.size < 0:
+            raise ChunkShapeError(f"chunk size must be an integer >= 0, found {self.size!r}")
         _check_extent(self.extent)
 
     @property
@@ -306,8 +306,8 @@ def _new_edges(chunks: int | EdgeEntries, missing: int) -> Edges:
 
 
 def _check_extent(extent: int) -> int:
-    if extent < 0:
-        raise ChunkShapeError(f"extent must be >= 0, found {extent}")
+    if not _is_size(extent) or extent < 0:
+        raise ChunkShapeError(f"extent must be an integer >= 0, found {extent!r}")
     return extent
 
 
@@ -421,6 +421,9 @@ class ChunkGrid:
 
     __len__ = get_nchunks
 
+    def __bool__(self) -> bool:
+        return all(self.grid_shape)  # len() fails beyond 2**63
+
     def update_shape(
         self, new_shape: Sequence[int], chunks: Sequence[int | EdgeEntries | None] | None = None
     ) -> ChunkGrid:
@@ -484,6 +487,9 @@ class SubGrid:
     def __len__(self) -> int:
         return prod(self.grid_shape)
 
+    def __bool__(self) -> bool:
+        return all(self.ranges)
+
     def __iter__(self) -> Iterator[ChunkSpec]:
         return map(self.grid.spec, self.all_chunk_coords())
 
@@ -528,7 +534,7 @@ def _axis_chunks(chunks: int | EdgeEntries) -> AxisChunks:
     return Edges.of(chunks)
 
 
-def _is_size(chunks: object) -> TypeGuard[SupportsIndex]:
+def _is_size(chunks: object) -> TypeGuard[int]:
     return isinstance(chunks, int | np.integer) and not isinstance(chunks, bool)
 
 

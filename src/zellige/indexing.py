@@ -422,13 +422,13 @@ class Target:
 
     __slots__ = ("array", "_out", "_outside")
 
-    def __init__(self, out: AnyArray, outside: tuple[Pick, ...]) -> None:
+    def __init__(self, out: AnyArray, outside: tuple[Pick | EllipsisType, ...]) -> None:
         self._out, self._outside = out, outside
         self.array: AnyArray = out[outside]
 
     def write_back(self) -> None:
         """Copy into the work array what could not be written there at once."""
-        if not all(isinstance(pick, slice) for pick in self._outside):
+        if any(isinstance(pick, np.ndarray) for pick in self._outside):
             self._out[self._outside] = self.array
 
 

@@ -48,26 +48,31 @@ def check_names(path: str) -> None:
 def create(store: Store, path: str, raw: bytes, *, overwrite: bool) -> None:
     """Put a new node's document in place, with groups above it; exactly one of several creators wins."""
     check_names(path)
-    _create_parents(store, path)
+    # Whatever is refused is refused before the first write.
+    parents = _missing_parents(store, path)
     if overwrite:
         _clear(store, path)
-    elif node := _v2_node(store, path):
-        raise node
+    elif error := _node_there(store, path):
+        raise error
+    for parent in parents:
+        store.create(join(parent, DOCUMENT), _GROUP)
     if not store.create(join(path, DOCUMENT), raw):
-        raise _occupied(store, path)
+        raise _occupied(store, path, store.get(join(path, DOCUMENT)))
 
 
-def _create_parents(store: Store, path: str) -> None:
+def _missing_parents(store: Store, path: str) -> list[str]:
     parts = path.split("/") if path else []
+    missing = []
     for depth in range(len(parts)):
         parent = "/".join(parts[:depth])
         found = store.get(join(parent, DOCUMENT))
         if found is None:
-            store.create(join(parent, DOCUMENT), _GROUP)
+            missing.append(parent)
         elif node_type(found) == "array":
             raise ContainsArrayError(
                 f"'/{parent}' in {store!r} is an array, which cannot hold '/{path}'; choose another path"
             )
+    return missing
 
 
 def node_type(raw: bytes) -> JSON:
@@ -92,15 +97,18 @@ def _clear(store: Store, path: str) -> None:
     store.delete_prefix(prefix)
 
 
-def _v2_node(store: Store, path: str) -> Exception | None:
+def _node_there(store: Store, path: str) -> Exception | None:
+    """The error that says which node is at a path already."""
+    found = store.get(join(path, DOCUMENT))
+    if found is not None:
+        return _occupied(store, path, found)
     for name, error in ((".zarray", ContainsArrayError), (".zgroup", ContainsGroupError)):
         if store.exists(join(path, name)):
             return error(f"there is a Zarr v2 node at '/{path}' in {store!r}; choose another path or overwrite=True")
     return None
 
 
-def _occupied(store: Store, path: str) -> Exception:
-    found = store.get(join(path, DOCUMENT))
+def _occupied(store: Store, path: str, found: bytes | None) -> Exception:
     error = ContainsGroupError if found is not None and node_type(found) == "group" else ContainsArrayError
     kind = "a group" if error is ContainsGroupError else "an array"
     return error(f"there is {kind} at '/{path}' in {store!r} already; open it, or replace it with overwrite=True")

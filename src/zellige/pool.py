@@ -28,6 +28,14 @@ class Tasks(Protocol):
         """Some of the tasks; the iterator may be shared by threads."""
 
 
+class _Worker(threading.local):
+    busy = False
+    """Whether this thread is at work already; then what it starts itself runs inline."""
+
+
+_worker = _Worker()
+
+
 def workers() -> int:
     """How many threads an operation may use."""
     chosen: int | None = config.get("threading.max_workers")
@@ -47,7 +55,7 @@ def run(work: Callable[[Any], None], tasks: Tasks, nbytes: int) -> None:
     The first error stops all workers and is raised when they have stopped.
     """
     count = len(tasks)
-    if count < 2 or nbytes < _SMALL_TASK or count * nbytes < _SMALL_TOTAL or workers() < 2:
+    if _worker.busy or count < 2 or nbytes < _SMALL_TASK or count * nbytes < _SMALL_TOTAL or workers() < 2:
         for task in tasks.requests():
             work(task)
         return
@@ -60,6 +68,7 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int) -> No
     errors: list[BaseException] = []
 
     def drain(me: int) -> None:
+        _worker.busy = True
         try:
             for run in runs[me:] + runs[:me]:
                 for task in run:
@@ -68,6 +77,8 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int) -> No
                     work(task)
         except BaseException as error:  # noqa: BLE001  (raised again by the caller, KeyboardInterrupt too)
             errors.append(error)
+        finally:
+            _worker.busy = False
 
     def help_out(me: int) -> None:
         drain(me)

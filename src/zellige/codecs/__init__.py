@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from zellige.codecs.blosc import BloscCodec
     from zellige.codecs.crc32c import Crc32cCodec
     from zellige.codecs.gzip import GzipCodec
+    from zellige.codecs.sharding import ShardingCodec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "BloscCodec",
     "Crc32cCodec",
     "GzipCodec",
+    "ShardingCodec",
     "ZstdCodec",
     "from_json",
     "parse_codec",
@@ -45,6 +47,7 @@ _CODECS = {
     "transpose": "zellige.codecs.arrays:TransposeCodec",
     "blosc": "zellige.codecs.blosc:BloscCodec",
     "crc32c": "zellige.codecs.crc32c:Crc32cCodec",
+    "sharding_indexed": "zellige.codecs.sharding:ShardingCodec",
     "gzip": "zellige.codecs.gzip:GzipCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
@@ -76,6 +79,20 @@ def _find(name: str) -> type[Codec]:
 def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
     """The codec that a document names."""
     return _find(name).from_configuration(configuration)
+
+
+def from_item(value: JSON) -> Codec:
+    """A codec inside the configuration of another: an object, or a bare name."""
+    if isinstance(value, str):
+        return from_json(value, {})
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise MetadataError(f"a codec must be an object with a name, found {value!r}", field="name")
+    if unknown := value.keys() - {"name", "configuration", "must_understand"}:
+        raise MetadataError(f"a codec has no {min(unknown)!r}", field=min(unknown))
+    configuration = value.get("configuration", {})
+    if not isinstance(configuration, dict):
+        raise MetadataError(f"configuration must be an object, found {configuration!r}", field="configuration")
+    return from_json(value["name"], configuration)
 
 
 def parse_codec(value: Any) -> Codec:

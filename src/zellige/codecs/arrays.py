@@ -44,6 +44,11 @@ class TransposeCodec(ArrayArrayCodec):
         """The configuration for a document."""
         return {"order": list(self.order)}
 
+    @property
+    def permutation(self) -> tuple[int, ...]:
+        """The order."""
+        return self.order
+
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The same type, with the axes in order."""
         if len(self.order) != len(spec.shape):

@@ -7,18 +7,21 @@ type, its fill value) comes as an `ArraySpec`, so that one codec serves every ch
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from zellige import scratch
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
-from zellige.types import JSON, AnyArray, Buffer, Shape
+from zellige.types import JSON, AnyArray, Buffer, Shape, Span
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,11 @@ class ArrayArrayCodec(Codec):
     is_view: ClassVar[bool] = False
     """Whether decoding always gives a view, so that a part of a chunk can be read by itself."""
 
+    @property
+    def permutation(self) -> tuple[int, ...] | None:
+        """For a codec that only reorders axes: axis i of the encoded chunk is axis `permutation[i]` of the chunk."""
+        return None
+
     @abstractmethod
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """What the next codec sees; raises `MetadataError` if the chunk does not suit this codec."""
@@ -71,6 +79,48 @@ class ArrayArrayCodec(Codec):
     @abstractmethod
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
         """The chunk as it was before `encode`; a view where possible."""
+
+
+class Reader(Protocol):
+    """Access to the bytes of one shard, or of one that lies within another."""
+
+    def whole(self) -> Buffer | None:
+        """All of it, or None if there is no such shard."""
+
+    def ranges(self, spans: Sequence[Span]) -> Sequence[Buffer] | None:
+        """Some ranges, or None if there is no such shard."""
+
+    def index(self, span: Span, parse: Callable[[Buffer], T]) -> T | None:
+        """What `parse` makes of the bytes that hold the index, maybe remembered; None if there is no such shard."""
+
+    def within(self, start: int, length: int) -> Reader:
+        """A range of it as a shard of its own."""
+
+
+Runner: TypeAlias = Callable[[Callable[[Any], None], Any, int], None]
+"""Does some work for all requests of a plan, each of about so many bytes, maybe on threads."""
+
+
+class Shard(Protocol):
+    """Chunks of one shape that hold inner chunks, of which parts can be read and written."""
+
+    keep_empty: bool
+    """Whether inner chunks of fill values are stored all the same."""
+
+    @property
+    def chunk_shape(self) -> Shape:
+        """The shape of the inner chunks, in the array's order of axes."""
+
+    def read(self, reader: Reader, inside: Sequence[Any], plan: Any, out: AnyArray, run: Runner) -> bool:
+        """Fill the work array with what a request of a plan picks; False if there is no such shard."""
+
+    def update(
+        self, old: Buffer | None, inside: Sequence[Any], plan: Any, value: AnyArray, run: Runner
+    ) -> Sequence[Buffer] | None:
+        """The shard after writing what a request picks, in parts; None if nothing but fill values is left."""
+
+    def encode(self, chunk: AnyArray, run: Runner) -> Sequence[Buffer]:
+        """A whole shard, in parts."""
 
 
 class ArrayBytesCodec(Codec):
@@ -86,6 +136,10 @@ class ArrayBytesCodec(Codec):
 
     def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
         """The stored type, if the bytes are the elements in C order and nothing else."""
+        return None
+
+    def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> Shard | None:
+        """For codecs that store inner chunks: access to parts of a chunk, whose axes come in this order here."""
         return None
 
     @abstractmethod
@@ -132,6 +186,19 @@ class BytesBytesCodec(Codec):
         if len(decoded) != len(out):
             raise CodecError(f"{self.name}: {len(out)} bytes expected, {len(decoded)} found")
         out[:] = decoded
+
+    # Many small values at once: codecs that can do them in one call of their library override these.
+
+    def encode_rows(self, rows: memoryview, size: int) -> list[Buffer]:
+        """Each `size` bytes of `rows`, encoded; the results do not depend on `rows` or on scratch."""
+        parts = (self.encode(rows[at : at + size]) for at in range(0, len(rows), size))
+        return [part if isinstance(part, bytes) else bytes(part) for part in parts]
+
+    def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: memoryview) -> None:
+        """Decode the values at some (offset, length) of `raw`, all equally long, one after the other into `rows`."""
+        view, size = memoryview(raw), len(rows) // len(spans)
+        for k, (start, length) in enumerate(spans.tolist()):
+            self.decode_into(view[start : start + length], rows[k * size : (k + 1) * size])
 
 
 # -- working --------------------------------------------------------------------------------------

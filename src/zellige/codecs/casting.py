@@ -168,20 +168,20 @@ def _round_integers(values: AnyArray, precision: int, rounding: Rounding) -> Any
     kept, unit = size >> dropped, np.uint64(1) << dropped
     rest = size & (unit - 1)
     kept += _rounds_away(rounding, rest, unit >> 1, kept & 1 == 1, values < 0)
-    result = np.ldexp(kept.astype(np.float64), dropped.astype(np.int32))
+    result: AnyArray = np.ldexp(kept.astype(np.float64), dropped.astype(np.int32))
     return np.where(values < 0, -result, result)
 
 
 def _rounds_away(rounding: Rounding, rest: AnyArray, half: AnyArray, odd: AnyArray, negative: AnyArray) -> AnyArray:
     """Where dropping `rest` rounds away from zero."""
-    inexact: AnyArray = rest > 0
-    if rounding == "nearest-even":
-        return inexact & ((rest > half) | ((rest == half) & odd))
-    if rounding == "nearest-away":
-        return inexact & (rest >= half)
-    if rounding == "towards-zero":
-        return np.zeros_like(inexact)
-    return inexact & (negative if rounding == "towards-negative" else ~negative)
+    away = {
+        "nearest-even": (rest > half) | ((rest == half) & odd),
+        "towards-zero": np.False_,
+        "towards-positive": ~negative,
+        "towards-negative": negative,
+        "nearest-away": rest >= half,
+    }
+    return np.asarray((rest > 0) & away[rounding])
 
 
 def _nearest_away(values: AnyArray) -> AnyArray:

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from zellige import codecs
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec
@@ -48,6 +49,12 @@ class CodecChain:
             except MetadataError as error:
                 raise _at(error, i) from error
         return cls(chain, dtype, fill, shape)
+
+    def inner_shape(self, shape: Shape) -> Shape | None:
+        """The shape of the inner chunks if chunks of this shape are shards, in the array's order of axes."""
+        order = _permutation(self.filters, len(shape))
+        shard = None if order is None else self.serializer.shard(self.specs(shape)[-1], order)
+        return None if shard is None else shard.chunk_shape
 
     def specs(self, shape: Shape) -> list[ArraySpec]:
         """What each array-to-array codec sees, and at last the array-to-bytes codec."""
@@ -106,7 +113,21 @@ def _by_kind(
 class BoundChain:
     """A chain bound to one chunk shape."""
 
-    __slots__ = ("shape", "dtype", "fill", "nbytes", "_direct", "_filters", "_serializer", "_spec", "_steps", "strides")
+    __slots__ = (
+        "shape",
+        "dtype",
+        "fill",
+        "nbytes",
+        "_direct",
+        "_filters",
+        "_serializer",
+        "_spec",
+        "_steps",
+        "strides",
+        "shard",
+        "encoded_size",
+        "_permutation",
+    )
 
     def __init__(self, chain: CodecChain, shape: Shape) -> None:
         self.shape, self.dtype, self.fill = shape, chain.dtype.numpy, chain.fill
@@ -118,7 +139,10 @@ class BoundChain:
         except MetadataError as error:
             raise _at(error, len(chain.filters)) from error
         self.nbytes = prod(shape) * self.dtype.itemsize
-        self._steps = _decoding_steps(chain, spec)
+        self._steps, self.encoded_size = _decoding_steps(chain, spec)
+        order = _permutation(chain.filters, len(shape))
+        self.shard = None if self._steps or order is None else chain.serializer.shard(spec, order)
+        """For chunks that are shards, with nothing around them that hides their parts."""
         stored = chain.serializer.layout(spec)
         plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
         self._direct = plain
@@ -167,8 +191,37 @@ class BoundChain:
         *steps, (last, _, _) = self._steps
         for codec, limit, _ in steps:
             raw = codec.decode(raw, limit)
-        last.decode_into(raw, memoryview(out.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
+        last.decode_into(raw, _as_bytes(out))
         return True
+
+    # -- many small chunks at once ----------------------------------------------------------------
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether `encode_rows` and `decode_rows` work: plain elements through at most one bytes codec."""
+        return self._direct and len(self._steps) <= 1
+
+    def encode_rows(self, rows: AnyArray) -> list[Buffer]:
+        """The bytes of chunks that lie one after the other in a C-contiguous array; they may be views of it."""
+        flat = _as_bytes(rows)
+        if self._steps:
+            return self._steps[0][0].encode_rows(flat, self.nbytes)
+        return [flat[at : at + self.nbytes] for at in range(0, len(flat), self.nbytes)]
+
+    def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: AnyArray) -> AnyArray:
+        """Decode the chunks at some (offset, length) of `raw`: in `rows`, or a view where nothing needs decoding."""
+        if self._steps:
+            self._steps[0][0].decode_rows(raw, spans, _as_bytes(rows))
+            return rows
+        if (spans[:, 1] != self.nbytes).any():
+            raise CodecError(f"bytes: {self.nbytes} bytes expected")
+        start = int(spans[0, 0])
+        if (np.diff(spans[:, 0]) == self.nbytes).all():  # one after the other
+            return np.ndarray(rows.shape, self.dtype, raw, start)
+        flat, view = _as_bytes(rows), memoryview(raw)
+        for k, (begin, length) in enumerate(spans.tolist()):
+            flat[k * length : (k + 1) * length] = view[begin : begin + length]
+        return rows
 
     # -- parts of uncompressed chunks -------------------------------------------------------------
 
@@ -218,6 +271,10 @@ class Part:
         return picked
 
 
+def _as_bytes(array: AnyArray) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
 def _bounding(pick: slice | Indices) -> tuple[range, slice | Indices]:
     """The smallest range that holds what is picked, and the pick within it."""
     if isinstance(pick, slice):
@@ -233,8 +290,22 @@ def _c_strides(shape: Shape, dtype: np.dtype[Any]) -> tuple[int, ...]:
     return tuple(strides) if shape else ()
 
 
-def _decoding_steps(chain: CodecChain, spec: ArraySpec) -> list[tuple[BytesBytesCodec, int, bool]]:
-    """The bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly."""
+def _permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...] | None:
+    """What filters that only reorder axes come to; None if another is among them."""
+    order = tuple(range(rank))
+    for codec in filters:
+        step = codec.permutation
+        if step is None:
+            return None
+        order = tuple(order[axis] for axis in step)
+    return order
+
+
+def _decoding_steps(chain: CodecChain, spec: ArraySpec) -> tuple[list[tuple[BytesBytesCodec, int, bool]], int | None]:
+    """The bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly.
+
+    Also the exact number of bytes at last, if that does not depend on the values.
+    """
     steps: list[tuple[BytesBytesCodec, int, bool]] = []
     size = chain.serializer.encoded_size(spec)
     exact, bound = size is not None, size if size is not None else 2**63 - 1
@@ -242,4 +313,4 @@ def _decoding_steps(chain: CodecChain, spec: ArraySpec) -> list[tuple[BytesBytes
         steps.append((codec, bound, exact))
         after = codec.encoded_size(bound) if exact else None
         exact, bound = after is not None, after if after is not None else codec.encoded_bound(bound)
-    return steps[::-1]
+    return steps[::-1], bound if exact else None

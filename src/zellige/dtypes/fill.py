@@ -149,6 +149,15 @@ def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
     return bool(first == wanted) and bool((bits == wanted).all())
 
 
+def rows_of_fill(rows: AnyArray, fill: AnyArray) -> AnyArray:
+    """`equals_fill` for each item along the first axis of a C-contiguous array."""
+    bits, wanted = _bits(rows.reshape(len(rows), -1)), _bits(fill)
+    same: AnyArray = bits[:, 0] == wanted
+    maybe = np.flatnonzero(same)
+    same[maybe] = (bits[maybe] == wanted).all(axis=1)
+    return same
+
+
 def _bits(array: AnyArray) -> AnyArray:
     """The same elements as plain bits, which compare exactly."""
     size = array.dtype.itemsize

@@ -1,0 +1,521 @@
+"""`sharding_indexed`: a chunk that is a small array of its own (spec: sharding codec 1.0).
+
+A shard holds inner chunks and an index of their offsets and lengths. Reading a part plans on the inner grid
+with the same code as any array, and fetches byte ranges through a `Reader`; nested shards are recursion.
+Writing a part re-encodes the inner chunks that change and copies the bytes of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from zellige import codecs, dtypes, indexing, scratch
+from zellige.chunking import nearest_divisor
+from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec, Reader, Runner, one_of, only_keys
+from zellige.codecs.chain import BoundChain, CodecChain
+from zellige.dtypes.fill import equals_fill, rows_of_fill
+from zellige.errors import CodecError, MetadataError
+from zellige.grid import ChunkGrid, FixedDimension
+from zellige.indexing import Plan, Request
+from zellige.types import JSON, AnyArray, Buffer, Coords, Shape, Span
+
+_EMPTY = 2**64 - 1
+_MAX_GAP = 64 << 10  # ranges closer than this are fetched together
+_MAX_MERGED = 16 << 20
+_SLAB = 1 << 20
+
+
+@dataclass(frozen=True)
+class ShardingCodec(ArrayBytesCodec):
+    """Cut a chunk into inner chunks that can be read one by one."""
+
+    chunk_shape: Shape
+    codecs: tuple[Codec, ...] = ()
+    index_codecs: tuple[Codec, ...] = ()
+    index_location: Literal["start", "end"] = "end"
+
+    name: ClassVar[str] = "sharding_indexed"
+
+    def __post_init__(self) -> None:
+        shape: object = self.chunk_shape
+        if not isinstance(shape, tuple) or not all(type(n) is int and n >= 1 for n in shape):
+            raise MetadataError(
+                f"codec {self.name!r}: chunk_shape must be integers >= 1, found {shape!r}",
+                field="configuration.chunk_shape",
+            )
+        one_of(self.name, {"index_location": self.index_location}, "index_location", ("start", "end"))
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Build from a document's configuration."""
+        only_keys(cls.name, configuration, "chunk_shape", "codecs", "index_codecs", "index_location")
+        shape = configuration.get("chunk_shape")
+        return cls(
+            tuple(shape) if isinstance(shape, list | tuple) else shape,  # type: ignore[arg-type]
+            _nested(configuration, "codecs"),
+            _nested(configuration, "index_codecs"),
+            configuration.get("index_location", "end"),
+        )
+
+    def configuration(self) -> dict[str, JSON]:
+        """The configuration for a document."""
+        return {
+            "chunk_shape": list(self.chunk_shape),
+            "codecs": [codec.to_json() for codec in self.codecs],
+            "index_codecs": [codec.to_json() for codec in self.index_codecs],
+            "index_location": self.index_location,
+        }
+
+    def check(self, spec: ArraySpec) -> None:
+        """The inner shape divides the shard, and both chains are valid."""
+        BoundShard(self, spec, tuple(range(len(spec.shape))))
+
+    def encoded_size(self, spec: ArraySpec) -> None:
+        """It depends on what is inside."""
+
+    def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard:
+        """The codec for shards of one shape."""
+        return BoundShard(self, spec, order)
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
+        """The whole shard."""
+        return b"".join(self.shard(spec, tuple(range(chunk.ndim))).encode(chunk, _inline))
+
+    def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
+        """All elements of the shard."""
+        return self.shard(spec, tuple(range(len(spec.shape)))).decode(raw)
+
+
+def _nested(configuration: Mapping[str, JSON], key: str) -> tuple[Codec, ...]:
+    """A chain inside the configuration; errors name the place in it."""
+    items = configuration.get(key)
+    field = f"configuration.{key}"
+    if not isinstance(items, list) or not items:
+        raise MetadataError(f"codec 'sharding_indexed': {key} must be a list of codecs, found {items!r}", field=field)
+    found = []
+    for i, item in enumerate(items):
+        try:
+            found.append(codecs.from_item(item))
+        except MetadataError as error:
+            raise type(error)(str(error), field=f"{field}[{i}].{error.field}") from error
+    return tuple(found)
+
+
+class ShardIndex:
+    """Where each inner chunk lies: (offset, length) in row-major order, both 2**64 - 1 for an empty one."""
+
+    __slots__ = ("table", "entries")
+
+    def __init__(self, table: npt.NDArray[np.uint64]) -> None:
+        self.table = table.reshape(-1, 2)
+        self.entries = memoryview(np.ascontiguousarray(table, np.uint64).reshape(-1))  # type: ignore[arg-type]
+
+    def span(self, number: int) -> tuple[int, int] | None:
+        """Offset and length of an inner chunk, or None if it is empty."""
+        offset = self.entries[2 * number]
+        return None if offset == _EMPTY else (offset, self.entries[2 * number + 1])
+
+
+class BoundShard:
+    """The codec for shards of one shape, type and fill value."""
+
+    def __init__(self, codec: ShardingCodec, spec: ArraySpec, order: tuple[int, ...]) -> None:
+        self.shape, self.spec, self.order = spec.shape, spec, order
+        _check_divides(codec.chunk_shape, spec.shape)
+        pairs = zip(codec.chunk_shape, spec.shape, strict=True)
+        self.grid = ChunkGrid(tuple(FixedDimension(size, extent) for size, extent in pairs))
+        self.counts = self.grid.grid_shape
+        self.chain = _chain(codec.codecs, spec.dtype, spec.fill, codec.chunk_shape, "codecs")
+        self.inner: BoundChain = self.chain.bound[codec.chunk_shape]
+        uint64 = dtypes.from_json("uint64")
+        index_shape = (*self.counts, 2)
+        chain = _chain(codec.index_codecs, uint64, uint64.cast_fill(_EMPTY), index_shape, "index_codecs")
+        self._index = chain.bound[index_shape]
+        size = self._index.encoded_size
+        if size is None:
+            raise MetadataError(
+                "codec 'sharding_indexed': index_codecs must have a fixed size, so no compressor",
+                field="configuration.index_codecs",
+            )
+        self.index_size: int = size
+        self.at_start = codec.index_location == "start"
+        self.keep_empty = False
+        """Whether inner chunks of fill values are stored all the same."""
+
+    @property
+    def chunk_shape(self) -> Shape:
+        """The shape of the inner chunks, in the array's order of axes."""
+        return tuple(self.inner.shape[self.order.index(axis)] for axis in range(len(self.order)))
+
+    # -- the index --------------------------------------------------------------------------------
+
+    @property
+    def index_span(self) -> Span:
+        """The bytes that hold the index."""
+        return (0, self.index_size) if self.at_start else (-self.index_size, None)
+
+    def parse_index(self, raw: Buffer, total: int | None = None) -> ShardIndex:
+        """Check an index: whole entries, inside the shard, no two over one another."""
+        try:
+            table = self._index.decode(raw)
+        except CodecError as error:
+            raise CodecError(f"the shard's index: {error}") from error
+        index = ShardIndex(np.array(table, np.uint64))
+        self._check_index(index.table, total)
+        return index
+
+    def _check_index(self, table: npt.NDArray[np.uint64], total: int | None) -> None:
+        empty = table == _EMPTY
+        if (halves := empty[:, 0] != empty[:, 1]).any():
+            raise self._bad_entry(int(halves.argmax()), "has an offset without a length, or the reverse")
+        used = np.flatnonzero(~empty[:, 0])
+        starts, lengths = table[used, 0], table[used, 1]
+        # Floats first, since sums of hostile numbers may wrap around.
+        limit = float(total if total is not None else 2**62)
+        if (far := starts.astype(float) + lengths.astype(float) > limit).any():
+            raise self._bad_entry(int(used[far.argmax()]), f"reaches beyond the end of the shard, {total} bytes")
+        if self.at_start and (low := (starts < self.index_size) & (lengths > 0)).any():
+            raise self._bad_entry(int(used[low.argmax()]), "lies over the index")
+        order = np.argsort(starts, kind="stable")
+        over = starts[order][1:] < (starts + lengths)[order][:-1]
+        if over.any():
+            raise self._bad_entry(int(used[order[1:][over.argmax()]]), "lies over another inner chunk")
+
+    def _bad_entry(self, number: int, what: str) -> CodecError:
+        coords = self._coords(number)
+        return CodecError(f"the shard's index: inner chunk {coords} {what}", inner=coords)
+
+    def _index_of(self, raw: Buffer) -> ShardIndex:
+        """The index of a whole shard."""
+        if len(raw) < self.index_size:
+            raise CodecError(f"the shard has {len(raw)} bytes, its index alone needs {self.index_size}")
+        part = raw[: self.index_size] if self.at_start else raw[len(raw) - self.index_size :]
+        end = len(raw) if self.at_start else len(raw) - self.index_size
+        return self.parse_index(part, end)
+
+    def _number(self, coords: Coords) -> int:
+        number = 0
+        for k, count in zip(coords, self.counts, strict=True):
+            number = number * count + k
+        return number
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def decode(self, raw: Buffer) -> AnyArray:
+        """All elements of a shard."""
+        out = np.empty(self.shape, self.spec.dtype.numpy)
+        self._decode_all(raw, None, out, _inline)
+        return out
+
+    def _whole_plan(self) -> Plan:
+        return indexing.plan_axes([range(n) for n in self.shape], (), self.grid.dimensions)
+
+    def read(self, reader: Reader, inside: Sequence[Any], plan: Plan, out: AnyArray, run: Runner) -> bool:
+        """Fill the work array with what a request of a plan picks; False if there is no such shard."""
+        plan, out, everything = self._plan(inside, plan, out)
+        if len(plan) == prod(self.counts):
+            raw = reader.whole()
+            if raw is None:
+                return False
+            self._decode_all(raw, None if everything else plan, out, run)
+            return True
+        index = reader.index(self.index_span, self.parse_index)
+        if index is None:
+            return False
+        return self._read_plan(reader, index, plan, out, run)
+
+    def _plan(self, inside: Sequence[Any], plan: Plan, work: AnyArray) -> tuple[Plan, AnyArray, bool]:
+        """A plan on the inner grid for a request of a plan, and the work array in the shard's order of axes.
+
+        Also whether the request is for all of the shard, in order.
+        """
+        axes, points = indexing.picked_axes(inside, plan.order, plan.npoints)
+        others = [axis for axis in range(len(axes)) if axis not in points]
+        lead = (0,) if points else ()
+        places = [len(lead) + others.index(axis) for axis in self.order if axis not in points]
+        axes = [axes[axis] for axis in self.order]
+        points = tuple(map(self.order.index, points))
+        everything = all(isinstance(at, range) and at == range(n) for at, n in zip(axes, self.shape, strict=True))
+        return indexing.plan_axes(axes, points, self.grid.dimensions), work.transpose((*lead, *places)), everything
+
+    def _decode_all(self, raw: Buffer, part: Plan | None, out: AnyArray, run: Runner) -> None:
+        """Decode inner chunks out of a whole shard, for a part of their elements or for all."""
+        index, view = self._index_of(raw), memoryview(raw)
+        plan = self._whole_plan() if part is None else part
+        if part is None and self.inner.takes_rows and out.dtype == self.inner.dtype:
+            slabs = list(self._slabs())
+            run(partial(self._decode_slab, view, index, out), indexing.Tasks(slabs), self._slab_bytes)
+            return
+
+        def decode_one(request: Request) -> None:
+            span = index.span(self._number(request[0]))
+            self._scatter(None if span is None else view[span[0] : span[0] + span[1]], request, plan, out)
+
+        run(decode_one, plan, self.inner.nbytes)
+
+    def _slabs(self) -> Iterator[tuple[int, int, tuple[slice, ...], Shape]]:
+        """Inner chunks in groups with consecutive numbers, of about `_SLAB` bytes: small ones are done together.
+
+        Each is (first number, how many, the region of the shard, the counts along its last axes).
+        """
+        counts, sizes = self.counts, self.inner.shape
+        axis = len(counts) - 1
+        while axis > 0 and prod(counts[axis:]) * self.inner.nbytes <= _SLAB:
+            axis -= 1
+        rest = counts[axis + 1 :]
+        step = max(1, _SLAB // (prod(rest) * self.inner.nbytes))
+        whole = [slice(None)] * len(rest)
+        for lead in np.ndindex(*counts[:axis]):
+            region = [slice(k * size, (k + 1) * size) for k, size in zip(lead, sizes, strict=False)]
+            for k in range(0, counts[axis], step):
+                many = min(step, counts[axis] - k)
+                row = slice(k * sizes[axis], (k + many) * sizes[axis])
+                number = self._number((*lead, k, *[0] * len(rest)))
+                yield number, many * prod(rest), (*region, row, *whole), (many, *rest)
+
+    @property
+    def _slab_bytes(self) -> int:
+        return max(_SLAB, self.inner.nbytes)
+
+    def _as_rows(self, region: AnyArray, counts: Shape) -> AnyArray:
+        """A region of a shard seen as its inner chunks: their counts, then their shape."""
+        sizes = self.inner.shape
+        lead = len(sizes) - len(counts)
+        split = [n for count, size in zip(counts, sizes[lead:], strict=True) for n in (count, size)]
+        order = [lead + 2 * k for k in range(len(counts))]
+        order += [*range(lead), *(k + 1 for k in order)]
+        return region.reshape(*sizes[:lead], *split).transpose(order)
+
+    def _decode_slab(self, view: memoryview, index: ShardIndex, out: AnyArray, slab: Any) -> None:
+        first, many, region, counts = slab
+        spans = index.table[first : first + many]
+        used = np.flatnonzero(spans[:, 0] != _EMPTY)
+        target = self._as_rows(out[region], counts)
+        if not len(used):
+            target[...] = self.spec.fill
+            return
+        try:
+            rows = self.inner.decode_rows(view, spans[used], self._rows("rows", len(used)))
+        except CodecError:
+            self._blame(view, spans[used], first + used)
+            raise
+        if len(used) < many:
+            some, rows = rows, self._rows("all rows", many)
+            rows[...] = self.spec.fill
+            rows[used] = some
+        target[...] = rows.reshape(target.shape)
+
+    def _rows(self, slot: str, many: int) -> AnyArray:
+        """Inner chunks one after the other, in this thread's scratch."""
+        raw = scratch.buffer(slot, many * self.inner.nbytes)
+        return np.ndarray((many, *self.inner.shape), self.inner.dtype, raw)
+
+    def _blame(self, view: memoryview, spans: npt.NDArray[np.uint64], numbers: npt.NDArray[np.intp]) -> None:
+        """Decode inner chunks one by one, to name the one that is damaged."""
+        for (start, length), number in zip(spans.tolist(), numbers.tolist(), strict=True):
+            try:
+                self.inner.decode(view[start : start + length])
+            except CodecError as error:
+                raise self._inner_error(error, self._coords(number)) from error
+
+    def _coords(self, number: int) -> Coords:
+        return tuple(int(k) for k in np.unravel_index(number, self.counts))
+
+    def _read_plan(self, reader: Reader, index: ShardIndex, plan: Plan, out: AnyArray, run: Runner) -> bool:
+        """Fetch the ranges of the inner chunks that are hit, close ones together, and decode them."""
+        wanted: list[tuple[int, int, Request]] = []
+        for request in plan.requests():
+            span = index.span(self._number(request[0]))
+            if span is None:
+                self._scatter(None, request, plan, out)
+            elif self.inner.shard is not None and not request[4]:
+                self._read_nested(reader.within(*span), request, plan, out, run)
+            else:
+                wanted.append((*span, request))
+        groups = list(_merged(wanted))
+        parts = reader.ranges([(start, length) for start, length, _ in groups]) if groups else []
+        if parts is None:
+            return False
+        tasks = [
+            (memoryview(part)[offset - start : offset - start + length], request)
+            for part, (start, _, members) in zip(parts, groups, strict=True)
+            for offset, length, request in members
+        ]
+        run(lambda task: self._scatter(task[0], task[1], plan, out), indexing.Tasks(tasks), self.inner.nbytes)
+        return True
+
+    def _read_nested(self, reader: Reader, request: Request, plan: Plan, out: AnyArray, run: Runner) -> None:
+        """Read a part of an inner chunk that is a shard itself."""
+        coords, _, inside, outside, _ = request
+        assert self.inner.shard is not None
+        target = indexing.Target(out, outside)
+        try:
+            if not self.inner.shard.read(reader, inside, plan, target.array, run):
+                raise CodecError("it is gone")
+        except CodecError as error:
+            raise self._inner_error(error, coords) from error
+        target.write_back()
+
+    def _scatter(self, raw: Buffer | None, request: Request, plan: Plan, out: AnyArray) -> None:
+        """Decode one inner chunk into its place."""
+        coords, _, inside, outside, whole = request
+        if raw is None:
+            out[outside] = self.spec.fill
+            return
+        try:
+            if whole and self.inner.decode_into(raw, out[outside]):
+                return
+            chunk = self.inner.decode(raw)
+        except CodecError as error:
+            raise self._inner_error(error, coords) from error
+        out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
+
+    def _inner_error(self, error: CodecError, coords: Coords) -> CodecError:
+        return CodecError(f"inner chunk {coords}: {error}", inner=coords)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def encode(self, chunk: AnyArray, run: Runner) -> list[Buffer]:
+        """A whole shard: the bytes of its inner chunks, and its index."""
+        chunk = chunk.transpose(self.order)
+        parts: dict[int, Buffer] = {}
+        if self.inner.takes_rows and chunk.dtype == self.inner.dtype:
+            slabs = list(self._slabs())
+            run(partial(self._encode_slab, chunk, parts), indexing.Tasks(slabs), self._slab_bytes)
+            return self._join(parts)
+
+        def encode_one(request: Request) -> None:
+            coords, _, _, outside, _ = request
+            raw = self._encode_inner(chunk[outside])
+            if raw is not None:
+                parts[self._number(coords)] = raw
+
+        run(encode_one, self._whole_plan(), self.inner.nbytes)
+        return self._join(parts)
+
+    def _encode_slab(self, chunk: AnyArray, parts: dict[int, Buffer], slab: Any) -> None:
+        first, many, region, counts = slab
+        source = self._as_rows(chunk[region], counts)
+        # Of its own, because the bytes of uncompressed chunks are views of it.
+        rows = np.ascontiguousarray(source).reshape(many, *self.inner.shape)
+        kept = np.arange(many) if self.keep_empty else np.flatnonzero(~rows_of_fill(rows, self.spec.fill))
+        if len(kept):
+            raws = self.inner.encode_rows(rows if len(kept) == many else rows[kept])
+            parts.update(zip((first + kept).tolist(), raws, strict=True))
+
+    def _encode_inner(self, chunk: AnyArray) -> Buffer | None:
+        """The bytes of an inner chunk, which outlive the thread's scratch; None for one of fill values."""
+        if not self.keep_empty and equals_fill(chunk, self.spec.fill):
+            return None
+        raw = self.inner.encode(np.ascontiguousarray(chunk))
+        return raw if isinstance(raw, bytes) else bytes(raw)
+
+    def update(
+        self,
+        old: Buffer | None,
+        inside: Sequence[Any],
+        plan: Plan,
+        value: AnyArray,
+        run: Runner,
+    ) -> list[Buffer] | None:
+        """The shard after writing what a request picks; None if nothing but fill values is left."""
+        plan, value, _ = self._plan(inside, plan, value)
+        parts = {} if old is None else dict(self._parts(old))
+
+        def change_one(request: Request) -> None:
+            coords, _, inside, outside, whole = request
+            number = self._number(coords)
+            if whole:
+                chunk = np.asarray(value[outside], self.spec.dtype.numpy)
+            else:
+                chunk = self._writable(parts.get(number), coords)
+                (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
+            raw = self._encode_inner(chunk)
+            if raw is None:
+                parts.pop(number, None)
+            else:
+                parts[number] = raw
+
+        run(change_one, plan, self.inner.nbytes)
+        return self._join(parts) if parts or self.keep_empty else None
+
+    def _parts(self, raw: Buffer) -> Iterator[tuple[int, Buffer]]:
+        """The bytes of each inner chunk that is stored."""
+        index = self._index_of(raw)
+        view = memoryview(raw)
+        for number in range(prod(self.counts)):
+            span = index.span(number)
+            if span is not None:
+                yield number, view[span[0] : span[0] + span[1]]
+
+    def _writable(self, raw: Buffer | None, coords: Coords) -> AnyArray:
+        chunk = np.empty(self.inner.shape, self.spec.dtype.numpy)
+        try:
+            chunk[...] = self.spec.fill if raw is None else self.inner.decode(raw)
+        except CodecError as error:
+            raise self._inner_error(error, coords) from error
+        return chunk
+
+    def _join(self, parts: Mapping[int, Buffer]) -> list[Buffer]:
+        """Inner chunks in row-major order with their index."""
+        table = np.full((prod(self.counts), 2), _EMPTY, np.uint64)
+        numbers = sorted(parts)
+        lengths = np.array([len(parts[number]) for number in numbers], np.uint64)
+        ends = np.cumsum(lengths, dtype=np.uint64)
+        begin = self.index_size if self.at_start else 0
+        table[numbers, 0] = ends - lengths + np.uint64(begin)
+        table[numbers, 1] = lengths
+        index = self._index.encode(table.reshape(*self.counts, 2))
+        body = [parts[number] for number in numbers]
+        return [index, *body] if self.at_start else [*body, index]
+
+
+def _chain(chain: Sequence[Codec], dtype: Any, fill: AnyArray, shape: Shape, key: str) -> CodecChain:
+    try:
+        return CodecChain(chain, dtype, fill, shape)
+    except MetadataError as error:
+        field = error.field.removeprefix("codecs")
+        raise type(error)(f"codec 'sharding_indexed': {error}", field=f"configuration.{key}{field}") from error
+
+
+def _check_divides(inner: Shape, outer: Shape) -> None:
+    if len(inner) != len(outer):
+        raise MetadataError(
+            f"codec 'sharding_indexed': chunk_shape {list(inner)} is for {len(inner)} axes, the shard has {len(outer)}",
+            field="configuration.chunk_shape",
+        )
+    for axis, (size, extent) in enumerate(zip(inner, outer, strict=True)):
+        if extent % size:
+            raise MetadataError(
+                f"codec 'sharding_indexed': axis {axis}: inner chunks of {size} do not divide a shard of {extent}; "
+                f"the nearest that does is {nearest_divisor(extent, size)}",
+                field="configuration.chunk_shape",
+            )
+
+
+def _merged(wanted: list[tuple[int, int, Request]]) -> Iterator[tuple[int, int, list[tuple[int, int, Request]]]]:
+    """Ranges that are close to each other as one: (start, length, members)."""
+    members: list[tuple[int, int, Request]] = []
+    start = end = 0
+    for offset, length, request in sorted(wanted, key=lambda entry: entry[0]):
+        if members and (offset - end > _MAX_GAP or offset + length - start > _MAX_MERGED):
+            yield start, end - start, members
+            members = []
+        if not members:
+            start = offset
+        members.append((offset, length, request))
+        end = max(offset + length, end) if len(members) > 1 else offset + length
+    if members:
+        yield start, end - start, members
+
+
+def _inline(work: Callable[[Any], None], tasks: Any, nbytes: int) -> None:
+    for task in tasks.requests():
+        work(task)

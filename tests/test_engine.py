@@ -1,0 +1,395 @@
+"""Motion, counted: which chunks are asked for, how often, how many bytes; and what happens when chunks are bad."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies as ours
+import zellige
+from counting_store import READS, CountingStore, contents
+from zellige.errors import ChunkNotFoundError, CorruptChunkError
+from zellige.stores import MemoryStore
+
+TRILLION = 10**12
+
+
+def make(shape: Any, chunks: Any, **options: Any) -> tuple[zellige.Array, CountingStore]:
+    """An array of fill values on a store that has counted nothing yet."""
+    store = CountingStore()
+    return zellige.create_array(store, shape=shape, chunks=chunks, **options), store.reset()
+
+
+def filled(model: np.ndarray, chunks: Any, **options: Any) -> tuple[zellige.Array, CountingStore]:
+    """An array with these values on a store that has counted nothing yet."""
+    store = CountingStore()
+    return zellige.create_array(store, data=model, chunks=chunks, **options), store.reset()
+
+
+def key_of(coords: tuple[int, ...]) -> str:
+    return "/".join(["c", *map(str, coords)])
+
+
+# -- only what is hit is touched ------------------------------------------------------------------
+
+
+@st.composite
+def hits(draw: st.DrawFn) -> tuple[ours.Grid, Any, dict[str, tuple[int, int]]]:
+    """A grid, an index, and by the naive oracle for each chunk hit: how many elements are picked, of how many."""
+    shape = draw(ours.shapes(min_dims=1, max_side=7))
+    grid = draw(ours.grids(shape))
+    index = draw(ours.basic(shape) | ours.mixed(shape))
+    owner = np.zeros(shape, object)
+    for coords, region in grid.slices.items():
+        owner[region] = key_of(coords)
+    try:
+        picked = owner[index]
+    except IndexError:
+        index, picked = ..., owner
+    counts = np.unique(np.asarray(picked, str), return_counts=True)
+    sizes = dict(zip(*np.unique(owner.astype(str), return_counts=True), strict=True))
+    return grid, index, {str(key): (int(n), int(sizes[key])) for key, n in zip(*counts, strict=True)}
+
+
+def attempt(action: Any) -> bool:
+    """Whether it succeeds; bounds are checked even if nothing is picked, unlike in numpy."""
+    try:
+        action()
+    except IndexError:
+        return False
+    return True
+
+
+@ours.examples(0.1)
+@given(hits(), st.sampled_from([None, "zstd"]))
+def test_a_read_asks_once_for_each_chunk_hit_and_for_no_other(case, compressors):
+    grid, index, expected = case
+    array, store = filled(ours.counted(grid.shape), grid.argument, compressors=compressors)
+    if attempt(lambda: array[index]):
+        assert sorted(store.keys()) == sorted(expected)
+        assert set(store.counts()) <= {"borrow", "get_range"}
+        assert sorted(chunk.key for chunk in array.iter_chunks(index)) == sorted(expected)
+
+
+@ours.examples(0.1)
+@given(hits())
+def test_a_write_puts_each_chunk_hit_and_no_other(case):
+    grid, index, expected = case
+    array, store = filled(ours.counted(grid.shape), grid.argument)
+    if attempt(lambda: array.__setitem__(index, -1)):
+        assert sorted(store.keys("put")) == sorted(expected)
+        assert len(store.keys(*READS)) == len(set(store.keys(*READS)))
+        assert set(store.keys(*READS)) <= set(expected)
+        assert not store.made("delete", "list")
+
+
+@ours.examples(0.1)
+@given(st.data())
+def test_whole_chunks_are_never_read_and_partial_ones_once(data):
+    shape = data.draw(ours.shapes(min_dims=1, max_side=7))
+    grid = data.draw(ours.grids(shape))
+    bound = [st.none() | st.integers(-n, n) for n in shape]
+    index = tuple(slice(data.draw(b), data.draw(b), data.draw(st.sampled_from([1, -1, 2]))) for b in bound)
+    array, store = filled(ours.counted(shape), grid.argument)
+    array[index] = -1
+    chosen = np.zeros(shape, bool)
+    chosen[index] = True
+    partial = [key_of(k) for k, region in grid.slices.items() if chosen[region].any() and not chosen[region].all()]
+    assert sorted(store.keys(*READS)) == sorted(partial)
+
+
+@pytest.mark.parametrize("chain", [{}, {"compressors": None}, {"compressors": "gzip", "checksum": True}])
+def test_stored_bytes_are_the_padded_chunks(chain):
+    model = ours.counted((5, 7))
+    array, store = filled(model, [[2, 3], 3], fill_value=-1, **chain)
+    padded = np.full((5, 9), -1, "int32")
+    padded[:, :7] = model
+    stored = {key: value for key, value in contents(store).items() if key != "zarr.json"}
+    assert sorted(stored) == [key_of((i, j)) for i in range(2) for j in range(3)]
+    for chunk in array.iter_chunks():
+        rows, columns = chunk.slices
+        expected = padded[rows, columns.start : columns.start + 3]
+        assert chunk.codec_shape == expected.shape
+        if chain == {"compressors": None}:
+            assert stored[chunk.key] == expected.tobytes()
+    # Another array that declares the padded extent sees the padding as data.
+    document = array.metadata.to_bytes().replace(b'"shape": [5, 7]', b'"shape": [5, 9]')
+    wider = zellige.open(MemoryStore({**stored, "zarr.json": document}))
+    assert np.array_equal(wider[...], padded)
+
+
+# -- a trillion chunks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grid", ["regular", "rectilinear"])
+def test_ten_values_of_a_trillion_chunks_are_ten_requests(grid):
+    array, store = make((TRILLION,), [[[1, TRILLION]]], dtype="int8", chunk_grid=grid)
+    assert array.nchunks == TRILLION
+    array[:: TRILLION // 10] = np.arange(1, 11)
+    assert store.counts() == {"put": 10}
+    store.reset()
+    assert array[:: TRILLION // 10].tolist() == list(range(1, 11))
+    assert store.counts() == {"borrow": 10}
+    assert store.keys() == [key_of((k * TRILLION // 10,)) for k in range(10)]
+    store.reset()
+    assert array[[TRILLION - 1, 5, 5]].tolist() == [0, 0, 0]
+    assert sorted(store.keys()) == [key_of((5,)), key_of((TRILLION - 1,))]
+
+
+@pytest.mark.parametrize("chunks", [[[[1, TRILLION]]], [[[1, TRILLION // 2], [2, TRILLION // 4]]]])
+def test_a_trillion_chunks_take_little_memory(chunks):
+    store = MemoryStore()
+    zellige.create_array(shape=(4,), chunks=[[1, 3]])[1:]  # imports what is imported on first use
+    tracemalloc.start()
+    try:
+        array = zellige.create_array(store, shape=(TRILLION,), chunks=chunks, dtype="int8")
+        opened = zellige.open(store, mode="r")
+        assert opened[TRILLION - 1] == 0
+        assert opened.write_chunk_sizes[0][-1] in (1, 2)
+        assert f"{TRILLION}" in repr(opened)
+        assert f"{TRILLION}" in opened.info["Shape"]
+        array.resize((TRILLION + 5,))
+        array.append(np.ones(3, "int8"))
+        assert array[-4:].tolist() == [0, 1, 1, 1]
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_shrinking_looks_at_stored_chunks_only():
+    array, store = make((TRILLION, 4), [[[1, TRILLION]], [3, 1]], dtype="int8", chunk_grid="rectilinear")
+    rows = [0, 7, 1000, TRILLION - 1]
+    array.oindex[rows, :] = 5
+    store.reset()
+    array.resize((1000, 4))
+    assert set(store.keys("delete")) == {key_of((k, j)) for k in rows[2:] for j in (0, 1)}
+    assert store.counts() == {"list": 1, "delete": 4, "get_versioned": 1, "replace": 1}
+    store.reset()
+    array.resize((TRILLION, 4))
+    assert not store.made("list", "delete")
+    assert array.oindex[rows, :].tolist() == [[5] * 4, [5] * 4, [0] * 4, [0] * 4]
+
+
+def test_shrinking_clears_the_cut_off_part_of_boundary_chunks():
+    array, store = filled(ours.counted((6, 6)), (4, 4))
+    store.reset()
+    array.resize((4, 5))
+    assert sorted(store.keys("delete")) == ["c/1/0", "c/1/1"]
+    assert sorted(store.keys("borrow")) == sorted(store.keys("put")) == ["c/0/1"]
+    array.resize((6, 6))
+    expected = np.zeros((6, 6), "int32")
+    expected[:4, :5] = ours.counted((6, 6))[:4, :5]
+    assert np.array_equal(array[...], expected)
+
+
+# -- chunks of fill values ------------------------------------------------------------------------
+
+
+def test_chunks_of_fill_values_are_not_stored():
+    array, store = make((6,), [[1, 2, 3]], dtype="int16", fill_value=7)
+    array[...] = 7
+    assert contents(store).keys() == {"zarr.json"}
+    array[...] = range(6)
+    assert array.nchunks_initialized == 3
+    array[:2] = 7  # the first chunk as a whole, a part of the second
+    assert sorted(set(contents(store)) - {"zarr.json"}) == ["c/1", "c/2"]
+    array[2] = 7  # the rest of the second
+    assert sorted(set(contents(store)) - {"zarr.json"}) == ["c/2"]
+    assert array[...].tolist() == [7, 7, 7, 3, 4, 5]
+
+
+def test_chunks_of_fill_values_are_stored_when_asked_for():
+    array, store = make((6,), [[1, 2, 3]], dtype="int16", config={"write_empty_chunks": True})
+    array[...] = 0
+    assert array.nchunks_initialized == 3
+    assert store.counts()["put"] == 3
+    array.with_config({"write_empty_chunks": False})[1:] = 0
+    assert array.nchunks_initialized == 1
+
+
+NAN = np.frombuffer(bytes.fromhex("010000000000f87f"), "<f8")[0]
+DISTINCT = [
+    ("float64", 0.0, -0.0),
+    ("float64", -0.0, 0.0),
+    ("float16", 0.0, -0.0),
+    ("float64", np.nan, NAN),
+    ("complex128", 0.0, complex(0.0, -0.0)),
+    ("complex64", complex(-0.0, 0.0), 0.0),
+    ("r24", b"\0\0\1", b"\0\1\0"),
+    ("bool", False, True),
+]
+
+
+@pytest.mark.parametrize(("dtype", "fill", "other"), DISTINCT)
+def test_only_the_bits_of_the_fill_value_are_fill(dtype, fill, other):
+    array, _ = make((4,), 2, dtype=dtype, fill_value=fill)
+    near = np.full(4, np.array(other, array.dtype))
+    array[...] = near
+    assert array.nchunks_initialized == 2
+    assert array[...].tobytes() == near.tobytes()
+    array[...] = np.full(4, array.metadata.fill_value)
+    assert array.nchunks_initialized == 0
+    assert array[...].tobytes() == array.metadata.fill_value.tobytes() * 4
+    array[1] = near[0]  # one element of a chunk of fill values is enough
+    assert array.nchunks_initialized == 1
+
+
+# -- parts of uncompressed chunks -----------------------------------------------------------------
+
+RAW: dict[str, Any] = {"compressors": None}
+TRANSPOSED = {**RAW, "filters": {"name": "transpose", "configuration": {"order": [1, 0]}}}
+BIG = {**RAW, "serializer": {"name": "bytes", "configuration": {"endian": "big"}}}
+
+PARTS = [
+    (RAW, (3, 5), 8),  # one element
+    (RAW, (3, slice(10, 20)), 10 * 8),  # a part of a row
+    (RAW, (3, slice(10, 31, 5)), 21 * 8),  # from the first to the last, not further
+    (RAW, (slice(2, 4), slice(10, 20)), (100 + 10) * 8),  # across the end of a row
+    (RAW, (slice(10, 20), 3), (9 * 100 + 1) * 8),  # a part of a column
+    (RAW, ([9, 4], [7, 2]), (5 * 100 + 6) * 8),  # points
+    (BIG, (3, slice(10, 20)), 10 * 8),
+    (TRANSPOSED, (3, 5), 8),
+    (TRANSPOSED, (slice(10, 20), 3), 10 * 8),  # a column is contiguous there
+    (TRANSPOSED, (3, slice(10, 20)), (9 * 50 + 1) * 8),
+    (TRANSPOSED, ([9, 4], [7, 2]), (5 * 50 + 6) * 8),
+]
+
+
+@pytest.mark.parametrize(("chain", "index", "nbytes"), PARTS)
+def test_raw_parts_fetch_the_covering_span(chain, index, nbytes):
+    model = ours.counted((50, 100), "float64")
+    array, store = filled(model, (50, 100), **chain)
+    assert np.array_equal(array[index], model[index])
+    assert store.counts() == {"get_range": 1}
+    assert store.nbytes() == nbytes
+
+
+def test_a_large_part_is_fetched_as_a_whole():
+    model = ours.counted((50, 100), "float64")
+    array, store = filled(model, (50, 100), **RAW)
+    assert np.array_equal(array[10:40], model[10:40])
+    assert store.counts() == {"borrow": 1}
+
+
+@ours.examples(0.1)
+@given(st.data(), st.sampled_from(["int16", "bool", "complex128"]), st.booleans())
+def test_raw_parts_equal_the_whole_and_fetch_no_more_than_they_span(data, dtype, transposed):
+    shape = data.draw(ours.shapes(min_dims=1, max_side=8).filter(lambda shape: 0 not in shape))
+    grid = data.draw(ours.grids(shape))
+    index = data.draw(ours.mixed(shape))
+    order = data.draw(st.permutations(range(len(shape)))) if transposed else list(range(len(shape)))
+    filters = {"name": "transpose", "configuration": {"order": order}}
+    model = ours.counted(shape, dtype)
+    config = {"write_empty_chunks": True}
+    array, store = filled(model, grid.argument, compressors=None, filters=filters, config=config)
+    whole = zellige.create_array(data=model, chunks=grid.argument)
+    if not attempt(lambda: array[index]):
+        return
+    assert np.array_equal(array[index], whole[index])
+    store.reset()
+    array[index]
+    spans = naive_spans(grid, index, order, model.dtype.itemsize)
+    assert sorted(store.keys()) == sorted(spans)
+    assert all(call.nbytes in spans[call.key] for call in store.calls)
+
+
+def naive_spans(grid: ours.Grid, index: Any, order: list[int], itemsize: int) -> dict[str, set[int]]:
+    """For each chunk hit: the bytes from the first to the last element picked, or all if those are over half.
+
+    Where all data of a chunk are picked, both will do.
+    """
+    spans = {}
+    chosen = np.zeros(grid.shape, bool)
+    chosen[index] = True
+    for coords, region in grid.slices.items():
+        picked = np.argwhere(chosen[region])
+        if not len(picked):
+            continue
+        shape = [edges[k] for edges, k in zip(grid.edges, coords, strict=True)]
+        places = np.arange(np.prod(shape)).reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+        low, high = picked.min(axis=0), picked.max(axis=0)  # a box: points far apart are read together
+        span = int(places[tuple(high)] - places[tuple(low)] + 1) * itemsize
+        total = places.size * itemsize
+        whole = len(picked) == np.prod([s.stop - s.start for s in region])
+        spans[key_of(coords)] = {total, span} if whole else {total} if 2 * span > total else {span}
+    return spans
+
+
+# -- missing and damaged chunks -------------------------------------------------------------------
+
+
+def test_missing_chunks_can_be_an_error():
+    array, _ = make((6,), [[1, 2, 3]], dtype="int16", fill_value=4)
+    array[1:3] = 1
+    strict = array.with_config({"read_missing_chunks": False})
+    assert strict[1:3].tolist() == [1, 1]
+    for read in (lambda: strict[...], lambda: strict[4], lambda: strict[[2, 4]]):
+        with pytest.raises(ChunkNotFoundError, match=r"chunk \(\d,\), key 'c/\d' is missing") as found:
+            read()
+        assert isinstance(found.value, KeyError)
+    assert (found.value.coords, found.value.key) == ((2,), "c/2")
+    assert array[...].tolist() == [4, 1, 1, 4, 4, 4]
+
+
+CHECKED: list[dict[str, Any]] = [{}, {"compressors": "gzip"}, {"compressors": None, "checksum": True}]
+LENGTHS = [*CHECKED, {"compressors": None}, {"compressors": "blosc"}, {"compressors": "zstd", **TRANSPOSED}]
+
+
+def flipped(raw: bytes) -> bytes:
+    return raw[:-3] + bytes([raw[-3] ^ 0x10]) + raw[-2:]
+
+
+DAMAGE = [(lambda raw: raw[:-1], chain) for chain in LENGTHS]
+DAMAGE += [(lambda raw: raw + b"\0", chain) for chain in LENGTHS]
+DAMAGE += [(lambda _: b"", chain) for chain in LENGTHS]
+DAMAGE += [(flipped, chain) for chain in CHECKED]
+
+
+@pytest.mark.parametrize(("damage", "chain"), DAMAGE)
+def test_damaged_chunks_are_errors_and_a_whole_write_repairs_them(damage, chain):
+    model = ours.counted((6, 5))
+    store = MemoryStore()
+    array = zellige.create_array(store, name="g/a", data=model, chunks=[[2, 4], -1], **chain)
+    key, coords = "g/a/c/1/0", (1, 0)
+    bad = damage(store.get(key))
+    store.put(key, bad)
+    actions = {
+        "whole read": lambda: array[...],
+        "last element": lambda: array[3:, 1:],
+        "partial write": lambda: array.__setitem__((3, 3), 0),
+        "write by points": lambda: array.__setitem__(([3, 0], [3, 0]), model[0, 0]),
+    }
+    for action in actions.values():
+        with pytest.raises(CorruptChunkError) as found:
+            action()
+        error = found.value
+        assert (error.array, error.coords, error.key) == ("/g/a", coords, key)
+        for fact in ("'/g/a'", str(coords), repr(key), "damaged"):
+            assert fact in str(error)
+        assert store.get(key) == bad
+    assert np.array_equal(array[:2], model[:2])
+    array[2:] = model[2:]
+    assert np.array_equal(array[...], model)
+
+
+def test_a_raw_part_beyond_the_end_of_a_short_chunk_is_an_error():
+    array, store = filled(ours.counted((100,)), 100, compressors=None)
+    store.inner.put("c/0", store.inner.get("c/0")[:80])
+    assert array[19] == 20
+    with pytest.raises(CorruptChunkError, match="which has 80 bytes") as found:
+        array[20]
+    assert found.value.coords == (0,)
+
+
+def test_a_bool_is_stored_as_0_or_1():
+    array, store = filled(np.ones(100, bool), 100, compressors=None)
+    store.inner.put("c/0", b"\1" * 99 + b"\2")
+    for read in (lambda: array[...], lambda: array[99], lambda: array[95:100]):
+        with pytest.raises(CorruptChunkError, match="00 or 01"):
+            read()
+    assert array[:10].all()
