@@ -124,10 +124,21 @@ def create_array(
     target = resolve(store)
     path = node.normalize_path(name)
     array = Array(target, path, metadata, settings)  # checks everything before anything is written
+    if overwrite and isinstance(data, Array):
+        _refuse_to_remove(data, target, path)
     node.create(target, path, metadata.to_bytes(), overwrite=overwrite)
     if data is not None and write_data:
         _copy_values(array, data)
     return array
+
+
+def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
+    """Overwriting begins by removing what is there; the source of the values must not be among it."""
+    if source.store.identity == store.identity and f"{source.path}/".startswith(path and path + "/"):
+        raise ValueError(
+            f"data is the array {source.name!r} of the same store, which overwriting '/{path}' would remove before "
+            "it is read; write to another path"
+        )
 
 
 def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:

@@ -376,17 +376,21 @@ class Array:
         self._check_writable()
         shape = self._new_shape(new_shape)
         new = parse_new_chunks(self._by_axis(chunks), self.ndim)
-        old: list[Shape] = []
+        before: list[ChunkGrid] = []
 
         def with_shape(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
-            old[:] = [metadata.shape]  # of the stored array, which another handle may have changed
-            grid = ChunkGrid.from_metadata(metadata).update_shape(shape, new)
+            old = ChunkGrid.from_metadata(metadata)  # as it is stored: another handle may have changed it
+            before[:] = [old]
+            grid = old.update_shape(shape, new)
             self._check_shards(grid)
             return metadata.resized(grid)
 
         # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
         self._update(with_shape)
-        if any(map(operator.lt, shape, old[0])):
+        (old,) = before
+        if self.metadata.chunk_grid.bounded:
+            self._engine.reshape(old, self.grid)
+        if any(map(operator.lt, shape, old.shape)):
             self._engine.trim(self.grid)
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
@@ -426,12 +430,15 @@ class Array:
         new[axis] = chunks
 
         def write_data(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
-            old = metadata.shape
-            _check_appended(value.shape, old, axis)
-            shape = (*old[:axis], old[axis] + value.shape[axis], *old[axis + 1 :])
-            grid = ChunkGrid.from_metadata(metadata).update_shape(shape, new)
+            old = ChunkGrid.from_metadata(metadata)
+            _check_appended(value.shape, old.shape, axis)
+            end = old.shape[axis]
+            shape = (*old.shape[:axis], end + value.shape[axis], *old.shape[axis + 1 :])
+            grid = old.update_shape(shape, new)
             self._check_shards(grid)
-            region = tuple(slice(old[axis], None) if k == axis else slice(None) for k in range(self.ndim))
+            if metadata.chunk_grid.bounded:
+                self._engine.reshape(old, grid)
+            region = tuple(slice(end, None) if k == axis else slice(None) for k in range(self.ndim))
             selection = indexing.select(region, shape)
             self._engine.write(indexing.plan(selection, grid), selection.value_to_work(value))
             return metadata.resized(grid)

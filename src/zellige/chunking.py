@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from math import gcd, prod
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 
+from zellige.dimensions import AxisChunks, from_chunks, is_size
 from zellige.errors import ChunkShapeError
-from zellige.grid import AxisChunks, ChunkGrid, from_chunks
+from zellige.grid import ChunkGrid
 from zellige.runs import Edges, positive_integer
 from zellige.types import Shape
 
-GridName: TypeAlias = Literal["regular", "rectilinear"]
+GridName: TypeAlias = Literal["regular", "rectilinear", "zarrs.regular_bounded"]
 
 ChunksLike: TypeAlias = int | str | Iterable[Any] | Mapping[Any, Any] | ChunkGrid | None
 """Everything that `chunks=` accepts."""
@@ -51,15 +52,16 @@ def parse_chunks(
     Uniform edges collapse to a size, unless `chunk_grid="rectilinear"` asks to keep them;
     `chunk_grid="regular"` refuses what is not regular.
     """
-    if chunk_grid not in (None, "regular", "rectilinear"):
-        raise ChunkShapeError(f"chunk_grid must be 'regular' or 'rectilinear', found {chunk_grid!r}")
+    if chunk_grid is not None and chunk_grid not in get_args(GridName):
+        names = " or ".join(map(repr, get_args(GridName)))
+        raise ChunkShapeError(f"chunk_grid must be {names}, found {chunk_grid!r}")
     entries = _entries(chunks, shape, dimension_names)
     axes = [_axis(entry, extent, axis) for axis, (entry, extent) in enumerate(zip(entries, shape, strict=True))]
     if None in axes:
         axes = list(auto_chunks(shape, itemsize, axes))
     cut = [_collapse(c, n, keep=chunk_grid == "rectilinear") for c, n in zip(axes, shape, strict=True) if c is not None]
     uneven = [axis for axis, c in enumerate(cut) if not isinstance(c, int)]
-    if chunk_grid == "regular" and uneven:
+    if chunk_grid in ("regular", "zarrs.regular_bounded") and uneven:
         raise ChunkShapeError(
             f"axis {uneven[0]}: edges {cut[uneven[0]]!r} are not regular; give one size, or leave out chunk_grid",
             axis=uneven[0],
@@ -136,7 +138,7 @@ def nearest_divisor(extent: int, size: int) -> int:
 def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
     """`chunks=` of a resize: for each axis how its new region is cut, None for the default."""
     entries: Sequence[Any]
-    if chunks is None or _is_integer(chunks):
+    if chunks is None or is_size(chunks):
         entries = [chunks] * ndim
     elif isinstance(chunks, Mapping):
         entries = _from_mapping(chunks, (0,) * ndim, None, missing=None)
@@ -146,7 +148,7 @@ def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
         raise ChunkShapeError(f"chunks={chunks!r} does not describe a new region; give a size or edges for each axis")
     if len(entries) != ndim:
         raise ChunkShapeError(f"chunks has {len(entries)} entries for {ndim} axes; use None for an axis that stays")
-    return [e if e is None else _size(e, axis) if _is_integer(e) else _edges(e, axis) for axis, e in enumerate(entries)]
+    return [e if e is None else _size(e, axis) if is_size(e) else _edges(e, axis) for axis, e in enumerate(entries)]
 
 
 def auto_chunks(
@@ -179,7 +181,7 @@ def _entries(chunks: ChunksLike, shape: Shape, names: Sequence[str | None] | Non
         chunks = [dim.chunks for dim in chunks.dimensions]
     if chunks is None:
         return ["auto"] * rank
-    if isinstance(chunks, str) or _is_integer(chunks):
+    if isinstance(chunks, str) or is_size(chunks):
         return [chunks] * rank
     if isinstance(chunks, Mapping):
         return _from_mapping(chunks, shape, names, missing=-1)
@@ -201,7 +203,7 @@ def _from_mapping(
     axes = {name: axis for axis, name in enumerate(names or ()) if name is not None}
     entries = [missing] * len(shape)
     for key, entry in chunks.items():
-        axis = key if _is_integer(key) else axes.get(key)
+        axis = key if is_size(key) else axes.get(key)
         if axis is None or not 0 <= axis < len(shape):
             known = (
                 ", ".join(map(repr, axes)) or f"axis numbers 0 to {len(shape) - 1}; give dimension_names= to use names"
@@ -213,13 +215,13 @@ def _from_mapping(
 
 def _axis(entry: Any, extent: int, axis: int) -> AxisChunks | None:
     """One axis as a size or edges; None for "auto"."""
-    if entry is None or (_is_integer(entry) and entry == -1):
+    if entry is None or (is_size(entry) and entry == -1):
         return max(1, extent)
     if isinstance(entry, str):
         if entry == "auto":
             return None
         raise ChunkShapeError(f"axis {axis}: chunks={entry!r} is not known; the only word is 'auto'", axis=axis)
-    if _is_integer(entry):
+    if is_size(entry):
         return _size(entry, axis)
     edges = _edges(entry, axis)
     if edges.total < extent:
@@ -232,10 +234,6 @@ def _axis(entry: Any, extent: int, axis: int) -> AxisChunks | None:
 
 def _collapse(chunks: AxisChunks, extent: int, *, keep: bool) -> AxisChunks:
     return chunks if keep or isinstance(chunks, int) else from_chunks(chunks, extent).chunks
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool)
 
 
 def _is_list(value: object) -> TypeGuard[Iterable[Any]]:

@@ -220,6 +220,20 @@ class Engine:
             if coords is not None:
                 yield coords, key
 
+    def reshape(self, old: ChunkGrid, new: ChunkGrid) -> None:
+        """Encode stored chunks anew whose codec shape a resize has changed; only bounded grids have such."""
+        for coords, key in list(self.stored(new.ndim)):
+            before, after = old[coords], new[coords]
+            if before is None or after is None or before.codec_shape == after.codec_shape:
+                continue
+            kept = tuple(slice(0, min(a, b)) for a, b in zip(before.codec_shape, after.codec_shape, strict=True))
+            bound = self.chain.bound[after.codec_shape]
+            with self.store.exclusive(key):
+                data = self._load(coords, key, self.chain.bound[before.codec_shape])[kept].copy()
+                chunk = np.full(after.codec_shape, bound.fill, bound.dtype)
+                chunk[kept] = data
+                self._put(key, self._encode(bound, chunk))
+
     def trim(self, grid: ChunkGrid) -> None:
         """After shrinking: delete chunks outside the grid, and clear what its last chunks hold beyond the end.
 

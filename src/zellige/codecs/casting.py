@@ -59,6 +59,23 @@ def _format(dtype: np.dtype[Any]) -> _Format:
     return _Format(int(info.nmant) + 1, least, float(info.max), math.isinf(infinity), math.isnan(nan))
 
 
+@cache
+def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
+    """Whether a float type holds every value of another type."""
+    target = _format(dtype)
+    if is_integer(source):
+        low, high = limits(source)
+        return max(-low, high) <= min(1 << target.precision, target.largest)
+    own = _format(source)
+    return (
+        own.precision <= target.precision
+        and own.least >= target.least
+        and own.largest <= target.largest
+        and own.has_infinity <= target.has_infinity
+        and own.has_nan <= target.has_nan
+    )
+
+
 def _numbers_of(dtype: np.dtype[Any]) -> Any:
     """The module that describes a type; that of a foreign type is imported already."""
     return import_module("ml_dtypes") if dtype.isbuiltin == 2 else np
@@ -126,6 +143,8 @@ def _floats_to_integers(
 
 
 def _to_floats(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding, out_of_range: OutOfRange | None) -> AnyArray:
+    if _holds_all(dtype, values.dtype):
+        return values.astype(dtype)
     target = _format(dtype)
     exact = _as_float64(values, target.precision, rounding)
     rounded = _to_precision(exact, dtype, rounding)

@@ -101,9 +101,8 @@ class PackbitsCodec(ArrayBytesCodec):
         if self._keeps_all(form):
             packed = octets.tobytes()
         else:
-            first, stop = self._span(form)
             packed = b"".join(
-                np.packbits(_spread(octets[slab])[:, first:stop], bitorder="little").tobytes()
+                np.packbits(self._narrowed(octets[slab], form), bitorder="little").tobytes()
                 for slab in _slabs(len(octets))
             )
         padding = bytes([-self._stream_bits(spec) % 8])
@@ -157,10 +156,19 @@ class PackbitsCodec(ArrayBytesCodec):
             raise CodecError(f"packbits: {-self._stream_bits(spec) % 8} bits of padding expected, {padding[0]} stated")
         return packed
 
+    def _narrowed(self, octets: AnyArray, form: _Form) -> AnyArray:
+        """The kept bits of components, one in a byte."""
+        first, stop = self._span(form)
+        if form.bits == 1:  # each bit is in a byte already
+            return octets
+        return np.unpackbits(octets, axis=1, bitorder="little")[:, first:stop]
+
     def _widened(self, bits: AnyArray, form: _Form) -> AnyArray:
         """Components from their kept bits, given one in a byte."""
         first, stop = self._span(form)
         bits = bits.reshape(-1, stop - first)
+        if form.bits == 1:
+            return bits
         spread = np.zeros((len(bits), 8 * form.size), np.uint8)
         spread[:, first:stop] = bits
         if form.signed:
@@ -189,11 +197,6 @@ def _form(dtype: np.dtype[Any]) -> _Form:
 def _octets(array: AnyArray, form: _Form) -> AnyArray:
     """The bytes of each component, the lowest first."""
     return array.reshape(-1).view(np.uint8).reshape(-1, form.size)
-
-
-def _spread(octets: AnyArray) -> AnyArray:
-    """Each bit in a byte of its own, the lowest first."""
-    return np.unpackbits(octets, axis=1, bitorder="little")
 
 
 def _slabs(count: int) -> Iterator[slice]:

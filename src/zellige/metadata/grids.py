@@ -27,6 +27,7 @@ class RegularChunkGridMetadata:
 
     chunk_shape: Shape
     name: ClassVar[str] = "regular"
+    bounded: ClassVar[bool] = False
 
     @classmethod
     def from_dict(cls, configuration: dict[str, JSON]) -> RegularChunkGridMetadata:
@@ -51,6 +52,7 @@ class RectilinearChunkGridMetadata:
 
     chunk_shapes: tuple[AxisChunks, ...]
     name: ClassVar[str] = "rectilinear"
+    bounded: ClassVar[bool] = False
 
     @classmethod
     def from_dict(cls, configuration: dict[str, JSON]) -> RectilinearChunkGridMetadata:
@@ -72,7 +74,19 @@ class RectilinearChunkGridMetadata:
         return self.chunk_shapes
 
 
+@dataclass(frozen=True, slots=True)
+class RegularBoundedChunkGridMetadata(RegularChunkGridMetadata):
+    """One chunk shape, but chunks at the border are only as large as the array (`zarrs.regular_bounded`)."""
+
+    name: ClassVar[str] = "zarrs.regular_bounded"
+    bounded: ClassVar[bool] = True
+
+
 ChunkGridMetadata: TypeAlias = RegularChunkGridMetadata | RectilinearChunkGridMetadata
+
+_REGULAR: dict[str, type[RegularChunkGridMetadata]] = {
+    grid.name: grid for grid in (RegularChunkGridMetadata, RegularBoundedChunkGridMetadata)
+}
 
 
 def validate_rectilinear_kind(kind: JSON) -> None:
@@ -95,17 +109,30 @@ def _parse_axis(entry: JSON, field: str) -> AxisChunks:
 def parse_chunk_grid(value: JSON) -> ChunkGridMetadata:
     """The grid that a document declares."""
     name, configuration = as_extension(value, "chunk_grid", ignorable=False)
-    if name == RegularChunkGridMetadata.name:
-        return RegularChunkGridMetadata.from_dict(configuration)
+    if name in _REGULAR:
+        return _REGULAR[name].from_dict(configuration)
     if name == RectilinearChunkGridMetadata.name:
         return RectilinearChunkGridMetadata.from_dict(configuration)
-    return fail("chunk_grid.name", "'regular' or 'rectilinear'", name)
+    if name == "rectangular":
+        return _parse_rectangular(configuration)
+    return fail("chunk_grid.name", f"one of {', '.join(map(repr, _REGULAR))} or 'rectilinear'", name)
+
+
+def _parse_rectangular(configuration: dict[str, JSON]) -> RectilinearChunkGridMetadata:
+    """The older form of ZEP 3: sizes and lists of edges, without runs. It is written back as rectilinear."""
+    only(configuration, _FIELD, "chunk_shape")
+    field = f"{_FIELD}.chunk_shape"
+    axes = as_list(require(configuration, "chunk_shape", _FIELD), field)
+    for axis, entry in enumerate(axes):
+        for k, edge in enumerate(entry if isinstance(entry, list) else ()):
+            as_integer(edge, f"{field}[{axis}][{k}]", 1)
+    return RectilinearChunkGridMetadata(tuple(_parse_axis(entry, f"{field}[{a}]") for a, entry in enumerate(axes)))
 
 
 def grid_document(name: str, axes: tuple[AxisChunks, ...]) -> ChunkGridMetadata:
     """The document for axes cut this way; `name` is regular only if all axes have one size."""
-    if name == RegularChunkGridMetadata.name:
-        return RegularChunkGridMetadata(tuple(size for size in axes if isinstance(size, int)))
+    if name in _REGULAR:
+        return _REGULAR[name](tuple(size for size in axes if isinstance(size, int)))
     return RectilinearChunkGridMetadata(axes)
 
 

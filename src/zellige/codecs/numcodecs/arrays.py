@@ -1,8 +1,8 @@
 """The array-to-array codecs of numcodecs: `delta`, `fixedscaleoffset`, `quantize`, `astype`, `packbits`, `bitround`.
 
 They are a few numpy expressions each, written here so that they work in C order whatever the layout in
-memory, in any byte order, and keep the shape. The values are those of numcodecs: where a number does not
-fit the encoded type, it is lost without an error.
+memory, in any byte order, and keep the shape. The values are those of numcodecs: a number that does not fit
+the encoded type is lost without an error, since it may be a fill value at the border.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class _Conversion(NumcodecsCodec, ArrayArrayCodec):
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The same shape with the encoded type; the fill value is encoded like a chunk of one element."""
-        _, encoded = self._types(spec)
+        decoded, encoded = self._types(spec)
         try:
-            fill = self.encode(spec.fill.reshape(1), spec)[0, ...]
+            with np.errstate(all="ignore"):
+                fill = self._encoded(_vector(spec.fill, decoded), encoded.numpy)[0, ...]
         except OverflowError as error:  # a Python integer that the type cannot hold
             raise MetadataError(
                 f"codec {self.name!r}: {spec.dtype.name} cannot hold its parameters: {error}", field="configuration"
@@ -100,7 +101,10 @@ def _vector(chunk: AnyArray, dtype: DataType) -> AnyArray:
 
 @dataclass(frozen=True, slots=True)
 class Delta(_Conversion):
-    """The first element, then the difference of each element from the one before, in C order."""
+    """The first element, then the difference of each element from the one before, in C order.
+
+    Integers that do not fit `astype` raise `CodecError`: they would spoil all elements after them.
+    """
 
     dtype: str
     astype: str | None = None
@@ -112,6 +116,16 @@ class Delta(_Conversion):
         self._type("dtype", self._kinds)  # numcodecs has no default for it
         _Conversion.__post_init__(self)
 
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """The differences, of the same shape."""
+        encoded = _Conversion.encode(self, chunk, spec)
+        narrow = encoded.dtype.itemsize < spec.dtype.numpy.itemsize  # a wider type holds what wrapped around
+        if narrow and encoded.dtype.kind in "iu" and not np.array_equal(self.decode(encoded, spec), chunk):
+            raise CodecError(
+                f"{self.name}: there are differences that {encoded.dtype} cannot hold; give a wider astype"
+            )
+        return encoded
+
     def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
         flat = chunk.reshape(-1)
         out = np.empty(flat.shape, dtype)
@@ -120,8 +134,12 @@ class Delta(_Conversion):
         return out
 
     def _decoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-        # Summed in the decoded type, where integers wrap around just as the differences did.
-        return np.cumsum(chunk.reshape(-1), out=np.empty(chunk.size, dtype))
+        flat = chunk.reshape(-1)
+        if dtype.kind in "iu":
+            # Summed in the decoded type, where integers wrap around just as the differences did. By itself
+            # numpy would sum uint64 into a signed type by way of floats.
+            flat = flat.astype(dtype, copy=False)
+        return np.cumsum(flat, out=np.empty(flat.shape, dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
@@ -56,7 +57,7 @@ class NumcodecsCodec(Codec):
 
     def _number(self, key: str) -> None:
         value = getattr(self, key)
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
             raise self._bad(key, "a finite number")
 
     def _one_of(self, key: str, *choices: str | bool) -> None:
@@ -71,10 +72,13 @@ class NumcodecsCodec(Codec):
 KINDS: dict[str, str] = {"f": "a float", "iufc": "a number", "biufc": "a bool or a number"}
 """The kinds of numpy types that a codec takes, and how to say it."""
 
+# numpy also takes expressions as "(2,3)i4", and warns of some letters.
+_SPELLING = re.compile(r"[<>|=]?(\?|[biufc][0-9]{0,2}|[a-z]{3,10}[0-9]{0,3})")
+
 
 def number_type(codec: str, key: str, value: JSON, kinds: str) -> DataType:
     """The type that a configuration names, as "<f4" or "float32"; in memory its byte order does not matter."""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not _SPELLING.fullmatch(value):
         raise _not_a_type(codec, key, value, kinds)
     return _named_type(codec, key, value, kinds)
 
@@ -83,7 +87,7 @@ def number_type(codec: str, key: str, value: JSON, kinds: str) -> DataType:
 def _named_type(codec: str, key: str, value: str, kinds: str) -> DataType:
     try:
         found = parse_dtype(value)
-    except (MetadataError, ValueError, SyntaxError) as error:  # numpy parses "(2," as Python
+    except MetadataError as error:
         raise _not_a_type(codec, key, value, kinds) from error
     if found.numpy.kind not in kinds:
         raise _not_a_type(codec, key, value, kinds)

@@ -1,0 +1,353 @@
+"""One axis of a grid: where its chunks begin, how large they are, and what a resize makes of them.
+
+Each kind answers the same questions, and callers never ask which kind it is.
+
+>>> FixedDimension(10, 25).data_size(2), FixedDimension(10, 25).chunk_size(2)
+(5, 10)
+>>> BoundedDimension(10, 25).chunk_size(2)
+5
+>>> VaryingDimension([5, 12, 8], 25).locate(6)
+(1, 5, 12)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+
+import numpy as np
+
+from zellige.errors import BoundsCheckError, ChunkShapeError
+from zellige.runs import Cumulative, EdgeEntries, Edges, positive_integer
+from zellige.types import Indices
+
+AxisChunks: TypeAlias = int | Edges
+"""How one axis is cut: one size that repeats, or a list of edges."""
+
+
+@runtime_checkable
+class DimensionGrid(Protocol):
+    """What every kind of dimension answers; callers never ask which kind it is."""
+
+    @property
+    def extent(self) -> int:
+        """The array's length along this axis."""
+
+    @property
+    def nchunks(self) -> int:
+        """How many chunks overlap the array."""
+
+    @property
+    def ngridcells(self) -> int:
+        """How many chunks are declared; more than `nchunks` where edges lie beyond the array."""
+
+    @property
+    def unique_edge_lengths(self) -> Iterable[int]:
+        """Every chunk size that occurs, once."""
+
+    @property
+    def data_sizes(self) -> Edges:
+        """The data size of every chunk that overlaps the array."""
+
+    @property
+    def chunks(self) -> AxisChunks:
+        """How the axis is cut, without its extent."""
+
+    def index_to_chunk(self, idx: int) -> int:
+        """The chunk that holds an element; IndexError outside the array."""
+
+    def indices_to_chunks(self, indices: Indices) -> Indices:
+        """`index_to_chunk` for an array of elements inside the array."""
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element inside the array, where it begins, and its chunk size."""
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """The first element of a chunk; IndexError if there is no such chunk."""
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """The length that the codecs see."""
+
+    def data_size(self, chunk_ix: int) -> int:
+        """The length that lies inside the array."""
+
+    def with_extent(self, new_extent: int) -> DimensionGrid:
+        """The same edges for another extent."""
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
+        """The dimension after a resize; `chunks` says how the new region is cut. Existing edges stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDimension:
+    """Uniform chunks; the last one may reach over the end, and is still encoded at full size."""
+
+    size: int
+    extent: int
+
+    def __post_init__(self) -> None:
+        if not is_size(self.size) or self.size < 0:
+            raise ChunkShapeError(f"chunk size must be an integer >= 0, found {self.size!r}")
+        _check_extent(self.extent)
+
+    @property
+    def nchunks(self) -> int:
+        """How many chunks overlap the array."""
+        return -(-self.extent // self.size) if self.size else 0
+
+    ngridcells = nchunks
+
+    @property
+    def unique_edge_lengths(self) -> tuple[int, ...]:
+        """The one chunk size."""
+        return (self.size,)
+
+    @property
+    def data_sizes(self) -> Edges:
+        """The data size of every chunk that overlaps the array."""
+        whole, rest = divmod(self.extent, self.size) if self.size else (0, 0)
+        return Edges.of_runs(run for run in ((self.size, whole), (rest, int(rest > 0))) if run[1])
+
+    @property
+    def chunks(self) -> int:
+        """The size that repeats."""
+        return self.size
+
+    def index_to_chunk(self, idx: int) -> int:
+        """The chunk that holds an element."""
+        if not 0 <= idx < self.extent or not self.size:
+            raise _no_element(idx, self.extent)
+        return idx // self.size
+
+    def indices_to_chunks(self, indices: Indices) -> Indices:
+        """The chunks that hold some elements."""
+        return indices // self.size
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its size."""
+        chunk = idx // self.size
+        return chunk, chunk * self.size, self.size
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """The first element of a chunk."""
+        self._check_chunk(chunk_ix)
+        return chunk_ix * self.size
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """The length that the codecs see: the same for all."""
+        self._check_chunk(chunk_ix)
+        return self.size
+
+    def data_size(self, chunk_ix: int) -> int:
+        """The length that lies inside the array."""
+        self._check_chunk(chunk_ix)
+        return max(0, min(self.size, self.extent - chunk_ix * self.size))
+
+    def _check_chunk(self, chunk_ix: int) -> None:
+        if not 0 <= chunk_ix * self.size < self.extent or not self.size:
+            raise no_chunk(chunk_ix, self.nchunks)
+
+    def with_extent(self, new_extent: int) -> FixedDimension:
+        """The same size for another extent."""
+        return FixedDimension(self.size, new_extent)
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
+        """Uniform chunks stay uniform, unless `chunks` cuts the new region otherwise."""
+        reach = self.nchunks * self.size
+        same = is_size(chunks) and chunks == self.size
+        if chunks is None or new_extent <= reach or same:
+            return self.with_extent(new_extent)
+        edges = Edges.of_runs([(self.size, self.nchunks)] if self.nchunks else [])
+        return from_chunks(edges + _new_edges(chunks, new_extent - reach), new_extent)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedDimension(FixedDimension):
+    """Uniform chunks, of which the last is encoded only as long as the array is (`zarrs.regular_bounded`)."""
+
+    @property
+    def unique_edge_lengths(self) -> tuple[int, ...]:
+        """The size and, if it is another, that of the last chunk."""
+        rest = self.extent % self.size if self.size else 0
+        whole = (self.size,) if self.extent >= self.size or not rest else ()
+        return (*whole, rest) if rest else whole
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """The length that the codecs see: what lies inside the array."""
+        return self.data_size(chunk_ix)
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its size."""
+        chunk = idx // self.size
+        start = chunk * self.size
+        return chunk, start, min(self.size, self.extent - start)
+
+    def with_extent(self, new_extent: int) -> BoundedDimension:
+        """The same size for another extent."""
+        return BoundedDimension(self.size, new_extent)
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> BoundedDimension:
+        """Uniform chunks stay uniform; other edges are not for this grid."""
+        if chunks is not None and not (is_size(chunks) and chunks == self.size):
+            raise ChunkShapeError(f"a 'zarrs.regular_bounded' grid has chunks of {self.size} only, found {chunks!r}")
+        return self.with_extent(new_extent)
+
+
+class VaryingDimension:
+    """Explicit edges, kept as runs. The last chunks may reach over the end, or lie wholly beyond it.
+
+    `edges` are lengths and `[length, count]` runs, mixed as you like.
+
+    >>> months = VaryingDimension([31, 28, 31], 90)
+    >>> months.index_to_chunk(31), months.chunk_offset(2)
+    (1, 59)
+    >>> VaryingDimension([[1, 10**12]], 10**12).nchunks
+    1000000000000
+    """
+
+    __slots__ = ("edges", "extent", "nchunks")
+
+    edges: Edges
+    extent: int
+    nchunks: int
+
+    def __init__(self, edges: EdgeEntries, extent: int) -> None:
+        self.edges = Edges.of(edges)
+        self.extent = _check_extent(extent)
+        if not len(self.edges):
+            raise ChunkShapeError("an axis needs at least one edge")
+        if extent > self.edges.total:
+            raise ChunkShapeError(
+                f"edges sum to {self.edges.total}, the shape needs {extent}; append {extent - self.edges.total} more"
+            )
+        self.nchunks = self.edges.chunk_of(extent - 1) + 1 if extent else 0
+
+    @property
+    def cumulative(self) -> Sequence[int]:
+        """The running sums of the edges, computed on demand."""
+        return Cumulative(self.edges)
+
+    @property
+    def ngridcells(self) -> int:
+        """How many edges are declared."""
+        return len(self.edges)
+
+    @property
+    def unique_edge_lengths(self) -> Iterable[int]:
+        """Every edge length that occurs, once."""
+        return self.edges.unique()
+
+    @property
+    def data_sizes(self) -> Edges:
+        """The data size of every chunk that overlaps the array."""
+        return self.edges.clipped(self.extent)
+
+    @property
+    def chunks(self) -> Edges:
+        """The edges."""
+        return self.edges
+
+    def index_to_chunk(self, idx: int) -> int:
+        """The chunk that holds an element."""
+        if not 0 <= idx < self.extent:
+            raise _no_element(idx, self.extent)
+        return self.edges.chunk_of(idx)
+
+    def indices_to_chunks(self, indices: Indices) -> Indices:
+        """The chunks that hold some elements."""
+        indices = np.asarray(indices)
+        return self.edges.chunks_of(np.atleast_1d(indices)).reshape(indices.shape)
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its size."""
+        return self.edges.locate(idx)
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """The first element of a chunk."""
+        self._check_chunk(chunk_ix)
+        return self.edges.offset(chunk_ix)
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """The length that the codecs see: the declared edge."""
+        self._check_chunk(chunk_ix)
+        return self.edges[chunk_ix]
+
+    def data_size(self, chunk_ix: int) -> int:
+        """The length that lies inside the array."""
+        self._check_chunk(chunk_ix)
+        return max(0, min(self.edges[chunk_ix], self.extent - self.edges.offset(chunk_ix)))
+
+    def _check_chunk(self, chunk_ix: int) -> None:
+        if not 0 <= chunk_ix < len(self.edges):
+            raise no_chunk(chunk_ix, len(self.edges))
+
+    def with_extent(self, new_extent: int) -> VaryingDimension:
+        """The same edges for another extent, which they must reach."""
+        return VaryingDimension(self.edges, new_extent)
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> VaryingDimension:
+        """Shrinking keeps the edges. Growing uses their slack, then `chunks`, or repeats the last edge."""
+        missing = new_extent - self.edges.total
+        if missing <= 0:
+            return self.with_extent(new_extent)
+        new = _new_edges(self.edges[-1] if chunks is None else chunks, missing)
+        return VaryingDimension(self.edges + new, new_extent)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, VaryingDimension):
+            return NotImplemented
+        return self.extent == other.extent and self.edges == other.edges
+
+    def __hash__(self) -> int:
+        return hash((VaryingDimension, self.extent, len(self.edges), self.edges.total))
+
+    def __repr__(self) -> str:
+        return f"VaryingDimension(edges={self.edges!r}, extent={self.extent})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return VaryingDimension, (self.edges, self.extent)
+
+
+def from_chunks(chunks: AxisChunks, extent: int) -> FixedDimension | VaryingDimension:
+    """A dimension from a size or edges; uniform edges that fit the extent exactly are a size."""
+    if isinstance(chunks, int):
+        return FixedDimension(chunks, extent)
+    dimension = VaryingDimension(chunks, extent)
+    if chunks.total == extent and len(chunks.starts) == 2:  # one run
+        return FixedDimension(chunks[0], extent)
+    return dimension
+
+
+def _new_edges(chunks: int | EdgeEntries, missing: int) -> Edges:
+    """The edges that cover `missing` elements beyond the present ones."""
+    if isinstance(chunks, int | np.integer):
+        size = positive_integer(chunks, "chunks for the new region")
+        return Edges.of_runs([(size, -(-missing // size))])
+    edges = Edges.of(chunks)
+    if edges.total < missing:
+        raise ChunkShapeError(
+            f"chunks for the new region sum to {edges.total}, but {missing} elements lie beyond the present edges; "
+            f"append {missing - edges.total} more"
+        )
+    return edges
+
+
+def _check_extent(extent: int) -> int:
+    if not is_size(extent) or extent < 0:
+        raise ChunkShapeError(f"extent must be an integer >= 0, found {extent!r}")
+    return extent
+
+
+def _no_element(idx: int, extent: int) -> BoundsCheckError:
+    return BoundsCheckError(f"index {idx} is out of bounds for an axis of length {extent}")
+
+
+def no_chunk(chunk_ix: int, count: int) -> BoundsCheckError:
+    """The error for a chunk outside the grid."""
+    return BoundsCheckError(f"chunk {chunk_ix} is out of bounds for an axis of {count} chunks")
+
+
+def is_size(chunks: object) -> TypeGuard[int]:
+    """Whether this is one chunk size, not edges; booleans are neither."""
+    return isinstance(chunks, int | np.integer) and not isinstance(chunks, bool)

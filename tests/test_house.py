@@ -1,0 +1,276 @@
+"""Guards of the house: layers, sizes, public names, imports, the call budget, docstrings and examples."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import io
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zellige
+
+PACKAGE = Path(zellige.__file__).parent
+README = PACKAGE.parents[1] / "README.md"
+FILES = sorted(PACKAGE.rglob("*.py"))
+MODULES = ["zellige", *sorted(found.name for found in pkgutil.walk_packages(zellige.__path__, "zellige."))]
+
+LAYERS = [
+    {"errors", "types", "config", "scratch"},
+    {"runs", "dimensions", "grid", "chunking", "dtypes"},
+    {"metadata", "indexing", "codecs", "stores"},
+    {"engine", "pool", "shards"},
+    {"node", "info", "array"},
+    {"api", "__init__"},
+    {"display"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+STRANGERS, GUESTS = LAYERS[2], LAYERS[6]
+ACQUAINTED = {("codecs/sharding.py", "indexing")}
+"""A shard plans on its inner grid with the same code as an array."""
+
+MOST_LINES = 550
+MOST_MODULES = 60
+
+
+def place(file: Path) -> str:
+    return file.relative_to(PACKAGE).as_posix()
+
+
+def part_of(file: Path) -> str:
+    """The module or package directly below zellige that a file belongs to."""
+    return place(file).split("/")[0].removesuffix(".py")
+
+
+# -- layers ---------------------------------------------------------------------------------------
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """Every import of zellige, also inside functions, as (module, names); none that only type checkers see."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names if alias.name.split(".")[0] == "zellige")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            if node.module and node.module.split(".")[0] == "zellige":
+                yield node.module, [alias.name for alias in node.names]
+        yield from imports(node)
+
+
+def imported_parts(file: Path) -> set[str]:
+    """What a file imports, as modules or packages directly below zellige."""
+    parts = set()
+    for module, names in imports(ast.parse(file.read_text())):
+        if module != "zellige":
+            parts.add(module.split(".")[1])
+        else:
+            parts |= {name if name in RANK else "__init__" for name in names or ["__init__"]}
+    return parts
+
+
+@pytest.mark.parametrize("file", FILES, ids=place)
+def test_imports_go_downward_and_neighbours_stay_strangers(file):
+    mine = part_of(file)
+    assert mine in RANK, f"give {mine} a layer in this test and in ARCHITECTURE.md"
+    for other in imported_parts(file):
+        assert RANK[other] <= RANK[mine], f"{place(file)} imports {other}, which lies above it"
+        if mine in STRANGERS and other in STRANGERS and other != mine:
+            assert (place(file), other) in ACQUAINTED, f"{place(file)} imports its neighbour {other}"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if part_of(file) in GUESTS], ids=place)
+def test_guests_use_public_names_only(file):
+    for module, names in imports(ast.parse(file.read_text())):
+        if module.startswith(f"zellige.{part_of(file)}"):
+            continue
+        foreign = set(names) - set(zellige.__all__)
+        assert names, f"{place(file)} imports all of {module}"
+        assert not foreign, f"{place(file)} imports {foreign} from {module}"
+
+
+def test_the_walk_sees_what_it_should_see():
+    code = (
+        "from zellige import pool\nif TYPE_CHECKING:\n    import zellige.api\ndef f():\n    from zellige.a.b import c"
+    )
+    assert list(imports(ast.parse(code))) == [("zellige", ["pool"]), ("zellige.a.b", ["c"])]
+    assert {"config", "codecs", "pool"} <= imported_parts(PACKAGE / "engine.py")
+
+
+@pytest.mark.parametrize("file", FILES, ids=place)
+def test_modules_fit_into_a_head(file):
+    assert len(file.read_text().splitlines()) <= MOST_LINES, "split it by concept"
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+PUBLIC = """
+    Array ChunkGrid ChunkSpec DimensionGrid FixedDimension LocalStore MemoryStore Store VaryingDimension __version__
+    array codecs config create create_array empty empty_like errors from_array full full_like load ones ones_like
+    open open_array save save_array zeros zeros_like
+"""
+
+ARRAY = """
+    append attrs basename blocks cdata_shape chunks compressors config dimension_names dtype fill_value filters
+    get_basic_selection get_block_selection get_coordinate_selection get_mask_selection get_orthogonal_selection grid
+    info info_complete iter_chunks metadata name nbytes nbytes_stored nchunks nchunks_initialized ndim oindex open
+    order path read_chunk_sizes read_only refresh resize serializer set_basic_selection set_block_selection
+    set_coordinate_selection set_mask_selection set_orthogonal_selection shape shards size store update_attributes
+    vindex with_config write_chunk_sizes
+"""
+
+
+def test_the_public_names_are_frozen():
+    assert sorted(zellige.__all__) == PUBLIC.split()
+    assert all(hasattr(zellige, name) for name in zellige.__all__)
+    assert sorted(name for name in dir(zellige.Array) if not name.startswith("_")) == ARRAY.split()
+
+
+def test_errors_are_what_callers_expect():
+    builtin = (KeyError, ValueError, IndexError, OSError, EOFError, AttributeError)
+    found = [e for e in vars(zellige.errors).values() if isinstance(e, type) and issubclass(e, Exception)]
+    assert len(found) > 10
+    for error in found:
+        assert issubclass(error, zellige.errors.ZelligeError)
+        assert error is zellige.errors.ZelligeError or issubclass(error, builtin), error
+        assert str(error("a 'message'")) == "a 'message'"
+
+
+# -- importing ------------------------------------------------------------------------------------
+
+HEAVY = {"numcodecs", "zstandard", "isal", "google_crc32c", "dask", "xarray", "zarr", "asyncio", "http", "ssl"}
+HEAVY |= {"socket", "concurrent.futures", "logging", "difflib", "zlib", "gzip", "multiprocessing"}
+
+
+def modules_after(code: str) -> set[str]:
+    result = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(result.stdout.split())
+
+
+def test_importing_costs_little_more_than_numpy():
+    numpy, ours = modules_after("import numpy"), modules_after("import zellige")
+    assert not (HEAVY & (ours - numpy))
+    assert {name for name in ours if name.startswith("zellige.codecs.")} <= {
+        f"zellige.codecs.{name}" for name in ("base", "chain", "arrays", "sharding")
+    }
+    assert len(ours - numpy) <= MOST_MODULES, sorted(ours - numpy)
+
+
+def test_raw_arrays_load_no_codec_library():
+    ours = modules_after("import zellige; zellige.zeros(3, compressors=None)[:] = 1")
+    assert not ({"numcodecs", "zstandard", "isal", "google_crc32c"} & ours)
+
+
+# -- the call budget ------------------------------------------------------------------------------
+
+
+def python_calls(action: Any, *, only_ours: bool) -> int:
+    """How many Python functions are called, in all or of zellige's own files."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        if event == "call" and (not only_ours or frame.f_code.co_filename.startswith(str(PACKAGE))):
+            count += 1
+
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count - 1  # the action itself
+
+
+BUDGETS: list[tuple[str, dict[str, Any], bool]] = [
+    ("raw", {"compressors": None}, False),
+    ("zstd", {}, False),
+    ("gzip", {"compressors": "gzip"}, False),
+    ("blosc", {"compressors": "blosc"}, True),
+]
+
+
+@pytest.mark.parametrize("edges", ["regular", "rectilinear"])
+@pytest.mark.parametrize(("options", "only_ours"), [case[1:] for case in BUDGETS], ids=[case[0] for case in BUDGETS])
+def test_a_read_stays_within_its_budget_of_calls(options, only_ours, edges, tmp_path):
+    chunks = 10 if edges == "regular" else [[9, 11] * 10, 10]
+    model = np.arange(2000).reshape(200, 10)
+    array = zellige.create_array(tmp_path, data=model, chunks=chunks, **options)
+    assert np.array_equal(array[...], model)  # imports and binds what is bound once
+    one = python_calls(lambda: array[:9], only_ours=only_ours)
+    all_20 = python_calls(lambda: array[...], only_ours=only_ours)
+    eleven = python_calls(lambda: array[:109], only_ours=only_ours)
+    assert 0 < one <= 60
+    assert (all_20 - eleven) / 9 <= 12
+    assert (all_20 - one) / 19 <= 12
+
+
+def test_a_read_of_a_part_stays_within_its_budget_of_calls(tmp_path):
+    array = zellige.create_array(tmp_path, data=np.arange(2000).reshape(200, 10), chunks=100, compressors=None)
+    assert array[3, 5] == 35
+    assert python_calls(lambda: array[3, 5], only_ours=False) <= 60
+    assert python_calls(lambda: array[3:5, 5], only_ours=False) <= 60
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+
+def undocumented(tree: ast.AST, path: str) -> Iterator[str]:
+    """Public classes, functions and methods without a docstring; the second half of a pair needs none."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If | ast.Try):
+            yield from undocumented(node, path)
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        decorators = " ".join(map(ast.unparse, node.decorator_list))
+        if not ast.get_docstring(node) and not re.search(r"overload|\.setter|\.deleter", decorators):
+            yield f"{path}.{node.name}"
+        if isinstance(node, ast.ClassDef):
+            yield from undocumented(node, f"{path}.{node.name}")
+
+
+@pytest.mark.parametrize("file", FILES, ids=place)
+def test_everything_public_has_a_docstring(file):
+    tree = ast.parse(file.read_text())
+    assert ast.get_docstring(tree), "the module itself"
+    assert list(undocumented(tree, place(file))) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_in_docstrings_are_true(module):
+    assert doctest.testmod(import_module(module)).failed == 0
+
+
+def test_there_are_examples_where_users_look():
+    for found in (zellige, zellige.Array, zellige.create_array, zellige.from_array, zellige.open, zellige.array):
+        assert ">>>" in (found.__doc__ or "")
+    assert doctest.testmod(import_module("zellige.api")).attempted >= 10
+
+
+@pytest.mark.skipif(not README.exists(), reason="installed without its README")
+def test_the_code_in_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    namespace: dict[str, Any] = {"__name__": "readme"}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for number, block in enumerate(blocks):
+            exec(compile(block, f"README.md, block {number}", "exec"), namespace)
