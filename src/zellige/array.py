@@ -68,7 +68,7 @@ class Array:
         self._inner = chain.inner_shape(shape)
         self._check_shards(self.grid)
         prefix = path and path + "/"
-        self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, chain, config)
+        self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, self.ndim, chain, config)
 
     def _check_shards(self, grid: ChunkGrid) -> None:
         """Inner chunks must divide every shard."""
@@ -472,10 +472,7 @@ class Array:
         def rewrite(raw: bytes) -> tuple[bytes, ArrayV3Metadata]:
             found = ArrayV3Metadata.from_bytes(raw)
             if _layout(found) != _layout(self.metadata):
-                raise ConflictError(
-                    f"array {self.name!r} was replaced by another one since it was opened; nothing was written, "
-                    "call refresh() to go on with the new one"
-                )
+                raise ConflictError(f"array {self.name!r} was replaced meanwhile; nothing was written, call refresh()")
             metadata = change(found)
             return metadata.to_bytes(), metadata
 

@@ -54,18 +54,20 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "encode_key", "chain", "config", "indexes")
+    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes")
 
     def __init__(
-        self, store: Store, prefix: str, keys: ChunkKeyEncoding, chain: CodecChain, config: ArrayConfig
+        self, store: Store, prefix: str, keys: ChunkKeyEncoding, rank: int, chain: CodecChain, config: ArrayConfig
     ) -> None:
         self.store, self.prefix, self.chain, self.config = store, prefix, chain, config
-        self.keys, self.encode_key = keys, keys.encode_chunk_key
+        self.keys = keys
+        # `c/%d/%d`: filled in for every chunk without calling anything.
+        self._key_form = prefix.replace("%", "%%") + keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
         self.indexes = IndexCache()
 
     def key(self, coords: Coords) -> str:
         """The store key of a chunk."""
-        return self.prefix + self.encode_key(coords)
+        return self._key_form % coords
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -76,7 +78,7 @@ class Engine:
     def _read_chunk(self, out: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
         bound = self.chain.bound[shape]
-        key = self.prefix + self.encode_key(coords)
+        key = self._key_form % coords
         try:
             if bound.shard is not None:
                 found = self._read_shard(key, bound.shard, out, plan, request)
@@ -145,7 +147,7 @@ class Engine:
     def _write_chunk(self, value: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
         bound = self.chain.bound[shape]
-        key = self.prefix + self.encode_key(coords)
+        key = self._key_form % coords
         if whole:
             self._put_whole(key, bound, value[outside])
             return

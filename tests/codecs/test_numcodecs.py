@@ -201,6 +201,13 @@ def test_round_trip(codec, raw):
     assert_round_trip(codec, memoryview(b"x" + raw[: len(raw) // 16 * 16])[1:])
 
 
+@pytest.mark.parametrize("codec", [Zlib(), BZ2(), LZMA(), LZ4(), Shuffle(2), CRC32(), Fletcher32()], ids=repr)
+def test_a_limit_may_be_anything(codec):
+    # What a chain passes after a serializer of unknown size, and twice as much for the next step.
+    for limit in (2**63 - 1, 2**64):
+        assert bytes(codec.decode(codec.encode(STEPS), limit)) == STEPS
+
+
 def test_shuffle_refuses_a_part_of_an_element():
     for method in (Shuffle(4).encode, lambda raw: Shuffle(4).decode(raw, 100)):
         with pytest.raises(CodecError, match="6 bytes are not a multiple of the 4"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -124,6 +125,15 @@ def test_bitround_of_floats(name, data, keepbits):
     array = np.array(patterns, f"u{dtype.itemsize}").view(dtype)
     found = BitroundCodec(keepbits).encode(array, spec_of(name, array.shape)).view(f"u{dtype.itemsize}")
     assert found.tolist() == [rounded_pattern(p, width, mantissa, keepbits) for p in patterns]
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("keepbits", [1, 5, 10])
+def test_bitround_agrees_with_numcodecs(name, keepbits):
+    numcodecs = pytest.importorskip("numcodecs")
+    array = np.random.default_rng(0).normal(0, 100, 500).astype(name)
+    peer = np.frombuffer(numcodecs.BitRound(keepbits).encode(array), name)
+    assert_same_bits(BitroundCodec(keepbits).encode(array, spec_of(name, (500,))), peer)
 
 
 @pytest.mark.parametrize("name", INTEGERS)
@@ -304,7 +314,8 @@ FLOATS = {
     "float6_e2m3fn": (4, -3, Fraction(15, 2), False, False),
     "float4_e2m1fn": (2, -1, Fraction(6), False, False),
 }
-NUMBERS = [*INTEGERS, "int4", "uint2", *FLOATS]
+CORE = [*INTEGERS, "float16", "float32", "float64"]
+NUMBERS = [*INTEGERS, "int4", "uint2", *FLOATS] if find_spec("ml_dtypes") else CORE
 
 
 def to_whole(value, rounding):

@@ -20,9 +20,16 @@ from zellige.types import JSON
 if TYPE_CHECKING:
     from zellige.codecs.arrays import BytesCodec, TransposeCodec
     from zellige.codecs.blosc import BloscCodec
+    from zellige.codecs.cast_value import CastValueCodec
+    from zellige.codecs.conditional import ConditionalCodec
     from zellige.codecs.crc32c import Crc32cCodec
     from zellige.codecs.gzip import GzipCodec
+    from zellige.codecs.n5 import N5DefaultCodec
+    from zellige.codecs.numeric import BitroundCodec, ScaleOffsetCodec
+    from zellige.codecs.packbits import PackbitsCodec
+    from zellige.codecs.reshape import ReshapeCodec, SqueezeCodec
     from zellige.codecs.sharding import ShardingCodec
+    from zellige.codecs.zfp import ZfpCodec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -30,28 +37,75 @@ __all__ = [
     "ArrayArrayCodec",
     "ArrayBytesCodec",
     "BytesBytesCodec",
-    "BytesCodec",
-    "TransposeCodec",
+    "BitroundCodec",
     "BloscCodec",
+    "BytesCodec",
+    "CastValueCodec",
+    "ConditionalCodec",
     "Crc32cCodec",
     "GzipCodec",
+    "N5DefaultCodec",
+    "PackbitsCodec",
+    "ReshapeCodec",
+    "ScaleOffsetCodec",
     "ShardingCodec",
+    "SqueezeCodec",
+    "TransposeCodec",
+    "ZfpCodec",
     "ZstdCodec",
+    "from_item",
     "from_json",
     "parse_codec",
     "parse_codecs",
 ]
 
+ENTRY_POINTS = "zellige.codecs"
+"""Packages add codecs under this group: the name in documents, and a class derived from one of the kinds."""
+
 _CODECS = {
-    "bytes": "zellige.codecs.arrays:BytesCodec",
-    "transpose": "zellige.codecs.arrays:TransposeCodec",
+    "bitround": "zellige.codecs.numeric:BitroundCodec",
     "blosc": "zellige.codecs.blosc:BloscCodec",
+    "bytes": "zellige.codecs.arrays:BytesCodec",
+    "cast_value": "zellige.codecs.cast_value:CastValueCodec",
+    "conditional": "zellige.codecs.conditional:ConditionalCodec",
     "crc32c": "zellige.codecs.crc32c:Crc32cCodec",
-    "sharding_indexed": "zellige.codecs.sharding:ShardingCodec",
     "gzip": "zellige.codecs.gzip:GzipCodec",
+    "n5_default": "zellige.codecs.n5:N5DefaultCodec",
+    "packbits": "zellige.codecs.packbits:PackbitsCodec",
+    "reshape": "zellige.codecs.reshape:ReshapeCodec",
+    "scale_offset": "zellige.codecs.numeric:ScaleOffsetCodec",
+    "sharding_indexed": "zellige.codecs.sharding:ShardingCodec",
+    "transpose": "zellige.codecs.arrays:TransposeCodec",
+    "zarrs.squeeze": "zellige.codecs.reshape:SqueezeCodec",
+    "zfp": "zellige.codecs.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
+_NUMCODECS = {
+    "adler32": "Adler32",
+    "astype": "AsType",
+    "bitround": "BitRound",
+    "blosc": "Blosc",
+    "bz2": "BZ2",
+    "crc32": "CRC32",
+    "crc32c": "CRC32C",
+    "delta": "Delta",
+    "fixedscaleoffset": "FixedScaleOffset",
+    "fletcher32": "Fletcher32",
+    "gzip": "GZip",
+    "jenkins_lookup3": "JenkinsLookup3",
+    "lz4": "LZ4",
+    "lzma": "LZMA",
+    "packbits": "PackBits",
+    "pcodec": "PCodec",
+    "quantize": "Quantize",
+    "shuffle": "Shuffle",
+    "zfpy": "ZFPY",
+    "zlib": "Zlib",
+    "zstd": "Zstd",
+}
 _CLASSES = {place.partition(":")[2]: place for place in _CODECS.values()}
+_CODECS |= {f"numcodecs.{name}": f"zellige.codecs.numcodecs:{name_}" for name, name_ in _NUMCODECS.items()}
+_CODECS["endian"] = _CODECS["bytes"]  # its former name, still met
 
 
 def __getattr__(name: str) -> Any:
@@ -69,10 +123,17 @@ def _load(place: str) -> type[Codec]:
 def _find(name: str) -> type[Codec]:
     if name in _CODECS:
         return _load(_CODECS[name])
-    from difflib import get_close_matches  # only when there is something to say
+    from importlib.metadata import entry_points  # only for names that are not ours
 
-    close = get_close_matches(name, _CODECS, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_CODECS)}"
+    others = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    if name in others:
+        found: type[Codec] = others[name].load()
+        return found
+    from difflib import get_close_matches
+
+    known = sorted([*_CODECS, *others])
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
     raise UnknownCodecError(f"codec {name!r} is not known; {hint}", field="name")
 
 
@@ -100,12 +161,21 @@ def parse_codec(value: Any) -> Codec:
     if isinstance(value, Codec):
         return value
     if isinstance(value, str):
-        return _find(value)()
-    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-        return from_json(value["name"], value.get("configuration", {}))
+        return _with_defaults(value)
+    if isinstance(value, Mapping):
+        return from_item(dict(value))
     raise MetadataError(
         f"{value!r} is not a codec; give a codec object, a name, or {{'name': …, 'configuration': …}}", field="codecs"
     )
+
+
+def _with_defaults(name: str) -> Codec:
+    kind = _find(name)
+    try:
+        return kind()
+    except TypeError as error:
+        message = f"codec {name!r} needs a configuration: {error}; give {{'name': {name!r}, 'configuration': …}}"
+        raise MetadataError(message, field="configuration") from error
 
 
 def parse_codecs(value: Any) -> list[Codec]:

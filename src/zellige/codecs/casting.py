@@ -108,7 +108,7 @@ def cast(
 
 def _integers_to_integers(values: AnyArray, dtype: np.dtype[Any], out_of_range: OutOfRange | None) -> AnyArray:
     low, high = limits(dtype)
-    if values.dtype.kind == "V":  # of ml_dtypes, at most four bits
+    if values.dtype.isbuiltin == 2:  # of ml_dtypes, at most four bits
         values = values.astype(np.int8)
     least, most = int(values.min()), int(values.max())
     if low <= least and most <= high:
@@ -226,7 +226,7 @@ def _magnitude(values: AnyArray) -> AnyArray:
 
 def _whole_as(whole: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     """Floats without fraction, within the limits of an integer type, as that type."""
-    return whole.astype(dtype) if dtype.kind in "iu" else whole.astype(np.int8).astype(dtype)
+    return whole.astype(np.int8).astype(dtype) if dtype.isbuiltin == 2 else whole.astype(dtype)
 
 
 def _low_bits(bits: AnyArray, dtype: np.dtype[Any]) -> AnyArray:

@@ -191,7 +191,8 @@ class BoundChain:
         *steps, (last, _, _) = self._steps
         for codec, limit, _ in steps:
             raw = codec.decode(raw, limit)
-        last.decode_into(raw, _as_bytes(out))
+        # `_as_bytes` once more: this is called for every chunk.
+        last.decode_into(raw, memoryview(out.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
         return True
 
     # -- many small chunks at once ----------------------------------------------------------------

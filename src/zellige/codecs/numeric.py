@@ -53,7 +53,7 @@ class BitroundCodec(ArrayArrayCodec):
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The same type; the fill value is rounded."""
         dtype = spec.dtype.numpy
-        if dtype.name not in _MANTISSA and dtype.kind not in "iumM":
+        if dtype.name not in _MANTISSA and (dtype.kind not in "iumM" or dtype.isbuiltin == 2):
             raise MetadataError(
                 f"codec 'bitround': {spec.dtype.name} cannot be rounded; integers, floats and times can",
                 field="configuration",
@@ -217,7 +217,7 @@ def _unscale_integers(values: AnyArray, offset: int, scale: int) -> AnyArray:
 
 def _plain(values: AnyArray) -> AnyArray:
     """Integers that numpy can compute with; those of ml_dtypes have at most four bits."""
-    return values if values.dtype.kind in "iu" else values.astype(np.int8)
+    return values.astype(np.int8) if values.dtype.isbuiltin == 2 else values
 
 
 def _check_range(dtype: np.dtype[Any], value: int, *steps: int) -> None:
