@@ -13,8 +13,8 @@ Each kind answers the same questions, and callers never ask which kind it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -213,15 +213,19 @@ class VaryingDimension:
     nchunks: int
 
     def __init__(self, edges: EdgeEntries, extent: int) -> None:
-        self.edges = Edges.of(edges)
-        self.extent = _check_extent(extent)
-        if not len(self.edges):
+        edges = Edges.of(edges)
+        if not len(edges):
             raise ChunkShapeError("an axis needs at least one edge")
-        if extent > self.edges.total:
+        if _check_extent(extent) > edges.total:
             raise ChunkShapeError(
-                f"edges sum to {self.edges.total}, the shape needs {extent}; append {extent - self.edges.total} more"
+                f"edges sum to {edges.total}, the shape needs {extent}; append {extent - edges.total} more"
             )
-        self.nchunks = self.edges.chunk_of(extent - 1) + 1 if extent else 0
+        nchunks = edges.chunk_of(extent - 1) + 1 if extent else 0
+        for name, value in (("edges", edges), ("extent", extent), ("nchunks", nchunks)):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"a VaryingDimension does not change; make a new one instead of setting {name!r}")
 
     @property
     def cumulative(self) -> Sequence[int]:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise, product
+from functools import partial
+from itertools import chain, islice, pairwise, product
 from math import prod
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
@@ -349,6 +350,9 @@ def _block_slice(item: Any, dim: DimensionGrid, axis: int) -> slice:
 # -- plans ----------------------------------------------------------------------------------------
 
 
+_LONG = 100_000  # elements; a longer range may hit more chunks than should be held at once
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The chunks that a selection hits; requests are made one by one, as they are asked for."""
@@ -365,7 +369,7 @@ class Plan:
 
     def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Request]:
         """Some of the requests, in C order. The iterator may be shared by threads."""
-        chosen = islice(product(*self.projections), start, stop)
+        chosen = islice(_product(self.projections), start, stop)
         return map(self._point_request if self.npoints else _request, chosen)
 
     def _point_request(self, parts: tuple[Any, ...]) -> Request:
@@ -381,6 +385,22 @@ class Plan:
             (positions, *places),
             False,
         )
+
+
+def _product(axes: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    """The product in C order. Long axes are never held; all parts are C iterators, which threads may share."""
+    if all(type(axis) is list for axis in axes):
+        return product(*axes)
+    head, *rest = axes
+    return chain.from_iterable(map(partial(_prefixed, rest), head))
+
+
+def _prefixed(rest: Sequence[Sequence[Any]], head: Any) -> Iterator[tuple[Any, ...]]:
+    return map(partial(_joined, head), _product(rest))
+
+
+def _joined(head: Any, tail: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (head, *tail)
 
 
 class Tasks:
@@ -456,8 +476,40 @@ def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[Dime
     return Plan(projections, None)
 
 
-def _project(at: Axis, dim: DimensionGrid) -> list[Projection]:
-    return _project_range(at, dim) if isinstance(at, range) else _project_array(at, dim)
+def _project(at: Axis, dim: DimensionGrid) -> Sequence[Projection]:
+    if not isinstance(at, range):
+        return _project_array(at, dim)
+    return _LongRange(at, dim) if at.step == 1 and len(at) > _LONG else _project_range(at, dim)
+
+
+class _LongRange(Sequence[Projection]):
+    """`_project_range` for a range of consecutive elements, one chunk at a time."""
+
+    def __init__(self, at: range, dim: DimensionGrid) -> None:
+        self._at, self._dim = at, dim
+        self._first = dim.index_to_chunk(at.start)
+        self._count = dim.index_to_chunk(at.stop - 1) + 1 - self._first
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, item: int) -> Projection: ...
+    @overload
+    def __getitem__(self, item: slice) -> list[Projection]: ...
+    def __getitem__(self, item: int | slice) -> Projection | list[Projection]:
+        if isinstance(item, slice):
+            return [self[k] for k in range(*item.indices(self._count))]
+        chunk = self._first + item
+        offset = self._dim.chunk_offset(chunk)
+        begin = max(self._at.start, offset)
+        stop = min(self._at.stop, offset + self._dim.data_size(chunk))
+        (found,) = _project_range(range(begin, stop), self._dim)
+        moved = slice(begin - self._at.start, stop - self._at.start)
+        return (*found[:3], moved, found[4])
+
+    def __iter__(self) -> Iterator[Projection]:
+        return map(self.__getitem__, range(self._count))
 
 
 def _project_range(at: range, dim: DimensionGrid) -> list[Projection]:

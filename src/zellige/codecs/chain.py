@@ -150,7 +150,7 @@ class BoundChain:
 
     def _stored_strides(self, stored: np.dtype[Any]) -> tuple[int, ...] | None:
         """The strides of a decoded chunk within its bytes, if decoding only makes views."""
-        if not all(codec.is_view for codec, _ in self._filters):
+        if not all(codec.is_view for codec, _ in self._filters) or self.nbytes >= 2**63:
             return None
         view = np.lib.stride_tricks.as_strided(
             np.empty(0, stored), self._spec.shape, _c_strides(self._spec.shape, stored)

@@ -119,8 +119,9 @@ class Delta(_Conversion):
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
         """The differences, of the same shape."""
         encoded = _Conversion.encode(self, chunk, spec)
-        narrow = encoded.dtype.itemsize < spec.dtype.numpy.itemsize  # a wider type holds what wrapped around
-        if narrow and encoded.dtype.kind in "iu" and not np.array_equal(self.decode(encoded, spec), chunk):
+        integers = {encoded.dtype.kind, spec.dtype.numpy.kind} <= {"i", "u"}
+        narrow = encoded.dtype.itemsize < spec.dtype.numpy.itemsize  # else it holds what wrapped around
+        if integers and narrow and not np.array_equal(self.decode(encoded, spec), chunk):
             raise CodecError(
                 f"{self.name}: there are differences that {encoded.dtype} cannot hold; give a wider astype"
             )
