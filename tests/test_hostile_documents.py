@@ -180,7 +180,6 @@ def test_numbers_that_are_refused_do_not_become_memory(field, changes):
     assert peak_of(use) < 1 << 20
 
 
-@pytest.mark.xfail(reason="codecs.chain asks numpy for the strides of the chunk: a plain ValueError", raises=ValueError)
 @pytest.mark.parametrize("size", [HUGE, 2**63 - 1])
 def test_a_chunk_of_more_bytes_than_can_be_addressed(size):
     try:

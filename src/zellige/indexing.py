@@ -350,7 +350,7 @@ def _block_slice(item: Any, dim: DimensionGrid, axis: int) -> slice:
 # -- plans ----------------------------------------------------------------------------------------
 
 
-_LONG = 100_000  # elements; a longer range may hit more chunks than should be held at once
+_LONG = 100_000  # chunks along one axis; more are not held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,7 +479,9 @@ def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[Dime
 def _project(at: Axis, dim: DimensionGrid) -> Sequence[Projection]:
     if not isinstance(at, range):
         return _project_array(at, dim)
-    return _LongRange(at, dim) if at.step == 1 and len(at) > _LONG else _project_range(at, dim)
+    if at.step == 1 and len(at) > _LONG and dim.index_to_chunk(at.stop - 1) - dim.index_to_chunk(at.start) > _LONG:
+        return _LongRange(at, dim)
+    return _project_range(at, dim)
 
 
 class _LongRange(Sequence[Projection]):

@@ -468,7 +468,7 @@ def test_astype(chunk, encoded):
 @settings(deadline=None, max_examples=200)
 @given(arrays(numbers(FLOATS)), st.data())
 def test_bitround(chunk, data):
-    chunk = np.where(np.isnan(chunk), np.array(np.nan, chunk.dtype), chunk).astype(chunk.dtype)
+    chunk = np.where(np.isnan(chunk), 1, chunk).astype(chunk.dtype)  # which numcodecs can turn into -0.0
     keepbits = data.draw(st.integers(0, np.finfo(chunk.dtype).nmant))
     assert_values_of_numcodecs(BitRound(keepbits), chunk)
 
