@@ -107,6 +107,12 @@ class ArrayMachine(RuleBasedStateMachine):
         assert found.tobytes() == whole.tobytes()
 
     @rule()
+    def fill(self):
+        value = self.fresh(self.model.shape)
+        self.array[...] = value
+        self.model[...] = value
+
+    @rule()
     def clear(self):
         self.array[...] = self.array.fill_value
         self.model[...] = self.array.fill_value
@@ -148,6 +154,17 @@ class ArrayMachine(RuleBasedStateMachine):
         shape = tuple(data.draw(st.sampled_from([0, n])) for n in self.model.shape)
         self.acting(data).resize(shape)
         self.model = np.array(self.model[tuple(map(slice, shape))])
+
+    @rule(data=st.data())
+    def shrink_and_grow_again(self, data):
+        old = self.model.shape
+        shape = tuple(data.draw(st.integers(0, n)) for n in old)
+        self.acting(data).resize(shape)
+        self.acting(data).resize(old)
+        model = np.full(old, self.array.fill_value, self.model.dtype)
+        kept = tuple(map(slice, shape))
+        model[kept] = self.model[kept]
+        self.model = model
 
     @precondition(lambda self: self.model.ndim)
     @rule(data=st.data())
@@ -225,15 +242,10 @@ class ArrayMachine(RuleBasedStateMachine):
         assert stored <= keys
         assert self.array.nchunks_initialized == len(stored) - 1
         if self.sparse:
+            fill = self.array.metadata.fill_value.tobytes()
             for chunk in self.array.iter_chunks():
-                is_fill = (
-                    self.model[chunk.slices].tobytes() == np.full_like(self.model[chunk.slices], self.fill).tobytes()
-                )
-                assert (chunk.key in stored) != is_fill
-
-    @property
-    def fill(self) -> np.ndarray:
-        return self.array.metadata.fill_value
+                part = self.model[chunk.slices]
+                assert (chunk.key in stored) != (part.tobytes() == fill * part.size)
 
 
 class LocalArrayMachine(ArrayMachine):

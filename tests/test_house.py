@@ -32,7 +32,7 @@ LAYERS = [
     {"runs", "dimensions", "grid", "chunking", "dtypes"},
     {"metadata", "indexing", "codecs", "stores"},
     {"engine", "pool", "shards"},
-    {"node", "info", "array"},
+    {"node", "info", "selecting", "array"},
     {"api", "__init__"},
     {"display"},
 ]

@@ -227,6 +227,16 @@ def outputs(shape: tuple[int, ...], dtype: Any) -> list[np.ndarray]:
     return [plain, plain.copy(order="F"), plain.astype("float64"), *views]
 
 
+@pytest.mark.parametrize(
+    "index", [np.s_[[[0, 1], [2, 0]]], np.s_[:, [[3, 1]], [[2], [0]]], np.s_[::-1, [[0, 3], [1, 1]]]]
+)
+def test_reading_into_arrays_that_no_view_can_reshape(index):
+    array, model = small(CUBE, 2)
+    for out in outputs(model[index].shape, model.dtype):
+        assert array.get_basic_selection(index, out=out) is out
+        assert np.array_equal(out, model[index])
+
+
 # -- oddities of numpy, one by one ----------------------------------------------------------------
 
 

@@ -38,6 +38,8 @@ from zellige.codecs.chain import CodecChain
 from zellige.codecs.sharding import ShardingCodec
 from zellige.config import ArrayConfig
 from zellige.dtypes import DataType, parse_dtype
+from zellige.dtypes.fill import fill_bits
+from zellige.dtypes.values import as_values
 from zellige.errors import ArrayNotFoundError
 from zellige.grid import ChunkGrid
 from zellige.info import human_bytes
@@ -89,8 +91,7 @@ def create_array(
     """
     if zarr_format != 3:
         raise ValueError(f"zarr_format={zarr_format!r}: this version writes Zarr format 3 only")
-    if data is not None and not hasattr(data, "shape"):
-        data = np.asarray(data)
+    data = _as_data(data, dtype)
     shape_, data_type = _shape_and_type(shape, dtype, data)
     fill = data_type.cast_fill(fill_value)
     names = _check_dimension_names(dimension_names, len(shape_))
@@ -134,9 +135,13 @@ def create_array(
 
 def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
     """Overwriting begins by removing what is there; the source of the values must not be among it."""
-    if source.store.identity == store.identity and f"{source.path}/".startswith(path and path + "/"):
+    below = source.store.identity == store.identity and f"{source.path}/".startswith(path and path + "/")
+    # Stores with other roots may mean the same place, and then their locks have the same name.
+    here = store.exclusive_here(node.join(path, node.DOCUMENT))
+    there = source.store.exclusive_here(node.join(source.path, node.DOCUMENT))
+    if below or here.name == there.name:
         raise ValueError(
-            f"data is the array {source.name!r} of the same store, which overwriting '/{path}' would remove before "
+            f"data is the array {source.name!r} of {source.store!r}, which overwriting '/{path}' would remove before "
             "it is read; write to another path"
         )
 
@@ -147,14 +152,28 @@ def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:
     return dict(config or {})
 
 
+def _as_data(data: Any, dtype: Any) -> Any:
+    """Data that has a shape; of the array's own type where numpy would guess another, as for strings and structs."""
+    if data is None or (hasattr(data, "shape") and not isinstance(data, np.ndarray)):
+        return data
+    if dtype is not None and (numpy := parse_dtype(dtype).numpy).kind not in "biufc":
+        return as_values(data, numpy)
+    return np.asarray(data)
+
+
 def _shape_and_type(shape: int | Sequence[int] | None, dtype: Any, data: Any) -> tuple[Shape, DataType]:
     if data is not None:
         if shape is not None and _as_shape(shape) != tuple(data.shape):
             raise ValueError(f"shape={shape} differs from the shape of the data, {tuple(data.shape)}; leave one out")
-        return tuple(data.shape), parse_dtype(data.dtype if dtype is None else dtype)
+        return tuple(data.shape), parse_dtype(_type_of(data) if dtype is None else dtype)
     if shape is None:
         raise ValueError("create_array needs shape= and dtype=, or data=")
     return _as_shape(shape), parse_dtype("float64" if dtype is None else dtype)
+
+
+def _type_of(data: Any) -> Any:
+    """The type of something that has one; numpy's does not say all about ours."""
+    return data.metadata.data_type if isinstance(data, Array) else data.dtype
 
 
 def _as_shape(shape: Any) -> Shape:
@@ -183,7 +202,7 @@ def _chain(dtype: DataType, filters: Any, serializer: Any, compressors: Any, *, 
     """The codecs of a new array."""
     first = [] if _is_auto(filters) else parse_codecs(filters)
     if _is_auto(serializer):
-        middle = parse_codec({"name": "bytes", "configuration": {"endian": "little"} if dtype.endian else {}})
+        middle = parse_codec({"name": dtype.codec, "configuration": {"endian": "little"} if dtype.endian else {}})
     else:
         middle = parse_codec(serializer)
     last = [parse_codec("zstd")] if _is_auto(compressors) else parse_codecs(compressors)
@@ -284,14 +303,14 @@ def _same_chunks(a: Array, b: Array) -> bool:
 
     def meaning(array: Array) -> tuple[Any, ...]:
         document = array.metadata.to_dict()
-        return document["data_type"], document["fill_value"], document["codecs"], array.metadata.fill_value.tobytes()
+        return document["data_type"], document["fill_value"], document["codecs"], fill_bits(array.metadata.fill_value)
 
     return a.grid == b.grid and meaning(a) == meaning(b)
 
 
 def _copy_values(target: Array, data: Any) -> None:
     if isinstance(data, np.ndarray) or target.nbytes <= _AT_ONCE:
-        target[...] = data if isinstance(data, np.ndarray) else np.asarray(data)
+        target[...] = np.asarray(data) if hasattr(data, "shape") else data
         return
     for region in _regions(target.grid):  # in pieces, so that memory stays bounded
         target[region] = np.asarray(data[region])
@@ -379,7 +398,8 @@ def zeros(shape: int | Sequence[int], **options: Any) -> Array:
     >>> zellige.zeros((2, 3), dtype="int8")[0]
     array([0, 0, 0], dtype=int8)
     """
-    return create(shape, **{**options, "fill_value": None})  # the zero of any type
+    dtype = options.get("dtype")
+    return create(shape, **{**options, "fill_value": parse_dtype("float64" if dtype is None else dtype).zero})
 
 
 def ones(shape: int | Sequence[int], **options: Any) -> Array:
@@ -434,4 +454,4 @@ def _like(a: Any, options: dict[str, Any]) -> dict[str, Any]:
     kept = _keeping(a, options)
     if isinstance(a, Array):
         kept = {key: value for key, value in kept.items() if key in options or key not in ("attributes", "fill_value")}
-    return {"shape": shaped.shape, "dtype": shaped.dtype, **kept}
+    return {"shape": shaped.shape, "dtype": _type_of(shaped), **kept}

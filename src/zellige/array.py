@@ -16,16 +16,20 @@ from zellige.chunking import ChunksLike, parse_new_chunks
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zellige.codecs.chain import CodecChain
 from zellige.config import ArrayConfig
+from zellige.dtypes.fill import fill_bits
+from zellige.dtypes.values import as_values
 from zellige.errors import ArrayNotFoundError, BroadcastError, ConflictError, MetadataError, ReadOnlyError
 from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
 from zellige.metadata import ArrayV3Metadata
 from zellige.node import DOCUMENT, Attributes
 from zellige.runs import EdgeEntries, Edges
+from zellige.selecting import Selecting
 from zellige.stores import Store
 from zellige.types import JSON, AnyArray, Coords, Shape
 
 if TYPE_CHECKING:
+    from zellige.dtypes.structs import FieldNames
     from zellige.info import ArrayInfo
 
 
@@ -37,7 +41,7 @@ class ArrayChunk(ChunkSpec):
     key: str
 
 
-class Array:
+class Array(Selecting):
     """An N-dimensional array in a store, cut into chunks of any size.
 
     Arrays are made by `zellige.create_array` and opened by `zellige.open`. The handle holds no data: each
@@ -244,29 +248,17 @@ class Array:
     # -- reading ----------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Any:
+        if self.metadata.data_type.numpy.names is not None:
+            return self.get_basic_selection(index)
         return self._read(indexing.select(index, self.metadata.shape))
 
-    def get_basic_selection(self, selection: Any = ..., *, out: AnyArray | None = None) -> Any:
-        """`array[selection]`, optionally into an array that is there already."""
-        return self._read(indexing.select(selection, self.shape), out)
+    def _read(
+        self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None
+    ) -> Any:
+        if fields is not None:
+            from zellige.dtypes.structs import take_fields
 
-    def get_orthogonal_selection(self, selection: Any, *, out: AnyArray | None = None) -> Any:
-        """Each axis picked on its own: `array.oindex[selection]`."""
-        return self._read(indexing.select_orthogonal(selection, self.shape), out)
-
-    def get_coordinate_selection(self, selection: Any, *, out: AnyArray | None = None) -> Any:
-        """Point by point: `array.vindex[selection]`."""
-        return self._read(indexing.select_points(selection, self.shape), out)
-
-    def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None) -> Any:
-        """The elements where a mask of the array's shape is true."""
-        return self._read(indexing.select_points(np.asarray(mask, bool), self.shape), out)
-
-    def get_block_selection(self, selection: Any, *, out: AnyArray | None = None) -> Any:
-        """Whole chunks by their position in the grid: `array.blocks[selection]`."""
-        return self._read(indexing.select_blocks(selection, self.grid), out)
-
-    def _read(self, selection: Selection, out: AnyArray | None = None) -> Any:
+            return take_fields(self._read(selection), fields, out)
         plan = indexing.plan(selection, self.grid)
         if out is None:
             work = engine.empty(selection.work_shape, self.dtype, self.config.order)
@@ -304,60 +296,22 @@ class Array:
     # -- writing ----------------------------------------------------------------------------------
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._write(indexing.select(index, self.metadata.shape), value)
+        self.set_basic_selection(index, value)
 
-    def set_basic_selection(self, selection: Any, value: Any) -> None:
-        """`array[selection] = value`."""
-        self._write(indexing.select(selection, self.shape), value)
-
-    def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
-        """`array.oindex[selection] = value`."""
-        self._write(indexing.select_orthogonal(selection, self.shape), value)
-
-    def set_coordinate_selection(self, selection: Any, value: Any) -> None:
-        """`array.vindex[selection] = value`."""
-        self._write(indexing.select_points(selection, self.shape), value)
-
-    def set_mask_selection(self, mask: Any, value: Any) -> None:
-        """Write where a mask of the array's shape is true."""
-        self._write(indexing.select_points(np.asarray(mask, bool), self.shape), value)
-
-    def set_block_selection(self, selection: Any, value: Any) -> None:
-        """`array.blocks[selection] = value`."""
-        self._write(indexing.select_blocks(selection, self.grid), value)
-
-    def _write(self, selection: Selection, value: Any) -> None:
+    def _write(self, selection: Selection, value: Any, fields: FieldNames | None = None) -> None:
         self._check_writable()
+        dtype = self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype
         # Everything that can be wrong with the value shows here, before the first byte is written.
-        work = selection.value_to_work(self._as_value(value))
-        self._engine.write(indexing.plan(selection, self.grid), work)
-
-    def _as_value(self, value: Any) -> AnyArray:
-        """A value as an array; numbers of another type are converted chunk by chunk as they are written."""
-        if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
-            array = np.asarray(value)
-            numbers = array.dtype.kind in "biufc" and self.dtype.kind in "biufc"
-            return array if numbers or array.dtype == self.dtype else array.astype(self.dtype)
-        return np.asarray(value, self.dtype)
+        work = selection.value_to_work(_as_value(value, dtype))
+        plan = indexing.plan(selection, self.grid)
+        if fields is None:
+            self._engine.write(plan, work)
+        else:
+            self._engine.write_fields(plan, work, fields)
 
     def _check_writable(self) -> None:
         if self.store.read_only:
             raise ReadOnlyError(f"array {self.name!r} was opened for reading only; open it with mode='r+' to write")
-
-    @property
-    def oindex(self) -> Indexer:
-        """Orthogonal indexing: each axis is picked on its own."""
-        return Indexer(self.get_orthogonal_selection, self.set_orthogonal_selection)
-
-    @property
-    def vindex(self) -> Indexer:
-        """Pointwise indexing: one integer array for each axis, or a mask."""
-        return Indexer(self.get_coordinate_selection, self.set_coordinate_selection)
-
-    @property
-    def blocks(self) -> Indexer:
-        """Indexing by chunks: integers and slices count chunks."""
-        return Indexer(self.get_block_selection, self.set_block_selection)
 
     # -- changing the array -----------------------------------------------------------------------
 
@@ -424,7 +378,7 @@ class Array:
         (90,)
         """
         self._check_writable()
-        value = self._as_value(data)
+        value = _as_value(data, self.dtype)
         axis = self._axis(axis)
         new: list[Any] = [None] * self.ndim
         new[axis] = chunks
@@ -525,26 +479,20 @@ def _unpickle(store: Store, path: str, raw: bytes, config: ArrayConfig) -> Array
 
 def _layout(metadata: ArrayV3Metadata) -> tuple[Any, ...]:
     """What stays the same for as long as an array lives."""
-    fill = metadata.fill_value.tobytes()
+    fill = fill_bits(metadata.fill_value)
     return len(metadata.shape), metadata.data_type, fill, metadata.codecs, metadata.chunk_key_encoding
+
+
+def _as_value(value: Any, dtype: np.dtype[Any]) -> AnyArray:
+    """A value as an array; numbers of another type are converted chunk by chunk as they are written."""
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        value = np.asarray(value)
+        if value.dtype.kind in "biufc" and dtype.kind in "biufc":
+            return value  # type: ignore[no-any-return]
+    return as_values(value, dtype)
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:
     if len(data) != len(shape) or any(d != n for k, (d, n) in enumerate(zip(data, shape, strict=True)) if k != axis):
         expected = ", ".join("any" if k == axis else str(n) for k, n in enumerate(shape))
         raise BroadcastError(f"data of shape {data} cannot be appended along axis {axis}: expected shape ({expected})")
-
-
-class Indexer:
-    """Square brackets for one way of indexing."""
-
-    __slots__ = ("_get", "_set")
-
-    def __init__(self, get: Callable[[Any], Any], set_: Callable[[Any, Any], None]) -> None:
-        self._get, self._set = get, set_
-
-    def __getitem__(self, selection: Any) -> Any:
-        return self._get(selection)
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self._set(selection, value)

@@ -44,7 +44,7 @@ Encoded: TypeAlias = Buffer | Sequence[Buffer]
 def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
     """An uninitialised array; larger ones begin at a multiple of 64 bytes, so that rows fill cache lines."""
     nbytes = prod(shape) * dtype.itemsize
-    if nbytes < _ALIGN_FROM:
+    if nbytes < _ALIGN_FROM or dtype.hasobject:
         return np.empty(shape, dtype, order=order)
     raw = np.empty(nbytes + 64, np.uint8)
     skip = -raw.__array_interface__["data"][0] % 64
@@ -159,6 +159,19 @@ class Engine:
             (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
             self._put(key, self._encode(bound, chunk))
 
+    def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
+        """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
+        pool.run(partial(self._write_fields, value, fields, plan), plan, self._chunk_bytes(plan))
+
+    def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
+        coords, shape, inside, outside, _ = request
+        bound, key = self.chain.bound[shape], self._key_form % coords
+        with self.store.exclusive(key):
+            chunk = self._load(coords, key, bound)
+            part = chunk[fields]
+            (part if plan.order is None else part.transpose(plan.order))[inside] = value[outside]
+            self._put(key, self._encode(bound, chunk))
+
     def _update_shard(self, key: str, shard: Shard, value: AnyArray, plan: Plan, request: Request) -> Encoded | None:
         """A shard in which only the inner chunks that change are encoded anew."""
         coords, _, inside, outside, _ = request
@@ -270,5 +283,7 @@ class Engine:
 
 
 def _scratch_chunk(bound: BoundChain) -> AnyArray:
-    """An uninitialised chunk in this thread's scratch."""
+    """An uninitialised chunk in this thread's scratch; objects need memory of their own."""
+    if bound.dtype.hasobject:
+        return np.empty(bound.shape, bound.dtype)
     return np.ndarray(bound.shape, bound.dtype, scratch.buffer("chunk", bound.nbytes))

@@ -59,6 +59,12 @@ class VindexInvalidSelectionError(ZelligeError, IndexError):
     """`vindex` takes one integer array per axis, or one mask of the array's shape."""
 
 
+class FieldNotFoundError(ZelligeError, KeyError, IndexError, ValueError):
+    """A struct has no field of this name; numpy raises a ValueError or a KeyError, others an IndexError."""
+
+    fields: tuple[str, ...]
+
+
 class BroadcastError(ZelligeError, ValueError):
     """A value does not broadcast to the shape of the selection."""
 

@@ -31,7 +31,7 @@ def describe(array: Array, *, stored: bool = False) -> ArrayInfo:
         ("Name", array.name),
         ("Type", "Array"),
         ("Zarr format", 3),
-        ("Data type", array.metadata.data_type.name),
+        ("Data type", array.metadata.data_type.label),
         ("Fill value", array.fill_value),
         ("Shape", _shape_text(array)),
         ("Chunk grid", f"{array.metadata.chunk_grid.name}, {_times(array.cdata_shape)} = {array.nchunks:,} chunks"),
@@ -57,7 +57,7 @@ def one_line(array: Array) -> str:
     """The array in one line, with its grid."""
     cuts = " × ".join(_axis_text(dim) for dim in array.grid.dimensions) or "scalar"
     return (
-        f"<zellige.Array {array.name} {_shape_text(array)} {array.metadata.data_type.name}, "
+        f"<zellige.Array {array.name} {_shape_text(array)} {array.metadata.data_type.label}, "
         f"{array.metadata.chunk_grid.name} chunks {cuts}>"
     )
 

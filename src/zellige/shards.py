@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,45 +25,50 @@ class StaleIndexError(Exception):
 class IndexCache:
     """The indexes of the shards read last, each with the tag of the value that it was read from."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_lock")
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[object, dict[Place, Any]]] = {}
+        self._lock = threading.Lock()
 
-    def tag(self, key: str) -> object:
-        """The tag that the indexes of a shard belong to, or None."""
-        return self._entries.get(key, (None, None))[0]
-
-    def find(self, key: str, place: Place) -> Any:
-        """The index of a shard, or of one that lies at a place within it; None if it is not remembered."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry[1].get(place)
+    def find(self, key: str, place: Place) -> tuple[object, Any]:
+        """The tag and the index of a shard, or of one that lies at a place within it; None if not remembered."""
+        tag, indexes = self._entries.get(key, (None, {}))
+        return tag, indexes.get(place)
 
     def keep(self, key: str, tag: object, place: Place, index: Any) -> None:
         """Remember an index, in place of those of an older value."""
         if tag is None:
             return
-        entry = self._entries.pop(key, None)
-        if entry is None or entry[0] != tag:
-            entry = (tag, {})
-        entry[1][place] = index
-        self._entries[key] = entry  # last in, last out
-        while len(self._entries) > _KEEP:
-            self._entries.pop(next(iter(self._entries)), None)
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is None or entry[0] != tag:
+                entry = (tag, {})
+            entry[1][place] = index
+            self._entries[key] = entry  # last in, last out
+            if len(self._entries) > _KEEP:
+                del self._entries[next(iter(self._entries))]
 
     def drop(self, key: str) -> None:
         """Forget a shard that is about to change."""
-        self._entries.pop(key, None)
+        with self._lock:
+            self._entries.pop(key, None)
 
 
 class ShardReader:
-    """The bytes of one value of a store, or of a range of it."""
+    """The bytes of one value of a store, or of a range of it.
 
-    __slots__ = ("_store", "_key", "_cache", "_start", "_length")
+    Once it has given an index, all that it reads is of the same value, or it raises `StaleIndexError`. It keeps
+    the tag for that itself, because other threads may put a newer index into the cache, or drop it.
+    """
 
-    def __init__(self, store: Store, key: str, cache: IndexCache, start: int = 0, length: int | None = None) -> None:
+    __slots__ = ("_store", "_key", "_cache", "_start", "_length", "_tag")
+
+    def __init__(
+        self, store: Store, key: str, cache: IndexCache, start: int = 0, length: int | None = None, tag: object = None
+    ) -> None:
         self._store, self._key, self._cache = store, key, cache
-        self._start, self._length = start, length
+        self._start, self._length, self._tag = start, length, tag
 
     def whole(self) -> Buffer | None:
         """All of it, or None if there is no such value."""
@@ -73,32 +79,46 @@ class ShardReader:
         return None if found is None else found[0]
 
     def ranges(self, spans: Sequence[Span]) -> Sequence[Buffer] | None:
-        """Some ranges; raises `StaleIndexError` if the value is not the one of the remembered index."""
-        found = self._store.get_tagged(self._key, [self._absolute(span) for span in spans])
-        if found is None:
-            return None
-        parts, tag = found
-        known = self._cache.tag(self._key)
-        if known is not None and tag != known:
-            raise StaleIndexError
-        return parts
+        """Some ranges, or None if there is no such value."""
+        found = self._tagged([self._absolute(span) for span in spans])
+        return None if found is None else found[0]
 
     def index(self, span: Span, parse: Callable[[Buffer], T]) -> T | None:
         """The index, remembered or read."""
-        remembered: T | None = self._cache.find(self._key, (self._start, self._length))
-        if remembered is not None:
-            return remembered
-        found = self._store.get_tagged(self._key, [self._absolute(span)])
+        place = self._start, self._length
+        tag, remembered = self._cache.find(self._key, place)
+        if remembered is not None and (self._tag is None or self._tag == tag):
+            self._tag = tag
+            index: T = remembered
+            return index
+        found = self._tagged([self._absolute(span)])
         if found is None:
             return None
-        (raw,), tag = found
+        (raw,), self._tag = found
         index = parse(raw)
-        self._cache.keep(self._key, tag, (self._start, self._length), index)
+        self._cache.keep(self._key, self._tag, place, index)
         return index
 
     def within(self, start: int, length: int) -> ShardReader:
         """A range of it as a shard of its own."""
-        return ShardReader(self._store, self._key, self._cache, self._start + start, length)
+        return ShardReader(self._store, self._key, self._cache, self._start + start, length, self._tag)
+
+    def _tagged(self, spans: Sequence[Span]) -> tuple[Sequence[Buffer], object] | None:
+        """Some ranges of the value with its tag, which is that of the index if there is one already."""
+        try:
+            found = self._store.get_tagged(self._key, spans)
+        except ShortReadError as error:
+            if self._tag is None or self._is_same():
+                raise
+            raise StaleIndexError from error  # the index is of a longer value, which is there no more
+        if found is not None and self._tag is not None and found[1] != self._tag:
+            raise StaleIndexError
+        return found
+
+    def _is_same(self) -> bool:
+        """Whether the value is still the one of the index."""
+        found = self._store.get_tagged(self._key, [])
+        return found is not None and found[1] == self._tag
 
     def _absolute(self, span: Span) -> Span:
         """A range of this shard as a range of the value."""
@@ -106,6 +126,7 @@ class ShardReader:
         if self._length is None:
             return span
         begin = start if start >= 0 else self._length + start
-        if begin < 0:
-            raise ShortReadError(f"a nested shard of {self._length} bytes is shorter than its index")
-        return self._start + begin, self._length - begin if length is None else length
+        count = self._length - begin if length is None else length
+        if begin < 0 or begin + count > self._length:
+            raise ShortReadError(f"bytes {begin} to {begin + count} are not in a nested shard of {self._length} bytes")
+        return self._start + begin, count

@@ -176,7 +176,7 @@ GZIP = {"name": "gzip", "configuration": {"level": 5}}
     "configuration",
     [
         {"codecs": [GZIP]},
-        {"codecs": [GZIP, {"name": "crc32c"}], "header_bits": 16},
+        {"codecs": [GZIP, {"name": "crc32c", "configuration": {}}], "header_bits": 16},
         {"codecs": [{"name": "conditional", "configuration": {"codecs": [GZIP]}}]},
     ],
 )
@@ -185,18 +185,6 @@ def test_configurations_are_written_as_they_were_read(configuration):
     assert codec.configuration() == configuration
     assert codec.to_json() == {"name": "conditional", "configuration": configuration}
     assert hash(codec) == hash(ConditionalCodec.from_configuration(configuration))
-
-
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch):
-    """The codec under its name, wherever the table of names stands."""
-    monkeypatch.setitem(_table(), "conditional", "zellige.codecs.conditional:ConditionalCodec")
-
-
-def _table():
-    from zellige import codecs
-
-    return codecs._CODECS
 
 
 def test_names_alone_are_codecs_too():
@@ -211,8 +199,8 @@ def test_names_alone_are_codecs_too():
         ({"codecs": []}, "codecs"),
         ({"codecs": None}, "codecs"),
         ({"codecs": {"name": "gzip"}}, "codecs"),
-        ({"codecs": [1]}, "codecs[0]"),
-        ({"codecs": [GZIP, {"configuration": {}}]}, "codecs[1]"),
+        ({"codecs": [1]}, "codecs[0].name"),
+        ({"codecs": [GZIP, {"configuration": {}}]}, "codecs[1].name"),
         ({"codecs": [{"name": "bytes"}]}, "codecs"),
         ({"codecs": [GZIP, {"name": "gzip", "configuration": {"level": 10}}]}, "codecs[1].configuration.level"),
         ({"codecs": [{"name": "gzip", "configuration": 5}]}, "codecs[0].configuration"),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zellige.codecs.packbits import PackbitsCodec
     from zellige.codecs.reshape import ReshapeCodec, SqueezeCodec
     from zellige.codecs.sharding import ShardingCodec
+    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
     from zellige.codecs.zfp import ZfpCodec
     from zellige.codecs.zstd import ZstdCodec
 
@@ -51,6 +52,9 @@ __all__ = [
     "ShardingCodec",
     "SqueezeCodec",
     "TransposeCodec",
+    "VLenBytesCodec",
+    "VLenUTF8Codec",
+    "VLenV2Codec",
     "ZfpCodec",
     "ZstdCodec",
     "from_item",
@@ -76,7 +80,10 @@ _CODECS = {
     "scale_offset": "zellige.codecs.numeric:ScaleOffsetCodec",
     "sharding_indexed": "zellige.codecs.sharding:ShardingCodec",
     "transpose": "zellige.codecs.arrays:TransposeCodec",
+    "vlen-bytes": "zellige.codecs.vlen:VLenBytesCodec",
+    "vlen-utf8": "zellige.codecs.vlen:VLenUTF8Codec",
     "zarrs.squeeze": "zellige.codecs.reshape:SqueezeCodec",
+    "zarrs.vlen_v2": "zellige.codecs.vlen:VLenV2Codec",
     "zfp": "zellige.codecs.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }

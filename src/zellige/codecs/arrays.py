@@ -101,7 +101,11 @@ class BytesCodec(ArrayBytesCodec):
         return {} if self.endian is None else {"endian": self.endian}
 
     def check(self, spec: ArraySpec) -> None:
-        """A type of several bytes needs a byte order."""
+        """Elements have one size, and those of several bytes a byte order."""
+        if spec.dtype.codec != self.name:
+            raise MetadataError(
+                f"codec 'bytes': elements of {spec.dtype.name} have any length; use {spec.dtype.codec!r}", field="name"
+            )
         if spec.dtype.endian and self.endian is None:
             raise MetadataError(
                 f"codec 'bytes': {spec.dtype.name} needs a byte order; give endian 'little' or 'big'",
@@ -114,7 +118,10 @@ class BytesCodec(ArrayBytesCodec):
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> memoryview:
         """The bytes; a view of the chunk if it is in C order and in the wanted byte order already."""
-        ordered = np.asarray(chunk, self.layout(spec), order="C")
+        layout, storage = self.layout(spec), spec.dtype.storage
+        if layout is None and storage is not None:
+            return memoryview(storage.encode(chunk, spec.dtype.numpy, self.endian))  # type: ignore[arg-type]
+        ordered = np.asarray(chunk, layout, order="C")
         return memoryview(ordered.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
@@ -123,13 +130,17 @@ class BytesCodec(ArrayBytesCodec):
         expected = prod(spec.shape) * dtype.itemsize
         if len(raw) != expected:
             raise CodecError(f"bytes: {expected} bytes expected, {len(raw)} found")
+        if spec.dtype.storage is not None:
+            return spec.dtype.storage.decode(raw, spec.shape, dtype, self.endian)
         if self.endian and spec.dtype.endian:
             dtype = dtype.newbyteorder(self.endian)
         if dtype.kind == "b" and expected and np.frombuffer(raw, np.uint8).max() > 1:
             raise CodecError("bytes: a bool must be stored as 00 or 01")
         return np.ndarray(spec.shape, dtype, raw)
 
-    def layout(self, spec: ArraySpec) -> np.dtype[Any]:
-        """The type in the stored byte order."""
-        dtype = spec.dtype.numpy
+    def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
+        """The type in the stored byte order; None if the bytes are not simply that."""
+        dtype, storage = spec.dtype.numpy, spec.dtype.storage
+        if storage is not None:
+            return dtype if storage.is_plain(self.endian) else None
         return dtype.newbyteorder(self.endian) if spec.dtype.endian and self.endian else dtype

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from math import prod
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -49,12 +50,8 @@ class Codec(ABC):
         """The configuration for a document, every value explicit."""
 
     def to_json(self) -> dict[str, JSON]:
-        """The object for a document's `codecs`; always with a configuration, which all readers accept.
-
-        An empty configuration is left out: no reader needs it.
-        """
-        configuration = self.configuration()
-        return {"name": self.name, **({"configuration": configuration} if configuration else {})}
+        """The object for a document, with an explicit configuration, which all readers accept."""
+        return {"name": self.name, "configuration": self.configuration()}
 
 
 class ArrayArrayCodec(Codec):
@@ -133,6 +130,11 @@ class ArrayBytesCodec(Codec):
     @abstractmethod
     def encoded_size(self, spec: ArraySpec) -> int | None:
         """The exact number of bytes, or None if it depends on the values."""
+
+    def encoded_bound(self, spec: ArraySpec) -> int:
+        """No honest encoding is longer than this."""
+        size = self.encoded_size(spec)
+        return size if size is not None else 4 * prod(spec.shape) * spec.dtype.numpy.itemsize + (1 << 20)
 
     def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
         """The stored type, if the bytes are the elements in C order and nothing else."""

@@ -34,7 +34,8 @@ class CodecChain:
         self.dtype, self.fill = dtype, fill
         self.bound = _Bound(self)
         last = self.specs(shape)[-1]
-        self.compressors = tuple(codec.evolve(last.dtype.numpy.itemsize) for codec in compressors)
+        itemsize = 1 if last.dtype.numpy.hasobject else last.dtype.numpy.itemsize
+        self.compressors = tuple(codec.evolve(itemsize) for codec in compressors)
         self.bound[shape]
 
     @classmethod
@@ -126,6 +127,7 @@ class BoundChain:
         "strides",
         "shard",
         "encoded_size",
+        "encoded_bound",
         "_permutation",
     )
 
@@ -139,7 +141,8 @@ class BoundChain:
         except MetadataError as error:
             raise _at(error, len(chain.filters)) from error
         self.nbytes = prod(shape) * self.dtype.itemsize
-        self._steps, self.encoded_size = _decoding_steps(chain, spec)
+        self._steps, self.encoded_bound, exact = _decoding_steps(chain, spec)
+        self.encoded_size = self.encoded_bound if exact else None
         order = _permutation(chain.filters, len(shape))
         self.shard = None if self._steps or order is None else chain.serializer.shard(spec, order)
         """For chunks that are shards, with nothing around them that hides their parts."""
@@ -153,7 +156,7 @@ class BoundChain:
         if not all(codec.is_view for codec, _ in self._filters) or self.nbytes >= 2**63:
             return None
         view = np.lib.stride_tricks.as_strided(
-            np.empty(0, stored), self._spec.shape, _c_strides(self._spec.shape, stored)
+            np.empty(0, f"V{stored.itemsize}"), self._spec.shape, _c_strides(self._spec.shape, stored)
         )
         for codec, spec in reversed(self._filters):
             view = codec.decode(view, spec)
@@ -302,16 +305,16 @@ def _permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ..
     return order
 
 
-def _decoding_steps(chain: CodecChain, spec: ArraySpec) -> tuple[list[tuple[BytesBytesCodec, int, bool]], int | None]:
+def _decoding_steps(chain: CodecChain, spec: ArraySpec) -> tuple[list[tuple[BytesBytesCodec, int, bool]], int, bool]:
     """The bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly.
 
-    Also the exact number of bytes at last, if that does not depend on the values.
+    Also the most bytes at last, and whether their number is always the same.
     """
     steps: list[tuple[BytesBytesCodec, int, bool]] = []
     size = chain.serializer.encoded_size(spec)
-    exact, bound = size is not None, size if size is not None else 2**63 - 1
+    exact, bound = size is not None, chain.serializer.encoded_bound(spec) if size is None else size
     for codec in chain.compressors:
         steps.append((codec, bound, exact))
         after = codec.encoded_size(bound) if exact else None
         exact, bound = after is not None, after if after is not None else codec.encoded_bound(bound)
-    return steps[::-1], bound if exact else None
+    return steps[::-1], bound, exact

@@ -119,17 +119,8 @@ def nested_codecs(name: str, configuration: Mapping[str, JSON]) -> tuple[Codec, 
 
 
 def _nested(item: JSON, field: str) -> Codec:
-    """A codec as a name, or as an object with a name and a configuration."""
-    given = {"name": item} if isinstance(item, str) else item
-    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-        raise MetadataError(f"{field} must be a name or an object with a name, found {item!r}", field=field)
-    if extra := given.keys() - {"name", "configuration", "must_understand"}:
-        raise MetadataError(f"{field}.{min(extra)} is not known", field=f"{field}.{min(extra)}")
-    configuration = given.get("configuration", {})
-    if not isinstance(configuration, Mapping):
-        raise MetadataError(f"{field}.configuration must be an object", field=f"{field}.configuration")
     try:
-        return registry.from_json(given["name"], configuration)
+        return registry.from_item(item)
     except MetadataError as error:
         raise type(error)(f"{field}: {error}", field=f"{field}.{error.field}") from error
     except RecursionError as error:

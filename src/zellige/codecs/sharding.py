@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import prod
+from types import EllipsisType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from zellige.chunking import nearest_divisor
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec, Reader, Runner, one_of, only_keys
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
-from zellige.errors import CodecError, MetadataError
+from zellige.errors import CodecError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
 from zellige.indexing import Plan, Request
 from zellige.types import JSON, AnyArray, Buffer, Coords, Shape, Span
@@ -75,22 +76,45 @@ class ShardingCodec(ArrayBytesCodec):
 
     def check(self, spec: ArraySpec) -> None:
         """The inner shape divides the shard, and both chains are valid."""
-        BoundShard(self, spec, tuple(range(len(spec.shape))))
+        self._plain(spec).inner  # noqa: B018  (made on first use, and so checked)
 
     def encoded_size(self, spec: ArraySpec) -> None:
         """It depends on what is inside."""
 
+    def encoded_bound(self, spec: ArraySpec) -> int:
+        """All inner chunks at their longest, and the index."""
+        shard = self._plain(spec)
+        return prod(shard.counts) * shard.inner.encoded_bound + shard.index_size
+
     def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard:
         """The codec for shards of one shape."""
-        return BoundShard(self, spec, order)
+        plain = self._plain(spec)
+        return plain if order == plain.order else BoundShard(self, spec, order)
+
+    def _plain(self, spec: ArraySpec) -> BoundShard:
+        """The codec for shards of one shape, their axes in order.
+
+        The last one is kept: a chain asks several times, and nested ones would ask twice as often at each level.
+        """
+        kept = self._kept.get("last")
+        if kept is None or kept.spec is not spec:
+            kept = self._kept["last"] = BoundShard(self, spec, tuple(range(len(spec.shape))))
+        return kept
+
+    @cached_property
+    def _kept(self) -> dict[str, BoundShard]:
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.chunk_shape, self.codecs, self.index_codecs, self.index_location)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """The whole shard."""
-        return b"".join(self.shard(spec, tuple(range(chunk.ndim))).encode(chunk, _inline))
+        return b"".join(self._plain(spec).encode(chunk, _inline))
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """All elements of the shard."""
-        return self.shard(spec, tuple(range(len(spec.shape)))).decode(raw)
+        return self._plain(spec).decode(raw)
 
 
 def _nested(configuration: Mapping[str, JSON], key: str) -> tuple[Codec, ...]:
@@ -115,7 +139,9 @@ class ShardIndex:
 
     def __init__(self, table: npt.NDArray[np.uint64]) -> None:
         self.table = table.reshape(-1, 2)
-        self.entries = memoryview(np.ascontiguousarray(table, np.uint64).reshape(-1))  # type: ignore[arg-type]
+        flat = np.ascontiguousarray(table, np.uint64).reshape(-1)
+        # Numpy may name the byte order in the type, which a memoryview does not index; a view has the plain type.
+        self.entries = memoryview(flat.view(np.uint64))  # type: ignore[arg-type]
 
     def span(self, number: int) -> tuple[int, int] | None:
         """Offset and length of an inner chunk, or None if it is empty."""
@@ -132,8 +158,7 @@ class BoundShard:
         pairs = zip(codec.chunk_shape, spec.shape, strict=True)
         self.grid = ChunkGrid(tuple(FixedDimension(size, extent) for size, extent in pairs))
         self.counts = self.grid.grid_shape
-        self.chain = _chain(codec.codecs, spec.dtype, spec.fill, codec.chunk_shape, "codecs")
-        self.inner: BoundChain = self.chain.bound[codec.chunk_shape]
+        self._codec = codec
         uint64 = dtypes.from_json("uint64")
         index_shape = (*self.counts, 2)
         chain = _chain(codec.index_codecs, uint64, uint64.cast_fill(_EMPTY), index_shape, "index_codecs")
@@ -149,10 +174,16 @@ class BoundShard:
         self.keep_empty = False
         """Whether inner chunks of fill values are stored all the same."""
 
+    @cached_property
+    def inner(self) -> BoundChain:
+        """The chain of the inner chunks, made on first use."""
+        shape = self._codec.chunk_shape
+        return _chain(self._codec.codecs, self.spec.dtype, self.spec.fill, shape, "codecs").bound[shape]
+
     @property
     def chunk_shape(self) -> Shape:
         """The shape of the inner chunks, in the array's order of axes."""
-        return tuple(self.inner.shape[self.order.index(axis)] for axis in range(len(self.order)))
+        return tuple(self._codec.chunk_shape[self.order.index(axis)] for axis in range(len(self.order)))
 
     # -- the index --------------------------------------------------------------------------------
 
@@ -260,12 +291,15 @@ class BoundShard:
 
         run(decode_one, plan, self.inner.nbytes)
 
-    def _slabs(self) -> Iterator[tuple[int, int, tuple[slice, ...], Shape]]:
+    def _slabs(self) -> Iterator[tuple[int, int, tuple[slice | EllipsisType, ...], Shape]]:
         """Inner chunks in groups with consecutive numbers, of about `_SLAB` bytes: small ones are done together.
 
         Each is (first number, how many, the region of the shard, the counts along its last axes).
         """
         counts, sizes = self.counts, self.inner.shape
+        if not counts:
+            yield 0, 1, (...,), ()
+            return
         axis = len(counts) - 1
         while axis > 0 and prod(counts[axis:]) * self.inner.nbytes <= _SLAB:
             axis -= 1
@@ -291,7 +325,7 @@ class BoundShard:
         split = [n for count, size in zip(counts, sizes[lead:], strict=True) for n in (count, size)]
         order = [lead + 2 * k for k in range(len(counts))]
         order += [*range(lead), *(k + 1 for k in order)]
-        return region.reshape(*sizes[:lead], *split).transpose(order)
+        return region.reshape((*sizes[:lead], *split)).transpose(order)
 
     def _decode_slab(self, view: memoryview, index: ShardIndex, out: AnyArray, slab: Any) -> None:
         first, many, region, counts = slab
@@ -336,11 +370,16 @@ class BoundShard:
             if span is None:
                 self._scatter(None, request, plan, out)
             elif self.inner.shard is not None and not request[4]:
-                self._read_nested(reader.within(*span), request, plan, out, run)
+                if not self._read_nested(reader.within(*span), request, plan, out, run):
+                    return False
             else:
                 wanted.append((*span, request))
         groups = list(_merged(wanted))
-        parts = reader.ranges([(start, length) for start, length, _ in groups]) if groups else []
+        try:
+            parts = reader.ranges([(start, length) for start, length, _ in groups]) if groups else []
+        except ShortReadError as error:
+            _, _, last = max(wanted, key=lambda entry: entry[0] + entry[1])
+            raise self._bad_entry(self._number(last[0]), f"reaches beyond the end of the shard: {error}") from error
         if parts is None:
             return False
         tasks = [
@@ -351,17 +390,17 @@ class BoundShard:
         run(lambda task: self._scatter(task[0], task[1], plan, out), indexing.Tasks(tasks), self.inner.nbytes)
         return True
 
-    def _read_nested(self, reader: Reader, request: Request, plan: Plan, out: AnyArray, run: Runner) -> None:
-        """Read a part of an inner chunk that is a shard itself."""
+    def _read_nested(self, reader: Reader, request: Request, plan: Plan, out: AnyArray, run: Runner) -> bool:
+        """Read a part of an inner chunk that is a shard itself; False if the outer one is gone by now."""
         coords, _, inside, outside, _ = request
         assert self.inner.shard is not None
         target = indexing.Target(out, outside)
         try:
-            if not self.inner.shard.read(reader, inside, plan, target.array, run):
-                raise CodecError("it is gone")
-        except CodecError as error:
+            found = self.inner.shard.read(reader, inside, plan, target.array, run)
+        except (CodecError, ShortReadError) as error:
             raise self._inner_error(error, coords) from error
         target.write_back()
+        return found
 
     def _scatter(self, raw: Buffer | None, request: Request, plan: Plan, out: AnyArray) -> None:
         """Decode one inner chunk into its place."""
@@ -377,8 +416,10 @@ class BoundShard:
             raise self._inner_error(error, coords) from error
         out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
 
-    def _inner_error(self, error: CodecError, coords: Coords) -> CodecError:
-        return CodecError(f"inner chunk {coords}: {error}", inner=coords)
+    def _inner_error(self, error: CodecError | ShortReadError, coords: Coords) -> CodecError:
+        # What is only unsupported here is not damaged.
+        kind = type(error) if isinstance(error, CodecError) else CodecError
+        return kind(f"inner chunk {coords}: {error}", inner=coords)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -414,6 +455,9 @@ class BoundShard:
         """The bytes of an inner chunk, which outlive the thread's scratch; None for one of fill values."""
         if not self.keep_empty and equals_fill(chunk, self.spec.fill):
             return None
+        if self.inner.shard is not None:
+            self.inner.shard.keep_empty = self.keep_empty
+            return b"".join(self.inner.shard.encode(chunk, _inline))
         raw = self.inner.encode(np.ascontiguousarray(chunk))
         return raw if isinstance(raw, bytes) else bytes(raw)
 

@@ -21,6 +21,7 @@ from zellige.types import JSON, Buffer
 
 _MAGIC = bytes.fromhex("28b52ffd")
 _SKIPPABLE = bytes.fromhex("2a4d18")  # after a byte from 50 to 5f
+_ROOM = 64 << 10  # offered to frames that do not state their size
 _MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
 _LEVELS = -131072, 22
 
@@ -69,8 +70,18 @@ class ZstdCodec(BytesBytesCodec):
         """The content of all frames, in this thread's scratch."""
         frames = _frames(raw, limit)
         sizes = [size for _, _, size in frames if size is not None]
-        out = scratch_for(raw, "zstd", sum(sizes) if len(sizes) == len(frames) else limit)
-        return out[: _decompress(raw, frames, out)]
+        if len(sizes) == len(frames):
+            out = scratch_for(raw, "zstd", sum(sizes))
+            return out[: _decompress(raw, frames, out)]
+        room = min(limit, max(_ROOM, 8 * len(raw)))
+        while True:  # the limit may be far more than there is
+            out = scratch_for(raw, "zstd", room)
+            try:
+                return out[: _decompress(raw, frames, out)]
+            except _TooLongError:
+                if room == limit:
+                    raise
+                room = min(limit, 8 * room)
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Decode straight into `out`."""
@@ -102,6 +113,10 @@ class ZstdCodec(BytesBytesCodec):
             except _zstandard().ZstdError:
                 pass  # the loop below says what is wrong
         BytesBytesCodec.decode_rows(self, raw, spans, rows)
+
+
+class _TooLongError(CodecError):
+    """There are more bytes than the buffer holds."""
 
 
 def _zstandard() -> Any:
@@ -202,7 +217,7 @@ def _decompress(raw: Buffer, frames: list[_Frame], out: memoryview) -> int:
             found = reader.readinto(out[filled:])
             # Without a stated size there may be bytes left, or a checksum that is not yet verified.
             if size is None and reader.readinto(bytearray(1)):
-                raise CodecError(f"zstd: more bytes than the {len(out)} expected")
+                raise _TooLongError(f"zstd: more bytes than the {len(out)} expected")
             if size is not None and found != size:
                 raise CodecError(f"zstd: the frame states {size} bytes, {found} found")
             filled += found

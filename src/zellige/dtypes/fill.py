@@ -1,7 +1,7 @@
 """Fill values between JSON and bits, exact in both directions (spec: Data types, `fill_value`).
 
 A fill value is held as a 0-d numpy array, because numpy keeps every bit of one: the sign of a zero and
-the payload of a NaN survive. Each pair of functions below reads and writes one JSON form.
+the payload of a NaN survive. Each group of functions below reads, writes and casts to one JSON form.
 """
 
 from __future__ import annotations
@@ -17,49 +17,63 @@ from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray
 
 
+def zeros(dtype: np.dtype[Any]) -> AnyArray:
+    """The usual default."""
+    return np.zeros((), dtype)
+
+
 class FillForm(NamedTuple):
-    """How the fill values of one family of types look in JSON."""
+    """How the fill values of one family of types look in JSON, and what users may give for them."""
 
     read: Callable[[JSON, np.dtype[Any]], AnyArray]
     write: Callable[[AnyArray], JSON]
+    cast: Callable[[Any, np.dtype[Any]], AnyArray]
+    """A user's value, which may be wrong."""
+    default: Callable[[np.dtype[Any]], AnyArray] = zeros
 
 
-def _bad(value: JSON, dtype: np.dtype[Any], expected: str) -> MetadataError:
-    return MetadataError(f"fill_value {value!r} does not fit {dtype.name}: expected {expected}", field="fill_value")
+def bad(value: Any, dtype: np.dtype[Any], expected: str = "") -> MetadataError:
+    """The error for a fill value that is not one of the type."""
+    hint = f": expected {expected}" if expected else ""
+    return MetadataError(f"fill_value {value!r} does not fit {dtype}{hint}", field="fill_value")
+
+
+# -- numbers --------------------------------------------------------------------------------------
 
 
 def _read_bool(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
     if not isinstance(value, bool):
-        raise _bad(value, dtype, "true or false")
+        raise bad(value, dtype, "true or false")
     return np.array(value, dtype)
 
 
 def _read_int(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
     limits = np.iinfo(dtype)
     if type(value) is not int or not limits.min <= value <= limits.max:
-        raise _bad(value, dtype, f"an integer from {limits.min} to {limits.max}")
+        raise bad(value, dtype, f"an integer from {limits.min} to {limits.max}")
     return np.array(value, dtype)
 
 
-_SPECIAL_FLOATS = {"Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}
+SPECIAL_FLOATS = {"Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def _read_float(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
+def read_float(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
+    """A number, a word for one that is not finite, or the bits in hex."""
     digits = 2 * dtype.itemsize
     if isinstance(value, str):
-        if value in _SPECIAL_FLOATS:
-            return np.array(_SPECIAL_FLOATS[value], dtype)
+        if value in SPECIAL_FLOATS:
+            return np.array(SPECIAL_FLOATS[value], dtype)
         if value == "NaN":
             return _from_bits(_quiet_nan(dtype), dtype)
-        if value.startswith("0x") and len(value) == 2 + digits and _is_hex(value[2:]):
-            return _from_bits(int(value, 16), dtype)
-    elif _is_finite(value):
+        if (bits := hex_bits(value, digits)) is not None:
+            return _from_bits(bits, dtype)
+    elif is_finite(value):
         with np.errstate(over="ignore"):
             return np.array(value, dtype)
-    raise _bad(value, dtype, f'a number, "NaN", "Infinity", "-Infinity" or "0x" and {digits} hex digits')
+    raise bad(value, dtype, f'a number, "NaN", "Infinity", "-Infinity" or "0x" and {digits} hex digits')
 
 
-def _is_finite(value: JSON) -> bool:
+def is_finite(value: JSON) -> bool:
     """Whether a JSON value is a number within the reach of floats; 1e400 is read as infinity by `json`."""
     try:
         return type(value) in (int, float) and math.isfinite(value)
@@ -67,8 +81,11 @@ def _is_finite(value: JSON) -> bool:
         return False
 
 
-def _is_hex(text: str) -> bool:
-    return all(c in "0123456789abcdefABCDEF" for c in text)
+def hex_bits(text: str, digits: int) -> int | None:
+    """The bits that "0x" and exactly so many digits spell."""
+    if text.startswith("0x") and len(text) == 2 + digits and all(c in "0123456789abcdefABCDEF" for c in text[2:]):
+        return int(text, 16)
+    return None
 
 
 def _quiet_nan(dtype: np.dtype[Any]) -> int:
@@ -83,15 +100,20 @@ def _from_bits(bits: int, dtype: np.dtype[Any]) -> AnyArray:
     return np.frombuffer(bits.to_bytes(dtype.itemsize, "little"), dtype.newbyteorder("<")).astype(dtype)[0, ...]
 
 
-def _write_float(fill: AnyArray) -> JSON:
+def write_float(fill: AnyArray) -> JSON:
+    """A number where JSON has one, else a word, or the bits of an unusual NaN."""
     dtype = fill.dtype.newbyteorder("<")
-    number = float(fill)
+    bits = int.from_bytes(fill.astype(dtype).tobytes(), "little")
+    return spell_float(float(fill), bits, _quiet_nan(dtype), 2 * dtype.itemsize)
+
+
+def spell_float(number: float, bits: int, nan: int | None, digits: int) -> JSON:
+    """The JSON form of a float with these bits."""
     if math.isfinite(number):
         return number
     if math.isinf(number):
         return "Infinity" if number > 0 else "-Infinity"
-    bits = int.from_bytes(fill.astype(dtype).tobytes(), "little")
-    return "NaN" if bits == _quiet_nan(dtype) else f"0x{bits:0{2 * dtype.itemsize}x}"
+    return "NaN" if bits == nan else f"0x{bits:0{digits}x}"
 
 
 def _part(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -101,29 +123,60 @@ def _part(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _read_complex(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
     if not isinstance(value, list) or len(value) != 2:
-        raise _bad(value, dtype, "a pair [real, imaginary]")
+        raise bad(value, dtype, "a pair [real, imaginary]")
     parts = np.empty(2, _part(dtype))
     for i, component in enumerate(value):
-        parts[i, ...] = _read_float(component, parts.dtype)
+        parts[i, ...] = read_float(component, parts.dtype)
     return parts.view(dtype)[0, ...]
 
 
 def _write_complex(fill: AnyArray) -> JSON:
     parts = fill.reshape(1).view(_part(fill.dtype))
-    return [_write_float(parts[0, ...]), _write_float(parts[1, ...])]
+    return [write_float(parts[0, ...]), write_float(parts[1, ...])]
 
 
-def _read_raw(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
-    expected = f"a list of {dtype.itemsize} integers from 0 to 255, or their base64"
+def _cast_number(value: Any, dtype: np.dtype[Any]) -> AnyArray:
+    if isinstance(value, str | list | tuple):  # the spellings of documents
+        return _READ[dtype.kind](list(value) if isinstance(value, tuple) else value, dtype)
+    source = np.asarray(value)
+    if source.dtype.kind not in ("biufcO" if dtype.kind == "c" else "biufO"):
+        raise bad(value, dtype)
+    try:
+        with np.errstate(invalid="ignore", over="ignore"):
+            fill = np.asarray(value, dtype) if source.dtype == object else source.astype(dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise MetadataError(f"fill_value {value!r} does not fit {dtype}: {error}", field="fill_value") from error
+    if not (_same_infinities(fill, source) if dtype.kind in "fc" else (fill == source).all()):
+        raise bad(value, dtype)
+    return fill
+
+
+def _same_infinities(fill: AnyArray, source: AnyArray) -> bool:
+    """Whether no finite number became infinite: floats may round, but not that far."""
+    if source.dtype == object:  # which Python has converted, and complained if it could not
+        return True
+    pairs = ((fill.real, source.real), (fill.imag, source.imag))
+    return all(np.array_equal(np.isinf(a), np.isinf(b)) for a, b in pairs)
+
+
+_READ = {"b": _read_bool, "i": _read_int, "u": _read_int, "f": read_float, "c": _read_complex}
+
+BOOL = FillForm(_read_bool, bool, _cast_number)
+INT = FillForm(_read_int, int, _cast_number)
+FLOAT = FillForm(read_float, write_float, _cast_number)
+COMPLEX = FillForm(_read_complex, _write_complex, _cast_number)
+
+
+# -- bytes ----------------------------------------------------------------------------------------
+
+
+def read_bytes(value: JSON) -> bytes | None:
+    """What a list of integers or base64 spells; None if it is neither."""
     if isinstance(value, str):
-        data = _from_base64(value)
-    elif isinstance(value, list) and all(type(b) is int and 0 <= b <= 255 for b in value):
-        data = bytes(value)
-    else:
-        data = None
-    if data is None or len(data) != dtype.itemsize:
-        raise _bad(value, dtype, expected)
-    return np.frombuffer(data, dtype)[0, ...]
+        return _from_base64(value)
+    if isinstance(value, list) and all(type(b) is int and 0 <= b <= 255 for b in value):
+        return bytes(value)
+    return None
 
 
 def _from_base64(text: str) -> bytes | None:
@@ -135,11 +188,33 @@ def _from_base64(text: str) -> bytes | None:
         return None
 
 
-BOOL = FillForm(_read_bool, bool)
-INT = FillForm(_read_int, int)
-FLOAT = FillForm(_read_float, _write_float)
-COMPLEX = FillForm(_read_complex, _write_complex)
-RAW = FillForm(_read_raw, lambda fill: list(fill.tobytes()))
+def to_base64(data: bytes) -> str:
+    """The spelling that others read."""
+    from base64 import b64encode
+
+    return b64encode(data).decode()
+
+
+def _read_raw(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
+    data = read_bytes(value)
+    if data is None or len(data) != dtype.itemsize:
+        raise bad(value, dtype, f"a list of {dtype.itemsize} integers from 0 to 255, or their base64")
+    return np.frombuffer(data, dtype)[0, ...]
+
+
+def _cast_raw(value: Any, dtype: np.dtype[Any]) -> AnyArray:
+    if isinstance(value, np.void):
+        value = value.tobytes()
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = list(bytes(value))
+    return _read_raw(list(value) if isinstance(value, tuple) else value, dtype)
+
+
+RAW = FillForm(_read_raw, lambda fill: list(fill.tobytes()), _cast_raw)
+RAW_BASE64 = FillForm(_read_raw, lambda fill: to_base64(fill.tobytes()), _cast_raw)
+
+
+# -- comparing ------------------------------------------------------------------------------------
 
 
 def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
@@ -159,6 +234,14 @@ def rows_of_fill(rows: AnyArray, fill: AnyArray) -> AnyArray:
 
 
 def _bits(array: AnyArray) -> AnyArray:
-    """The same elements as plain bits, which compare exactly."""
+    """The same elements as plain bits, which compare exactly; strings and bytes objects do so themselves."""
     size = array.dtype.itemsize
+    if array.dtype.hasobject:
+        return array
     return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
+
+
+def fill_bits(fill: AnyArray) -> bytes | str:
+    """What tells one fill value from another of the same type."""
+    item: bytes | str = fill.item() if fill.dtype.hasobject else fill.tobytes()
+    return item

@@ -4,93 +4,23 @@
 dtype('int16')
 >>> from_numpy(np.dtype("complex64")).name
 'complex64'
+>>> from_json({"name": "numpy.datetime64", "configuration": {"unit": "s", "scale_factor": 1}}).numpy
+dtype('<M8[s]')
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from zellige.dtypes import fill as forms
+from zellige.dtypes.base import DataType, only_keys
 from zellige.errors import MetadataError, UnknownDataTypeError
-from zellige.types import JSON, AnyArray
-
-
-@dataclass(frozen=True, slots=True)
-class DataType:
-    """A data type as documents name it and as numpy holds it in memory."""
-
-    name: str
-    numpy: np.dtype[Any]
-    form: forms.FillForm
-    endian: bool
-    """Whether elements have components of more than one byte, so that the byte order matters."""
-
-    def to_json(self) -> JSON:
-        """The form for documents: parameterless types are plain strings, which every reader knows."""
-        return self.name
-
-    def read_fill(self, value: JSON) -> AnyArray:
-        """A JSON fill value as a 0-d array, to the bit."""
-        fill = self.form.read(value, self.numpy)
-        fill.flags.writeable = False
-        return fill
-
-    def write_fill(self, fill: AnyArray) -> JSON:
-        """The JSON form of a fill value."""
-        return self.form.write(fill)
-
-    def cast_fill(self, value: Any) -> AnyArray:
-        """A user's fill value as a 0-d array; refuses a value that the type cannot hold."""
-        if value is None:
-            fill = np.zeros((), self.numpy)
-        elif isinstance(value, np.ndarray | np.generic) and value.dtype == self.numpy:
-            fill = np.array(value, self.numpy)
-        elif self.numpy.kind == "V":
-            fill = self._cast_raw(value)
-        else:
-            fill = self._cast_number(value)
-        if fill.ndim:
-            raise MetadataError(f"fill_value must be one value, not an array of shape {fill.shape}", field="fill_value")
-        fill.flags.writeable = False
-        return fill
-
-    def _cast_raw(self, value: Any) -> AnyArray:
-        if isinstance(value, np.void):
-            value = value.tobytes()
-        if isinstance(value, bytes | bytearray | memoryview):
-            value = list(bytes(value))
-        return self.form.read(list(value) if isinstance(value, tuple) else value, self.numpy)
-
-    def _cast_number(self, value: Any) -> AnyArray:
-        if isinstance(value, str | list | tuple):  # the spellings of documents
-            return self.form.read(list(value) if isinstance(value, tuple) else value, self.numpy)
-        source = np.asarray(value)
-        if source.dtype.kind not in ("biufcO" if self.numpy.kind == "c" else "biufO"):
-            raise MetadataError(f"fill_value {value!r} does not fit {self.name}", field="fill_value")
-        try:
-            with np.errstate(invalid="ignore", over="ignore"):
-                fill = np.asarray(value, self.numpy) if source.dtype == object else source.astype(self.numpy)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise MetadataError(
-                f"fill_value {value!r} does not fit {self.name}: {error}", field="fill_value"
-            ) from error
-        if not (_same_infinities(fill, source) if self.numpy.kind in "fc" else (fill == source).all()):
-            raise MetadataError(f"fill_value {value!r} does not fit {self.name}", field="fill_value")
-        return fill
-
-
-def _same_infinities(fill: AnyArray, source: AnyArray) -> bool:
-    """Whether no finite number became infinite: floats may round, but not that far."""
-    if source.dtype == object:  # which Python has converted, and complained if it could not
-        return True
-    pairs = ((fill.real, source.real), (fill.imag, source.imag))
-    return all(np.array_equal(np.isinf(a), np.isinf(b)) for a, b in pairs)
+from zellige.types import JSON
 
 
 def _row(name: str, form: forms.FillForm, *, endian: bool = True) -> DataType:
@@ -114,72 +44,124 @@ _ROWS = [
     _row("complex128", forms.COMPLEX),
 ]
 TYPES: dict[str, DataType] = {row.name: row for row in _ROWS}
+TYPES |= {"complex_float32": TYPES["complex64"], "complex_float64": TYPES["complex128"]}
+
+_SMALL_FLOATS = ["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"]
+_SMALL_FLOATS += ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "bfloat16"]
+
+FAMILIES: dict[str, str] = {
+    "string": "text",
+    "fixed_length_utf32": "text",
+    "bytes": "blobs",
+    "variable_length_bytes": "blobs",
+    "null_terminated_bytes": "blobs",
+    "raw_bytes": "blobs",
+    "numpy.datetime64": "times",
+    "numpy.timedelta64": "times",
+    "struct": "structs",
+    "structured": "structs",
+    **dict.fromkeys(["int2", "int4", "uint2", "uint4", *_SMALL_FLOATS], "small"),
+    **dict.fromkeys([f"complex_{part}" for part in ["float16", *_SMALL_FLOATS]], "small"),
+}
+"""Types in modules of their own, imported when one is met: each has a `from_json` and a `from_numpy`."""
+
+_KINDS = {"U": "text", "T": "text", "S": "blobs", "M": "times", "m": "times"}
+"""The modules for kinds of numpy types."""
+
+_RAW = re.compile(r"r(0|[1-9][0-9]{0,11})")
 
 
-def _raw_bits(match: re.Match[str]) -> DataType:
-    bits = int(match[1])
+def _family(module: str) -> Any:
+    return import_module(f"zellige.dtypes.{module}")
+
+
+def _raw_bits(name: str, bits: int) -> DataType:
     if bits == 0 or bits % 8:
         raise MetadataError(
-            f"data_type {match[0]!r}: the number of bits must be a positive multiple of 8", field="data_type"
+            f"data_type {name!r}: the number of bits must be a positive multiple of 8", field="data_type"
         )
     if bits > 8 * (2**31 - 1):
-        raise MetadataError(f"data_type {match[0]!r}: larger than numpy can hold", field="data_type")
-    return DataType(match[0], np.dtype(f"V{bits // 8}"), forms.RAW, endian=False)
-
-
-# Families of types whose name holds a number.
-_PATTERNS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], DataType]]] = [
-    (re.compile(r"r(0|[1-9][0-9]{0,11})"), _raw_bits),
-]
+        raise MetadataError(f"data_type {name!r}: larger than numpy can hold", field="data_type")
+    return DataType(name, np.dtype(f"V{bits // 8}"), forms.RAW, endian=False)
 
 
 def from_json(value: JSON) -> DataType:
-    """The data type that a document names: a string, or an object without configuration."""
-    name = value
+    """The data type that a document names: a string, or an object with a configuration."""
+    name, configuration = value, {}
     if isinstance(value, dict):
-        name = value.get("name")
-        if value.get("must_understand", True) is not True:
-            raise MetadataError("data_type.must_understand may not be false", field="data_type.must_understand")
-        if extra := value.keys() - {"name", "configuration", "must_understand"}:
-            raise MetadataError(f"data_type: unknown keys {sorted(extra)}", field="data_type")
-        if value.get("configuration", {}) != {}:
-            raise MetadataError(f"data_type.configuration: {name!r} takes none", field="data_type.configuration")
+        name, configuration = value.get("name"), value.get("configuration", {})
+        _check_object(value)
     if not isinstance(name, str):
         raise MetadataError(f"data_type must be a name or an object with a name, not {value!r}", field="data_type")
-    if name in TYPES:
-        return TYPES[name]
-    for pattern, make in _PATTERNS:
-        if match := pattern.fullmatch(name):
-            return make(match)
-    raise _unknown(name)
+    if name in FAMILIES:
+        found: DataType = _family(FAMILIES[name]).from_json(name, configuration)
+        return found
+    row = TYPES.get(name)
+    raw = None if row is not None else _RAW.fullmatch(name)
+    if row is None and raw is None:
+        raise _unknown(name)
+    only_keys(name, configuration)
+    return _raw_bits(name, int(raw[1])) if raw is not None else TYPES[name]
+
+
+def _check_object(value: dict[str, JSON]) -> None:
+    if value.get("must_understand", True) is not True:
+        raise MetadataError("data_type.must_understand may not be false", field="data_type.must_understand")
+    if extra := value.keys() - {"name", "configuration", "must_understand"}:
+        raise MetadataError(f"data_type: unknown keys {sorted(extra)}", field="data_type")
+    if not isinstance(value.get("configuration", {}), dict):
+        raise MetadataError("data_type.configuration must be an object", field="data_type.configuration")
 
 
 def _unknown(name: str) -> UnknownDataTypeError:
     from difflib import get_close_matches  # only when there is something to say
 
-    close = get_close_matches(name, TYPES, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(TYPES)}, r<bits>"
+    known = [*TYPES, *FAMILIES]
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}, r<bits>"
     return UnknownDataTypeError(f"data_type {name!r} is not known; {hint}", field="data_type")
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DataType:
     """The data type of a numpy type, in native byte order."""
-    dtype = dtype.newbyteorder("=")
-    for row in TYPES.values():
-        if row.numpy == dtype:
-            return row
-    if dtype.kind == "V" and dtype.fields is None and dtype.subdtype is None and dtype.itemsize:
-        return from_json(f"r{8 * dtype.itemsize}")
-    raise UnknownDataTypeError(
-        f"numpy type {dtype} has no Zarr data type here; known: {', '.join(TYPES)}, r<bits>", field="data_type"
-    )
+    found: DataType | None = None
+    if dtype.kind in _KINDS:
+        found = _family(_KINDS[dtype.kind]).from_numpy(dtype)
+    elif dtype.isbuiltin == 2:
+        found = _family("small").from_numpy(dtype)
+    elif dtype.kind == "V" and dtype.names:
+        found = _family("structs").from_numpy(dtype)
+    elif dtype.kind == "V" and dtype.subdtype is None and dtype.itemsize:
+        found = from_json(f"r{8 * dtype.itemsize}")
+    elif dtype.kind == "O":
+        raise UnknownDataTypeError(
+            "numpy's object type does not say what the objects are; say dtype='string' or dtype='bytes'",
+            field="data_type",
+        )
+    else:
+        native = dtype.newbyteorder("=")
+        found = next((row for row in _ROWS if row.numpy == native), None)
+    if found is None:
+        raise UnknownDataTypeError(
+            f"numpy type {dtype} has no Zarr data type here; known: {', '.join([*TYPES, *FAMILIES])}, r<bits>",
+            field="data_type",
+        )
+    return found
+
+
+_PYTHON: dict[Any, str] = {str: "string", bytes: "bytes", "str": "string"}
+"""What numpy would take as text and bytes of length 0."""
 
 
 def parse_dtype(value: npt.DTypeLike | DataType | JSON) -> DataType:
     """The data type of whatever a user gives as `dtype=`: a name, a numpy or Python type, JSON."""
     if isinstance(value, DataType):
         return value
-    if isinstance(value, dict) or (isinstance(value, str) and any(p.fullmatch(value) for p, _ in _PATTERNS)):
+    if isinstance(value, dict) and "names" not in value:  # which numpy takes
+        return from_json(value)
+    if isinstance(value, str | type):
+        value = _PYTHON.get(value, value)
+    if isinstance(value, str) and (value in FAMILIES or value in TYPES or _RAW.fullmatch(value)):
         return from_json(value)
     if value is None:
         raise UnknownDataTypeError("dtype is missing; give e.g. dtype='float32'", field="data_type")

@@ -123,8 +123,8 @@ class Extension(NamedTuple):
     configuration: dict[str, JSON]
 
     def to_json(self) -> dict[str, JSON]:
-        """The object form, which all readers accept."""
-        return {"name": self.name, **({"configuration": self.configuration} if self.configuration else {})}
+        """The object form with an explicit configuration, which all readers accept."""
+        return {"name": self.name, "configuration": self.configuration}
 
 
 def as_extension(value: JSON, field: str, *, ignorable: bool) -> Extension:

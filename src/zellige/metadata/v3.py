@@ -24,6 +24,7 @@ from zellige.metadata.document import (
 )
 from zellige.metadata.grids import ChunkGridMetadata, parse_chunk_grid
 from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
+from zellige.metadata.legacy import modern
 from zellige.types import JSON, AnyArray, Shape
 
 _MAX_RANK = 64  # of numpy
@@ -70,6 +71,7 @@ class ArrayV3Metadata:
         check_header(document, "array")
         shape = _shape(require(document, "shape", ""))
         data_type = dtypes.from_json(_without_repeats(require(document, "data_type", ""), "data_type"))
+        document = modern(document, data_type)
         grid = parse_chunk_grid(require(document, "chunk_grid", ""))
         _check_grid(grid, shape)
         _refuse_transformers(document.get("storage_transformers"))
@@ -78,7 +80,7 @@ class ArrayV3Metadata:
             data_type=data_type,
             chunk_grid=grid,
             chunk_key_encoding=parse_chunk_key_encoding(require(document, "chunk_key_encoding", "")),
-            fill_value=data_type.read_fill(require(document, "fill_value", "")),
+            fill_value=data_type.read_fill(_without_repeats(require(document, "fill_value", ""), "fill_value")),
             codecs=_codecs(require(document, "codecs", "")),
             attributes=_attributes(document.get("attributes")),
             dimension_names=_dimension_names(document.get("dimension_names"), len(shape)),
@@ -129,9 +131,13 @@ def check_header(document: Mapping[str, JSON], node_type: str) -> None:
 
 def _without_repeats(value: JSON, field: str) -> JSON:
     """A value whose objects are checked elsewhere, but not for repeated keys."""
-    if isinstance(value, dict):
-        for name, part in as_object(value, field).items():
-            _without_repeats(part, f"{field}.{name}")
+    rest = [(value, field)]
+    while rest:  # no recursion, however deep it is nested
+        part, path = rest.pop()
+        if isinstance(part, dict):
+            rest += [(item, f"{path}.{name}") for name, item in as_object(part, path).items()]
+        elif isinstance(part, list):
+            rest += [(item, f"{path}[{i}]") for i, item in enumerate(part) if isinstance(item, dict | list)]
     return value
 
 

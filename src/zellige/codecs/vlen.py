@@ -1,0 +1,120 @@
+"""`vlen-utf8` and `vlen-bytes`: elements of any length (spec 7.2).
+
+A chunk is the number of its elements and, for each, its length in bytes and the bytes; all numbers are
+u32 little-endian. numcodecs walks along the lengths; what it does not check is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library, only_keys
+from zellige.errors import CodecError, MetadataError
+from zellige.types import JSON, AnyArray, Buffer
+
+_WORD = 4  # bytes of a number
+_MOST = 1 << 32  # bytes of a chunk: the elements may have any length, but readers must know when to stop
+
+
+@dataclass(frozen=True, slots=True)
+class _VLenCodec(ArrayBytesCodec):
+    """Elements of any length, each after its length."""
+
+    name: ClassVar[str]
+    types: ClassVar[tuple[str, ...]]
+    """The data types that the codec takes."""
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Build from a document's configuration, which is empty."""
+        only_keys(cls.name, configuration)
+        return cls()
+
+    def configuration(self) -> dict[str, JSON]:
+        """There is nothing to configure."""
+        return {}
+
+    def check(self, spec: ArraySpec) -> None:
+        """The type suits the codec."""
+        if spec.dtype.name not in self.types:
+            raise MetadataError(
+                f"codec {self.name!r} is for {' and '.join(self.types)}, not for {spec.dtype.name}; "
+                f"use {spec.dtype.codec!r}",
+                field="name",
+            )
+
+    def encoded_size(self, spec: ArraySpec) -> None:
+        """It depends on the elements."""
+
+    def encoded_bound(self, spec: ArraySpec) -> int:
+        """The most that is written."""
+        return _MOST
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
+        """The number of elements, then each with its length."""
+        # A copy, because numcodecs takes no array that is read-only.
+        raw: Buffer = _coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
+        if len(raw) > _MOST:
+            raise CodecError(f"{self.name}: {len(raw)} bytes are more than {_MOST}; use smaller chunks")
+        return raw
+
+    def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
+        """The elements; the bytes must be these and no others."""
+        expected, found = prod(spec.shape), int.from_bytes(raw[:_WORD], "little")
+        if len(raw) < _WORD or found != expected:
+            raise CodecError(f"{self.name}: {expected} elements expected, {found} found in {len(raw)} bytes")
+        if len(raw) < _WORD * (1 + expected):  # before memory is taken for as many as the bytes say
+            raise CodecError(f"{self.name}: {len(raw)} bytes cannot hold the lengths of {expected} elements")
+        try:
+            items: AnyArray = _coder(spec).decode(raw)
+        except UnicodeDecodeError as error:
+            raise CodecError(f"{self.name}: an element is not UTF-8: {error}") from error
+        except ValueError as error:
+            raise CodecError(f"{self.name}: the bytes end too early") from error
+        used = _WORD * (1 + expected) + _content_size(items.tolist())
+        if used != len(raw):
+            raise CodecError(f"{self.name}: {used} bytes expected, {len(raw)} found")
+        return items.astype(spec.dtype.numpy, copy=False).reshape(spec.shape)
+
+
+def _content_size(items: list[Any]) -> int:
+    """How many bytes elements take without their lengths."""
+    if not isinstance(items[0], str):
+        return sum(map(len, items))
+    text = "".join(items)
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _coder(spec: ArraySpec) -> Any:
+    """What walks along the lengths, in C."""
+    module = library(spec.dtype.codec, "numcodecs.vlen", "numcodecs")
+    return module.VLenUTF8() if spec.dtype.codec == "vlen-utf8" else module.VLenBytes()
+
+
+class VLenUTF8Codec(_VLenCodec):
+    """Strings as UTF-8."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "vlen-utf8"
+    types: ClassVar[tuple[str, ...]] = ("string",)
+
+
+class VLenBytesCodec(_VLenCodec):
+    """Bytes."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "vlen-bytes"
+    types: ClassVar[tuple[str, ...]] = ("bytes",)
+
+
+class VLenV2Codec(_VLenCodec):
+    """The same layout under one name for strings and bytes (zarrs, experimental)."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "zarrs.vlen_v2"
+    types: ClassVar[tuple[str, ...]] = ("string", "bytes")

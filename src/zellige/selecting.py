@@ -1,0 +1,142 @@
+"""The ways to read and write parts of an array besides plain square brackets.
+
+`fields=` picks fields of structs by name, as names within the selection do. A field is read with the whole
+elements, and written by changing the chunks, whose other fields stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zellige import indexing
+from zellige.types import AnyArray, Shape
+
+if TYPE_CHECKING:
+    from zellige.dtypes.structs import FieldNames
+    from zellige.grid import ChunkGrid
+    from zellige.indexing import Selection
+
+
+class Selecting:
+    """What `Array` has from here: a method for each kind of selection, and square brackets for some."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        grid: ChunkGrid
+        shape: Shape
+        dtype: np.dtype[Any]
+
+        def _read(
+            self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None
+        ) -> Any: ...
+        def _write(self, selection: Selection, value: Any, fields: FieldNames | None = None) -> None: ...
+
+    def _split(self, selection: Any, fields: Sequence[str] | str | None) -> tuple[Any, FieldNames | None]:
+        """A selection without the names of fields in it, and all fields that are named."""
+        if fields is None and self.dtype.names is None:
+            return selection, None
+        from zellige.dtypes.structs import split_fields
+
+        return split_fields(selection, self.dtype, fields)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def get_basic_selection(
+        self, selection: Any = ..., *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
+    ) -> Any:
+        """`array[selection]`, optionally into an array that is there already."""
+        index, names = self._split(selection, fields)
+        return self._read(indexing.select(index, self.shape), out, names)
+
+    def get_orthogonal_selection(
+        self, selection: Any, *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
+    ) -> Any:
+        """Each axis picked on its own: `array.oindex[selection]`."""
+        index, names = self._split(selection, fields)
+        return self._read(indexing.select_orthogonal(index, self.shape), out, names)
+
+    def get_coordinate_selection(
+        self, selection: Any, *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
+    ) -> Any:
+        """Point by point: `array.vindex[selection]`."""
+        index, names = self._split(selection, fields)
+        return self._read(indexing.select_points(index, self.shape), out, names)
+
+    def get_mask_selection(
+        self, mask: Any, *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
+    ) -> Any:
+        """The elements where a mask of the array's shape is true."""
+        return self.get_coordinate_selection(np.asarray(mask, bool), out=out, fields=fields)
+
+    def get_block_selection(
+        self, selection: Any, *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
+    ) -> Any:
+        """Whole chunks by their position in the grid: `array.blocks[selection]`."""
+        index, names = self._split(selection, fields)
+        return self._read(indexing.select_blocks(index, self.grid), out, names)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def set_basic_selection(self, selection: Any, value: Any, *, fields: Sequence[str] | str | None = None) -> None:
+        """`array[selection] = value`."""
+        index, names = self._split(selection, fields)
+        self._write(indexing.select(index, self.shape), value, names)
+
+    def set_orthogonal_selection(
+        self, selection: Any, value: Any, *, fields: Sequence[str] | str | None = None
+    ) -> None:
+        """`array.oindex[selection] = value`."""
+        index, names = self._split(selection, fields)
+        self._write(indexing.select_orthogonal(index, self.shape), value, names)
+
+    def set_coordinate_selection(
+        self, selection: Any, value: Any, *, fields: Sequence[str] | str | None = None
+    ) -> None:
+        """`array.vindex[selection] = value`."""
+        index, names = self._split(selection, fields)
+        self._write(indexing.select_points(index, self.shape), value, names)
+
+    def set_mask_selection(self, mask: Any, value: Any, *, fields: Sequence[str] | str | None = None) -> None:
+        """Write where a mask of the array's shape is true."""
+        self.set_coordinate_selection(np.asarray(mask, bool), value, fields=fields)
+
+    def set_block_selection(self, selection: Any, value: Any, *, fields: Sequence[str] | str | None = None) -> None:
+        """`array.blocks[selection] = value`."""
+        index, names = self._split(selection, fields)
+        self._write(indexing.select_blocks(index, self.grid), value, names)
+
+    # -- square brackets --------------------------------------------------------------------------
+
+    @property
+    def oindex(self) -> Indexer:
+        """Orthogonal indexing: each axis is picked on its own."""
+        return Indexer(self.get_orthogonal_selection, self.set_orthogonal_selection)
+
+    @property
+    def vindex(self) -> Indexer:
+        """Pointwise indexing: one integer array for each axis, or a mask."""
+        return Indexer(self.get_coordinate_selection, self.set_coordinate_selection)
+
+    @property
+    def blocks(self) -> Indexer:
+        """Indexing by chunks: integers and slices count chunks."""
+        return Indexer(self.get_block_selection, self.set_block_selection)
+
+
+class Indexer:
+    """Square brackets for one way of indexing."""
+
+    __slots__ = ("_get", "_set")
+
+    def __init__(self, get: Callable[[Any], Any], set_: Callable[[Any, Any], None]) -> None:
+        self._get, self._set = get, set_
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._get(selection)
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self._set(selection, value)

@@ -1,0 +1,232 @@
+"""The configuration of `sharding_indexed`: what is refused, with the field that is wrong, and what is written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+import zellige
+from zellige.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+from zellige.errors import MetadataError, UnknownCodecError
+from zellige.stores import MemoryStore
+
+
+def codec(name: str, **configuration: Any) -> dict[str, Any]:
+    return {"name": name, **({"configuration": configuration} if configuration else {})}
+
+
+PLAIN, LITTLE, CRC = codec("bytes"), codec("bytes", endian="little"), codec("crc32c")
+TRANSPOSE = codec("transpose", order=[1, 0])
+
+
+def sharding(
+    chunk_shape: Any, codecs: Any = (PLAIN,), index_codecs: Any = (LITTLE, CRC), **more: Any
+) -> dict[str, Any]:
+    """The codec as JSON."""
+    given = {"chunk_shape": list(chunk_shape), "codecs": list(codecs), "index_codecs": list(index_codecs), **more}
+    return codec("sharding_indexed", **given)
+
+
+def stored(chain: list[Any], shape: Any, chunks: Any = None) -> MemoryStore:
+    """A store with a document written by hand; `chunks` are rectilinear."""
+    store = MemoryStore()
+    regular = codec("regular", chunk_shape=list(shape))
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": "uint8",
+        "chunk_grid": codec("rectilinear", kind="inline", chunk_shapes=chunks) if chunks else regular,
+        "chunk_key_encoding": codec("default", separator="/"),
+        "fill_value": 0,
+        "codecs": chain,
+    }
+    store.put("zarr.json", json.dumps(document).encode())
+    return store
+
+
+# -- refused --------------------------------------------------------------------------------------
+
+
+def without(name: str) -> dict[str, Any]:
+    item = sharding((2, 2))
+    del item["configuration"][name]
+    return item
+
+
+REFUSED = {  # codec, the field after `codecs[0].`, a part of the message
+    "no chunk_shape": (without("chunk_shape"), "configuration.chunk_shape", "chunk_shape"),
+    "no codecs": (without("codecs"), "configuration.codecs", "codecs must be a list"),
+    "no index_codecs": (without("index_codecs"), "configuration.index_codecs", "index_codecs must be a list"),
+    **{
+        f"chunk_shape {value!r}": (
+            codec("sharding_indexed", **{**sharding((2, 2))["configuration"], "chunk_shape": value}),
+            "configuration.chunk_shape",
+            "integers >= 1",
+        )
+        for value in ([2, 0], [2, -1], [2, 2.0], [2, "2"], [2, True], [2, None], 2, "22", None, {"0": 2})
+    },
+    "rank": (sharding((2,)), "configuration.chunk_shape", "for 1 axes, the shard has 2"),
+    "rank too high": (sharding((2, 2, 2)), "configuration.chunk_shape", "for 3 axes, the shard has 2"),
+    "not dividing": (sharding((2, 3)), "configuration.chunk_shape", "axis 1.*3 do not divide a shard of 8.* 2$"),
+    "not dividing axis 0": (
+        sharding((5, 2)),
+        "configuration.chunk_shape",
+        "axis 0.*5 do not divide a shard of 12.* 4$",
+    ),
+    "larger than the shard": (sharding((24, 2)), "configuration.chunk_shape", "axis 0.*24 do not divide.*12.* 12$"),
+    "location": (sharding((2, 2), index_location="middle"), "configuration.index_location", "'start', 'end'"),
+    "location null": (sharding((2, 2), index_location=None), "configuration.index_location", "'start', 'end'"),
+    "unknown key": (sharding((2, 2), order="C"), "configuration.order", "unknown"),
+    "codecs empty": (sharding((2, 2), []), "configuration.codecs", "codecs must be a list"),
+    "index_codecs empty": (sharding((2, 2), index_codecs=[]), "configuration.index_codecs", "must be a list"),
+    "codecs an object": (
+        codec("sharding_indexed", **{**sharding((2, 2))["configuration"], "codecs": PLAIN}),
+        "configuration.codecs",
+        "codecs must be a list",
+    ),
+    "no serializer": (sharding((2, 2), [CRC]), "configuration.codecs", "array-to-bytes"),
+    "out of order": (sharding((2, 2), [CRC, PLAIN]), "configuration.codecs", "out of order"),
+    "unknown codec": (sharding((2, 2), [PLAIN, codec("zsdt")]), "configuration.codecs[1].name", "zstd"),
+    "bad level": (
+        sharding((2, 2), [PLAIN, codec("gzip", level=11)]),
+        "configuration.codecs[1].configuration.level",
+        "from 0 to 9",
+    ),
+    "not a codec": (sharding((2, 2), [PLAIN, 5]), "configuration.codecs[1].name", "5"),
+    "a codec with more": (sharding((2, 2), [{**PLAIN, "id": 1}]), "configuration.codecs[0].id", "id"),
+    "bad order": (
+        sharding((2, 2), [codec("transpose", order=[2, 1, 0]), PLAIN]),
+        "configuration.codecs[0].configuration.order",
+        "3 axes",
+    ),
+    "no byte order": (
+        sharding((2, 2), index_codecs=[PLAIN]),
+        "configuration.index_codecs[0].configuration.endian",
+        "byte order",
+    ),
+    "unknown index codec": (
+        sharding((2, 2), index_codecs=[LITTLE, codec("x")]),
+        "configuration.index_codecs[1].name",
+        "",
+    ),
+    **{
+        f"{name} in the index": (
+            sharding((2, 2), index_codecs=[LITTLE, codec(name, **configuration)]),
+            "configuration.index_codecs",
+            "fixed size",
+        )
+        for name, configuration in {
+            "gzip": {"level": 1},
+            "zstd": {"level": 1},
+            "blosc": {"cname": "lz4", "clevel": 1, "shuffle": "noshuffle", "blocksize": 0},
+        }.items()
+    },
+    "a shard as index": (
+        sharding((2, 2), index_codecs=[sharding((1, 1, 2), [LITTLE])]),
+        "configuration.index_codecs",
+        "fixed size",
+    ),
+    "nested key": (
+        sharding((4, 4), [sharding((2, 2), x=1)]),
+        "configuration.codecs[0].configuration.x",
+        "unknown",
+    ),
+    "nested twice": (
+        sharding((4, 4), [TRANSPOSE, sharding((2, 2), [sharding((2, 2), [PLAIN, codec("gzip", level="1")])])]),
+        "configuration.codecs[1].configuration.codecs[0].configuration.codecs[1].configuration.level",
+        "from 0 to 9",
+    ),
+    "nested not dividing": (
+        sharding((6, 4), [sharding((2, 3))]),
+        "configuration.codecs[0].configuration.chunk_shape",
+        "axis 1.*3 do not divide a shard of 4.* 2$",
+    ),
+    "nested index": (
+        sharding((4, 4), [sharding((2, 2), index_codecs=[LITTLE, codec("zstd", level=1)])]),
+        "configuration.codecs[0].configuration.index_codecs",
+        "fixed size",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_documents_name_the_field(name):
+    item, field, message = REFUSED[name]
+    store = stored([item], (12, 8))
+    with pytest.raises(MetadataError, match=f"(?s){message}") as caught:
+        zellige.open_array(store)
+    assert caught.value.field == f"codecs[0].{field}"
+    assert isinstance(caught.value, UnknownCodecError) == name.startswith("unknown") * field.endswith(".name")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_arguments_create_nothing(name):
+    item, field, message = REFUSED[name]
+    store = MemoryStore()
+    with pytest.raises(MetadataError, match=f"(?s){message}") as caught:
+        zellige.create_array(store, shape=(12, 8), dtype="uint8", chunks=(12, 8), serializer=item, compressors=None)
+    assert caught.value.field.endswith(field)
+    assert list(store.list()) == []
+
+
+def test_inner_chunks_divide_the_transposed_shape():
+    fits = stored([TRANSPOSE, sharding((4, 3))], (6, 8))
+    assert zellige.open_array(fits).chunks == (3, 4)
+    with pytest.raises(MetadataError, match=r"axis 0: inner chunks of 3 do not divide a shard of 8.* 2$") as caught:
+        zellige.open_array(stored([TRANSPOSE, sharding((3, 4))], (6, 8)))
+    assert caught.value.field == "codecs[1].configuration.chunk_shape"
+
+
+def test_inner_chunks_divide_every_shard_of_a_rectilinear_grid():
+    assert zellige.open_array(stored([sharding((2, 2))], (12, 8), [[2, 4, 6], 4])).chunks == (2, 2)
+    with pytest.raises(MetadataError, match="axis 0: inner chunks of 2 do not divide a shard of 5") as caught:
+        zellige.open_array(stored([sharding((2, 2))], (12, 8), [[2, 4, 5, 1], 4]))
+    assert caught.value.field.startswith("codecs")
+    with pytest.raises(MetadataError, match="axis 1: inner chunks of 4 do not divide a shard of 6"):
+        zellige.open_array(stored([TRANSPOSE, sharding((4, 2))], (12, 10), [[2, 10], [4, 6]]))
+
+
+# -- written --------------------------------------------------------------------------------------
+
+
+def test_the_configuration_is_written_in_full():
+    inner = [codec("transpose", order=[1, 0]), codec("bytes", endian="big"), codec("zstd", level=3)]
+    array = zellige.open_array(stored([sharding((2, 2), inner, [LITTLE])], (4, 4)))
+    assert isinstance(array.serializer, ShardingCodec)
+    assert array.serializer.to_json() == codec(
+        "sharding_indexed",
+        chunk_shape=[2, 2],
+        codecs=[*inner[:2], codec("zstd", level=3, checksum=False)],
+        index_codecs=[LITTLE],
+        index_location="end",
+    )
+    assert ShardingCodec.from_configuration(array.serializer.configuration()) == array.serializer
+    created = zellige.create_array(shape=(4, 4), dtype="uint8", chunks=(4, 4), serializer=array.serializer)
+    assert created.metadata.to_dict()["codecs"][0] == array.serializer.to_json()
+
+
+def test_bare_names_of_codecs_inside():
+    array = zellige.open_array(stored([sharding((2, 2), ["bytes", "crc32c"])], (4, 4)))
+    assert array.serializer.codecs == (BytesCodec(None), Crc32cCodec())
+
+
+def test_the_codec_is_a_value():
+    found = [zellige.open_array(stored([sharding((2, 2), [sharding((1, 2))])], (4, 4))).serializer for _ in range(2)]
+    assert found[0] == found[1]
+    assert pickle.loads(pickle.dumps(found[0])) == found[0]
+    assert found[0] != ShardingCodec((2, 2), found[0].codecs, found[0].index_codecs, "start")
+
+
+def test_nesting_costs_no_more_for_each_level():
+    item = PLAIN
+    for _ in range(40):  # twice the work for each level would take centuries
+        item = sharding((1, 1), [item], [LITTLE])
+    array = zellige.open_array(stored([item], (2, 2)))
+    array[...] = [[1, 2], [3, 0]]
+    assert array[...].tolist() == [[1, 2], [3, 0]]
+    assert array[1, 0] == 3
+    assert array.chunks == (1, 1)
