@@ -16,7 +16,7 @@ A = np.array([[1, 2, 3], [4, 5, -6]], np.int16)
 STEPS = np.repeat(np.arange(8), 32).astype(np.int16)
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
-PLAIN = {"name": "bytes"}
+PLAIN = {"name": "bytes", "configuration": {}}
 DEFAULT = {"name": "default", "configuration": {"separator": "/"}}
 LZ4 = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0}
 
@@ -75,7 +75,7 @@ CASES = {
         PLAIN,
         filters=[codec("transpose", order=[2, 0, 1])],
     ),
-    "crc32c": Case(A, A_LITTLE + "fa453115", compressors=[{"name": "crc32c"}]),
+    "crc32c": Case(A, A_LITTLE + "fa453115", compressors=[{"name": "crc32c", "configuration": {}}]),
     "gzip": Case(
         A,
         "1f8b0800000000000403" + "010c00f3ff" + A_LITTLE + "400914050c000000",

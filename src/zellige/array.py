@@ -252,9 +252,7 @@ class Array(Selecting):
             return self.get_basic_selection(index)
         return self._read(indexing.select(index, self.metadata.shape))
 
-    def _read(
-        self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None
-    ) -> Any:
+    def _read(self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None) -> Any:
         if fields is not None:
             from zellige.dtypes.structs import take_fields
 

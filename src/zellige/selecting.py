@@ -27,12 +27,16 @@ class Selecting:
 
     if TYPE_CHECKING:
         grid: ChunkGrid
-        shape: Shape
-        dtype: np.dtype[Any]
 
-        def _read(
-            self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None
-        ) -> Any: ...
+        @property
+        def shape(self) -> Shape:
+            """The lengths of the axes."""
+
+        @property
+        def dtype(self) -> np.dtype[Any]:
+            """The type of the elements in memory."""
+
+        def _read(self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None) -> Any: ...
         def _write(self, selection: Selection, value: Any, fields: FieldNames | None = None) -> None: ...
 
     def _split(self, selection: Any, fields: Sequence[str] | str | None) -> tuple[Any, FieldNames | None]:

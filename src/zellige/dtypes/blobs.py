@@ -82,7 +82,7 @@ _BYTES = DataType(
     np.dtype(object),
     FillForm(
         lambda value, dtype: _boxed(_read(value, dtype)),
-        lambda fill: forms.to_base64(fill[()]),
+        lambda fill: forms.to_base64(fill.item()),
         lambda value, dtype: _boxed(_as_bytes(value, dtype)),
         lambda dtype: _boxed(b""),
     ),
@@ -91,6 +91,6 @@ _BYTES = DataType(
 )
 _FIXED = FillForm(
     lambda value, dtype: _padded(_read(value, dtype), dtype),
-    lambda fill: forms.to_base64(bytes(fill[()])),
+    lambda fill: forms.to_base64(fill.item()),
     lambda value, dtype: _padded(_as_bytes(value, dtype), dtype),
 )

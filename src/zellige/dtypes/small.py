@@ -83,7 +83,8 @@ def _numpy(name: str, ours: str) -> np.dtype[Any]:
         raise UnknownDataTypeError(
             f"data_type {ours!r} needs a newer ml_dtypes: pip install -U ml_dtypes", field="data_type"
         )
-    return np.dtype(scalar)
+    found: np.dtype[Any] = np.dtype(scalar)
+    return found
 
 
 def _masked(bits: int) -> Storage | None:
@@ -167,7 +168,7 @@ def _expected(code: _Float, dtype: np.dtype[Any]) -> str:
 
 def _round(code: _Float, value: Fraction, dtype: np.dtype[Any], negative: bool) -> int | None:
     """The code nearest to a number, half to even; beyond `largest` if it is too large, None if it has none."""
-    if negative and not code.signed or (value == 0 and not code.signed):
+    if not code.signed and (negative or value == 0):
         return None
     size, low, high = abs(value), 0, code.largest
     if size >= 2 * _number(high, dtype):
@@ -197,7 +198,8 @@ def _cast_float(code: _Float, value: Any, dtype: np.dtype[Any]) -> AnyArray:
     if number != number or number in (math.inf, -math.inf):
         word = "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
         return _read_float(code, word, dtype)
-    found = _round(code, Fraction(number), dtype, math.copysign(1, number) < 0)
+    negative = number < 0 or (isinstance(number, float) and math.copysign(1, number) < 0)
+    found = _round(code, Fraction(number), dtype, negative)
     if found is None or found & ~_sign(code) > code.largest:  # users do not mean infinity by a large number
         raise bad(value, dtype, _expected(code, dtype))
     return _from_code(found, dtype)
@@ -209,7 +211,7 @@ def _real(value: Any, dtype: np.dtype[Any]) -> Any:
         known = value.dtype.kind in "biuf" or value.dtype.isbuiltin == 2
         value = value.item() if value.ndim == 0 and known else None
         value = float(value) if value is not None and not isinstance(value, Real) else value
-    if not isinstance(value, Real) or (isinstance(value, int) and abs(value) >= 2**1024):
+    if not isinstance(value, Real):
         raise bad(value, dtype, "a number")
     return value
 

@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from zellige.dtypes import fill as forms
 from zellige.dtypes.base import DataType, only_keys
@@ -153,7 +152,7 @@ _PYTHON: dict[Any, str] = {str: "string", bytes: "bytes", "str": "string"}
 """What numpy would take as text and bytes of length 0."""
 
 
-def parse_dtype(value: npt.DTypeLike | DataType | JSON) -> DataType:
+def parse_dtype(value: Any) -> DataType:
     """The data type of whatever a user gives as `dtype=`: a name, a numpy or Python type, JSON."""
     if isinstance(value, DataType):
         return value
@@ -166,7 +165,7 @@ def parse_dtype(value: npt.DTypeLike | DataType | JSON) -> DataType:
     if value is None:
         raise UnknownDataTypeError("dtype is missing; give e.g. dtype='float32'", field="data_type")
     try:
-        dtype = np.dtype(value)
+        dtype: np.dtype[Any] = np.dtype(value)
     except (TypeError, ValueError, SyntaxError) as error:  # numpy evaluates strings with commas
         raise (
             _unknown(value) if isinstance(value, str) else UnknownDataTypeError(str(error), field="data_type")
