@@ -308,7 +308,7 @@ BAD_CREATION: list[tuple[type[Exception], dict[str, Any]]] = [
     (ValueError, {}),
     (ValueError, {"shape": 3, "data": [1, 2]}),
     (UnknownDataTypeError, {"shape": 3, "dtype": "flaot32"}),
-    (UnknownDataTypeError, {"shape": 3, "dtype": [("a", "i4")]}),
+    (UnknownDataTypeError, {"shape": 3, "dtype": [("a", "O")]}),
     (UnknownDataTypeError, {"data": ["a", None]}),
     (MetadataError, {"shape": 3, "dtype": "int8", "fill_value": 300}),
     (MetadataError, {"shape": 3, "dtype": "int8", "fill_value": 0.5}),

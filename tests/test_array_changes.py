@@ -11,7 +11,7 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import CountingStore, contents
-from zellige.errors import BroadcastError, ChunkShapeError, ConflictError, MetadataError
+from zellige.errors import BroadcastError, ChunkShapeError, ConflictError, CorruptChunkError, MetadataError
 from zellige.stores import MemoryStore
 
 DOCUMENT = "zarr.json"
@@ -235,8 +235,28 @@ def test_a_failed_append_leaves_the_array_as_it_was(array, store):
     assert store.get(DOCUMENT) == before
     assert array.shape == zellige.open(store).shape == (6, 7)
     assert np.array_equal(array[...], ours.counted((6, 7)))
+    array.resize((12, 7))
+    assert not array[6:].any()  # nothing of what was written shows
+    array.resize((6, 7))
     array.append(2 * np.ones((4, 7)))
     assert (array[6:] == 2).all()
+
+
+@pytest.mark.parametrize("chunks", [4, [[4, 8]]], ids=["regular", "rectilinear"])
+def test_a_failed_append_leaves_no_data_in_the_last_chunk(store, chunks):
+    array = zellige.create_array(store, data=np.ones(6), chunks=chunks)
+
+    def fail(method: str, _key: str) -> None:
+        if method == "replace":
+            raise KeyboardInterrupt
+
+    store.before = fail
+    with pytest.raises(KeyboardInterrupt):
+        array.append(np.full(5, 7.0))
+    store.before = None
+    assert array.shape == zellige.open(store).shape == (6,)
+    array.resize((11,))
+    assert array[...].tolist() == [1] * 6 + [0] * 5
 
 
 def test_shrinking_and_growing_never_shows_old_data(array):
@@ -249,6 +269,19 @@ def test_shrinking_and_growing_never_shows_old_data(array):
     expected = np.zeros((6, 7))
     expected[:4, :5] = 5
     assert np.array_equal(array[...], expected)
+
+
+def test_shrinking_leaves_a_damaged_chunk_damaged(store):
+    array = zellige.create_array(store, data=np.arange(1, 11), chunks=4)
+    store.put("c/0", b"damaged")
+    array.resize((2,))
+    assert sorted(contents(store)) == ["c/0", DOCUMENT]
+    array.resize((10,))
+    assert not array[4:].any()
+    with pytest.raises(CorruptChunkError):
+        array[3]
+    array[:4] = 5
+    assert array[...].tolist() == [5] * 4 + [0] * 6
 
 
 def test_a_stale_handle_shrinks_what_is_stored_now(store):

@@ -114,9 +114,9 @@ def test_python_types(kind, name):
     assert parse_dtype(kind).name == name
 
 
-UNKNOWN = ["int15", "float128", "string", "S3", "U2", "M8[ns]", "datetime64[s]", "r", "rx", "R8", "r-8", "r 8", ""]
-UNKNOWN += ["r08", "r9999999999999999", ",", "i4,i4", object, str, 3, None, np.dtype([("a", "i4")]), np.dtype("V0")]
-UNKNOWN += [np.dtype(("i4", (2,))), {"name": "int15"}, [], ()]
+UNKNOWN = ["int15", "float128", "S", "U", "O", "datetime64[x]", "r", "rx", "R8", "r-8", "r 8", "", "r08", "i4,O"]
+UNKNOWN += ["r9999999999999999", ",", object, 3, None, np.dtype("V0"), np.dtype(("i4", (2,))), {"name": "int15"}]
+UNKNOWN += [np.dtype([("a", "i4", (2,))]), np.dtype([("a", "O")]), [("a", "T")], [], ()]
 
 
 @pytest.mark.parametrize("value", UNKNOWN, ids=repr)

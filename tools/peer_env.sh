@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Make .venv-peer, an environment with a zarr-python that knows rectilinear chunks, for
-# tests/interop/test_rectilinear_zarr.py. That release needs a newer Python than zellige does.
+# Make .venv-peer, an environment with a zarr-python that knows rectilinear chunks and the newer codecs, for
+# some of tests/interop. That release needs a newer Python than zellige does.
 #
 # Prints one line and always succeeds: without the peer those tests are skipped, and say so.
 # PEER_PYTHON names an interpreter to try first.
@@ -9,7 +9,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 0
 
 env=.venv-peer
-peer='zarr>=3.4'
+peer=('zarr>=3.4' 'cast-value-rs>=0.4.2') # the second is what its cast_value codec needs
 oldest='3, 12'
 
 say() { printf 'peer environment: %s\n' "$*"; }
@@ -43,7 +43,7 @@ reason() {
     printf '%s\n' "$1" | awk 'NF { last = $0 } /^ERROR/ { error = $0 } END { print error ? error : last }'
 }
 
-if [ -f "$env/.ready" ] && "$env/bin/python" -c '' 2>/dev/null; then
+if [ -f "$env/.ready" ] && "$env/bin/python" -c 'import cast_value_rs' 2>/dev/null; then
     say "$env is ready ($(cat "$env/.ready"))"
     exit 0
 fi
@@ -60,8 +60,8 @@ trap 'say "not made: interrupted"; exit 0' HUP INT TERM
 
 if ! output=$("$python" -m venv "$env" 2>&1); then
     say "not made: $python cannot make an environment: $(reason "$output")"
-elif ! output=$("$env/bin/python" -m pip install --quiet --disable-pip-version-check "$peer" 2>&1); then
-    say "not made: pip cannot install $peer for $python: $(reason "$output")"
+elif ! output=$("$env/bin/python" -m pip install --quiet --disable-pip-version-check "${peer[@]}" 2>&1); then
+    say "not made: pip cannot install ${peer[*]} for $python: $(reason "$output")"
 elif ! output=$("$env/bin/python" -c '
 import platform, zarr
 print("zarr-python", zarr.__version__, "on Python", platform.python_version())' 2>&1); then

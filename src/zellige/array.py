@@ -380,8 +380,10 @@ class Array(Selecting):
         axis = self._axis(axis)
         new: list[Any] = [None] * self.ndim
         new[axis] = chunks
+        begun = False
 
         def write_data(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
+            nonlocal begun
             old = ChunkGrid.from_metadata(metadata)
             _check_appended(value.shape, old.shape, axis)
             end = old.shape[axis]
@@ -392,11 +394,24 @@ class Array(Selecting):
                 self._engine.reshape(old, grid)
             region = tuple(slice(end, None) if k == axis else slice(None) for k in range(self.ndim))
             selection = indexing.select(region, shape)
-            self._engine.write(indexing.plan(selection, grid), selection.value_to_work(value))
+            work = selection.value_to_work(value)
+            begun = True
+            self._engine.write(indexing.plan(selection, grid), work)
             return metadata.resized(grid)
 
-        self._update(write_data)
+        try:
+            self._update(write_data)
+        except BaseException:
+            if begun:
+                self._drop_leftovers()
+            raise
         return self.shape
+
+    def _drop_leftovers(self) -> None:
+        """After a failed append: remove what lies beyond the end, where growing would show it."""
+        with self.store.exclusive(node.join(self.path, DOCUMENT)):  # others append under the same lock
+            self.refresh()
+            self._engine.trim(self.grid)
 
     def _axis(self, axis: int) -> int:
         if not -self.ndim <= axis < self.ndim:

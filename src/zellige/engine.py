@@ -262,10 +262,13 @@ class Engine:
                 self._clear(coords, key, spec)
 
     def _clear(self, coords: Coords, key: str, spec: ChunkSpec) -> None:
-        """Put the fill value where a chunk reaches over the end of the array."""
+        """Put the fill value where a chunk reaches over the end of the array; a damaged chunk stays as it is."""
         bound = self.chain.bound[spec.codec_shape]
         with self.store.exclusive(key):
-            chunk = self._load(coords, key, bound)
+            try:
+                chunk = self._load(coords, key, bound)
+            except CorruptChunkError:
+                return  # an error for those who read it, and so never old data
             for axis, size in enumerate(spec.shape):
                 chunk[(slice(None),) * axis + (slice(size, None),)] = bound.fill
             self._put(key, self._encode(bound, chunk))

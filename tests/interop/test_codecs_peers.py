@@ -1,0 +1,72 @@
+"""`numcodecs.*` codecs in arrays: zarr-python reads what we write, and writes what we read."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import zarr
+
+import zellige
+
+with warnings.catch_warnings():  # zarr-python says that these names are not in the specification
+    warnings.simplefilter("ignore")
+    from zarr.codecs import numcodecs as theirs
+
+pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
+
+SMOOTH = np.cumsum(np.random.default_rng(1).integers(-2, 3, 7 * 50)).reshape(7, 50)
+
+BYTES_CODECS = {
+    "Blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1},
+    "Zstd": {"level": 3},
+    "GZip": {"level": 2},
+    "Zlib": {"level": 1},
+    "BZ2": {"level": 9},
+    "LZMA": {},
+    "LZ4": {"acceleration": 1},
+    "Shuffle": {"elementsize": 4},
+    "CRC32": {},
+    "Adler32": {},
+    "CRC32C": {},
+    "Fletcher32": {},
+    "JenkinsLookup3": {},
+}
+FILTERS = {
+    "Delta": (np.int32, {"dtype": "<i4"}),
+    "FixedScaleOffset": (np.float64, {"offset": 10, "scale": 2, "dtype": "<f8", "astype": "<i4"}),
+    "Quantize": (np.float32, {"digits": 3, "dtype": "<f4"}),
+    "AsType": (np.int64, {"encode_dtype": "<i2", "decode_dtype": "<i8"}),
+    "BitRound": (np.float32, {"keepbits": 12}),
+    "PackBits": (np.bool_, {}),
+}
+CODECS = [*BYTES_CODECS, *FILTERS]
+
+
+def arguments(name):
+    """The data and the codec arguments of a case, in zarr-python's terms."""
+    if name in BYTES_CODECS:
+        codec = getattr(theirs, name)(**BYTES_CODECS[name])
+        return SMOOTH.astype(np.int32), {"compressors": [codec]}
+    dtype, configuration = FILTERS[name]
+    return SMOOTH.astype(dtype), {"filters": [getattr(theirs, name)(**configuration)], "compressors": None}
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_we_read_what_zarr_python_writes(tmp_path, name):
+    data, codecs = arguments(name)
+    array = zarr.create_array(tmp_path, shape=data.shape, chunks=(3, 20), dtype=data.dtype, **codecs)
+    array[...] = data
+    np.testing.assert_array_equal(zellige.open(tmp_path, mode="r")[...], array[...])
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_zarr_python_reads_what_we_write(tmp_path, name):
+    data, codecs = arguments(name)
+    given = {key: [codec.to_dict() for codec in value or ()] for key, value in codecs.items()}
+    array = zellige.create_array(tmp_path, data=data, chunks=(3, 20), **{"compressors": None, **given})
+    found = zarr.open_array(tmp_path, mode="r")[...]
+    np.testing.assert_array_equal(found, array[...])
+    if name not in ("FixedScaleOffset", "Quantize", "BitRound"):  # the others lose nothing
+        np.testing.assert_array_equal(found, data)
