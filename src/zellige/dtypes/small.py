@@ -167,8 +167,8 @@ def _expected(code: _Float, dtype: np.dtype[Any]) -> str:
 
 
 def _round(code: _Float, value: Fraction, dtype: np.dtype[Any], negative: bool) -> int | None:
-    """The code nearest to a number, half to even; beyond `largest` if it is too large, None if it has none."""
-    if not code.signed and (negative or value == 0):
+    """The code nearest to a number, half to even; beyond `largest` if it is too large, None for a wrong sign."""
+    if not code.signed and value < 0:
         return None
     size, low, high = abs(value), 0, code.largest
     if size >= 2 * _number(high, dtype):
@@ -200,7 +200,8 @@ def _cast_float(code: _Float, value: Any, dtype: np.dtype[Any]) -> AnyArray:
         return _read_float(code, word, dtype)
     negative = number < 0 or (isinstance(number, float) and math.copysign(1, number) < 0)
     found = _round(code, Fraction(number), dtype, negative)
-    if found is None or found & ~_sign(code) > code.largest:  # users do not mean infinity by a large number
+    lost = number == 0 and not code.signed  # TensorStore writes 0 for the least number of such a type
+    if lost or found is None or found & ~_sign(code) > code.largest:  # nor is a large number meant as infinity
         raise bad(value, dtype, _expected(code, dtype))
     return _from_code(found, dtype)
 

@@ -40,6 +40,7 @@ class Storage:
     def encode(self, chunk: AnyArray, dtype: np.dtype[Any], endian: Endian) -> AnyArray:
         """The bytes of the elements in C order."""
         elements = np.asarray(chunk, dtype, order="C").reshape(-1).view(self.carrier)
+        self._check_texts(elements)
         raw = elements.astype(self._stored(endian), copy=False).view(np.uint8)
         return (raw.reshape(-1, dtype.itemsize) & self._bits).reshape(-1) if self.mask else raw
 

@@ -259,7 +259,7 @@ class BitRound(NumcodecsCodec, ArrayArrayCodec):
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The same shape and type."""
-        if spec.dtype.numpy.kind != "f":
+        if spec.dtype.numpy.kind != "f" or spec.dtype.numpy.isbuiltin != 1:  # ml_dtypes has one of this kind
             raise unsuitable(self.name, "floats", spec.dtype.name)
         if self.keepbits > np.finfo(spec.dtype.numpy).nmant:
             raise self._bad("keepbits", f"at most {np.finfo(spec.dtype.numpy).nmant} for {spec.dtype.name}")
