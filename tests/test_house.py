@@ -30,7 +30,7 @@ MODULES = ["zellige", *sorted(found.name for found in pkgutil.walk_packages(zell
 LAYERS = [
     {"errors", "types", "config", "scratch"},
     {"runs", "dimensions", "grid", "chunking", "dtypes"},
-    {"metadata", "indexing", "codecs", "stores"},
+    {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "pool", "shards"},
     {"node", "info", "selecting", "array"},
     {"api", "__init__"},

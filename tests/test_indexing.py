@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import strategies as ours
 import zellige
-from zellige import indexing
+from zellige import indexing, plans
 from zellige.errors import BoundsCheckError, BroadcastError, VindexInvalidSelectionError
 from zellige.grid import ChunkGrid
 
@@ -408,7 +408,7 @@ def test_points_in_a_grid_too_large_to_number():
     # More chunks than an integer counts: the points are told apart by the chunks that occur.
     grid = ChunkGrid.from_sizes((2**40, 2**40), [[[1, 2**40]], 1])
     index = ([5, 2**39, 5, 7], [2**39, 1, 2**39, 1])
-    plan = indexing.plan(indexing.select_points(index, grid.shape), grid)
+    plan = plans.plan(indexing.select_points(index, grid.shape), grid)
     found = {coords: outside[0] for coords, _, _, outside, _ in plan.requests()}
     assert set(found) == set(zip(*index, strict=True))
     assert sorted(np.arange(4)[found[5, 2**39]].tolist()) == [0, 2]
@@ -418,7 +418,7 @@ def test_requests_may_be_cut_into_runs():
     _, model = small(CUBE, 2)
     grid = ChunkGrid.from_sizes(CUBE, [2, [1, 3], 2])
     for index in [(...,), ([0, 2], slice(None), [1, 1]), (slice(None, None, -2),)]:
-        plan = indexing.plan(indexing.select(index, model.shape), grid)
+        plan = plans.plan(indexing.select(index, model.shape), grid)
         coords = [request[0] for request in plan.requests()]
         assert len(coords) == len(set(coords)) == len(plan)
         for cut in range(len(plan) + 1):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import zellige
-from zellige import FixedDimension, VaryingDimension, indexing
+from zellige import FixedDimension, VaryingDimension, plans
 
 
 @st.composite
@@ -26,8 +26,8 @@ def dimensions_with_ranges(draw):
 @given(dimensions_with_ranges())
 def test_a_long_range_projects_like_a_short_one(case):
     dim, at = case
-    expected = indexing._project_range(at, dim)
-    found = indexing._LongRange(at, dim)
+    expected = plans._project_range(at, dim)
+    found = plans._LongRange(at, dim)
     assert list(found) == expected
     assert len(found) == len(expected)
     assert found[:2] == expected[:2]
@@ -40,10 +40,14 @@ def test_the_lazy_product_is_the_product(axes):
     expected = [()]
     for items in lists:
         expected = [(*head, item) for head in expected for item in items]
-    assert list(indexing._product(mixed)) == expected
+    assert list(plans._product(mixed)) == expected
 
 
 def test_the_chunks_of_an_endless_grid_come_one_by_one():
     a = zellige.zeros((10**12, 10**12), chunks=([[1, 10**12]], 1), dtype="int8")
     assert [chunk.key for chunk in islice(a.iter_chunks(), 3)] == ["c/0/0", "c/0/1", "c/0/2"]
-    assert [chunk.key for chunk in islice(a.iter_chunks((slice(5, None), slice(7, 9))), 3)] == ["c/5/7", "c/5/8", "c/6/7"]
+    assert [chunk.key for chunk in islice(a.iter_chunks((slice(5, None), slice(7, 9))), 3)] == [
+        "c/5/7",
+        "c/5/8",
+        "c/6/7",
+    ]

@@ -64,7 +64,10 @@ ACCEPTED = {
     "grid must be understood": ({"chunk_grid": {**GOOD["chunk_grid"], "must_understand": True}}, {}),
     "codec must be understood": ({"codecs": [{**BYTES, "must_understand": True}]}, {}),
     "known codec need not be understood": ({"codecs": [{**BYTES, "must_understand": False}]}, {}),
-    "checksum as a string": ({"codecs": [BYTES, "crc32c"]}, {"codecs": [BYTES, {"name": "crc32c", "configuration": {}}]}),
+    "checksum as a string": (
+        {"codecs": [BYTES, "crc32c"]},
+        {"codecs": [BYTES, {"name": "crc32c", "configuration": {}}]},
+    ),
     "checksum with a configuration": (
         {"codecs": [BYTES, {"name": "crc32c", "configuration": {}}]},
         {"codecs": [BYTES, {"name": "crc32c", "configuration": {}}]},

@@ -23,6 +23,7 @@ from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
 from zellige.metadata import ArrayV3Metadata
 from zellige.node import DOCUMENT, Attributes
+from zellige.plans import plan as plan_for
 from zellige.runs import EdgeEntries, Edges
 from zellige.selecting import Selecting
 from zellige.stores import Store
@@ -240,7 +241,7 @@ class Array(Selecting):
         >>> [(chunk.key, chunk.slices) for chunk in a.iter_chunks(slice(0, 2))]
         [('c/0', (slice(0, 1, None),)), ('c/1', (slice(1, 3, None),))]
         """
-        plan = indexing.plan(indexing.select(selection, self.shape), self.grid)
+        plan = plan_for(indexing.select(selection, self.shape), self.grid)
         for coords, *_ in plan.requests():
             spec = self.grid.spec(coords)
             yield ArrayChunk(spec.slices, spec.codec_shape, coords, self._engine.key(coords))
@@ -257,7 +258,7 @@ class Array(Selecting):
             from zellige.dtypes.structs import take_fields
 
             return take_fields(self._read(selection), fields, out)
-        plan = indexing.plan(selection, self.grid)
+        plan = plan_for(selection, self.grid)
         if out is None:
             work = engine.empty(selection.work_shape, self.dtype, self.config.order)
             self._engine.read(plan, work)
@@ -301,7 +302,7 @@ class Array(Selecting):
         dtype = self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype
         # Everything that can be wrong with the value shows here, before the first byte is written.
         work = selection.value_to_work(_as_value(value, dtype))
-        plan = indexing.plan(selection, self.grid)
+        plan = plan_for(selection, self.grid)
         if fields is None:
             self._engine.write(plan, work)
         else:
@@ -396,7 +397,7 @@ class Array(Selecting):
             selection = indexing.select(region, shape)
             work = selection.value_to_work(value)
             begun = True
-            self._engine.write(indexing.plan(selection, grid), work)
+            self._engine.write(plan_for(selection, grid), work)
             return metadata.resized(grid)
 
         try:

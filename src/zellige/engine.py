@@ -28,8 +28,8 @@ from zellige.errors import (
     UnsupportedCodecError,
 )
 from zellige.grid import ChunkGrid, ChunkSpec
-from zellige.indexing import Plan, Request, Target, Tasks
 from zellige.metadata import ChunkKeyEncoding
+from zellige.plans import Plan, Request, Target, Tasks
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Shape

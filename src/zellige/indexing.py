@@ -1,8 +1,6 @@
-"""From a user's index to the chunks that it hits.
+"""From a user's index to a `Selection`: for each axis a range or an array of positions, or points.
 
-An index becomes a `Selection`: for each axis a range or an array of positions, or several axes picked
-together point by point. A selection and a grid become a `Plan`: what to copy between each chunk and the
-output. Projections are computed for each axis, never for each chunk, and only chunks that are hit appear.
+Several axes may be picked together, point by point. With a grid, a selection becomes a plan (`plans.py`).
 
 Work happens in a *work array* that has one axis for each axis of the array (or one for all the points,
 then the other axes), in ascending order. What numpy's rules make of that (dropped axes, new axes, n-d
@@ -12,30 +10,18 @@ index arrays, negative steps, the place of broadcast axes) is a view of it: `to_
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice, pairwise, product
-from math import prod
-from types import EllipsisType
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from zellige.errors import BoundsCheckError, BroadcastError, VindexInvalidSelectionError
 from zellige.grid import ChunkGrid, DimensionGrid, expand_ellipsis
-from zellige.types import AnyArray, Coords, Indices, Shape
+from zellige.types import AnyArray, Indices, Shape
 
 Axis: TypeAlias = range | Indices
 """What is picked along one axis: an ascending range, or positions in any order."""
-
-Pick: TypeAlias = slice | Indices
-
-Projection: TypeAlias = tuple[int, int, Pick, Pick, bool]
-"""One chunk along one axis: its number and size, where in the chunk, where in the work array, all of it?"""
-
-Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | EllipsisType, ...], bool]
-"""One chunk: coordinates, codec shape, where in the chunk, where in the work array, all of its data?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +166,7 @@ def _assemble(
     order = tuple(unfolded.index(label) for label in result if label is not None)
     back = [isinstance(at, range) and at.step < 0 for at, _ in work]
     return Selection(
-        axes=tuple(_ascending(at) if axis not in points else at for axis, (at, _) in enumerate(parts)),
+        axes=tuple(ascending(at) if axis not in points else at for axis, (at, _) in enumerate(parts)),
         work_shape=tuple(len(at) for at, _ in work),
         result_shape=tuple(1 if label is None else sizes[label] for label in result),
         points=points,
@@ -191,7 +177,7 @@ def _assemble(
     )
 
 
-def _ascending(at: Axis) -> Axis:
+def ascending(at: Axis) -> Axis:
     """Ranges with positive steps, also in place of arrays of consecutive positions."""
     if isinstance(at, range):
         return at if at.step > 0 else at[::-1]
@@ -345,243 +331,3 @@ def _block_slice(item: Any, dim: DimensionGrid, axis: int) -> slice:
         return slice(0, 0)
     last = int(blocks[-1])
     return slice(dim.chunk_offset(int(blocks[0])), dim.chunk_offset(last) + dim.data_size(last))
-
-
-# -- plans ----------------------------------------------------------------------------------------
-
-
-_LONG = 100_000  # chunks along one axis; more are not held at once
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The chunks that a selection hits; requests are made one by one, as they are asked for."""
-
-    projections: tuple[Sequence[Any], ...]
-    """For each axis of the work array, one entry for each chunk that is hit."""
-    order: tuple[int, ...] | None
-    """With points: the axes of the array in the order of the work array, points first."""
-    npoints: int = 0
-    """How many axes the points take."""
-
-    def __len__(self) -> int:
-        return prod(map(len, self.projections))
-
-    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Request]:
-        """Some of the requests, in C order. The iterator may be shared by threads."""
-        chosen = islice(_product(self.projections), start, stop)
-        return map(self._point_request if self.npoints else _request, chosen)
-
-    def _point_request(self, parts: tuple[Any, ...]) -> Request:
-        (coords, sizes, inside, positions, _), *rest = parts
-        others, extents, picks, places, _ = zip(*rest, strict=True) if rest else ((), (), (), (), ())
-        assert self.order is not None
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        all_coords, all_sizes = (*coords, *others), (*sizes, *extents)
-        return (
-            tuple(all_coords[i] for i in back),
-            tuple(all_sizes[i] for i in back),
-            (*inside, *picks),
-            (positions, *places),
-            False,
-        )
-
-
-def _product(axes: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
-    """The product in C order. Long axes are never held; all parts are C iterators, which threads may share."""
-    if all(type(axis) is list for axis in axes):
-        return product(*axes)
-    head, *rest = axes
-    return chain.from_iterable(map(partial(_prefixed, rest), head))
-
-
-def _prefixed(rest: Sequence[Sequence[Any]], head: Any) -> Iterator[tuple[Any, ...]]:
-    return map(partial(_joined, head), _product(rest))
-
-
-def _joined(head: Any, tail: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (head, *tail)
-
-
-class Tasks:
-    """A list as tasks for threads, like a plan."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self, items: list[Any]) -> None:
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """Some of the items; the iterator may be shared by threads."""
-        return iter(self._items[start:stop])
-
-
-def picked_axes(
-    inside: Sequence[Pick], order: tuple[int, ...] | None, npoints: int
-) -> tuple[list[Axis], tuple[int, ...]]:
-    """What a request picks from its chunk, as axes and points for a plan within the chunk."""
-    axes: list[Axis] = [
-        range(pick.start, pick.stop, pick.step or 1) if isinstance(pick, slice) else _ascending(pick.ravel())
-        for pick in inside
-    ]
-    if order is None:
-        return axes, ()
-    points = order[:npoints]
-    placed = dict(zip(order, axes, strict=True))
-    for axis in points:  # shared positions stay arrays
-        at = placed[axis]
-        placed[axis] = np.arange(at.start, at.stop) if isinstance(at, range) else at
-    return [placed[axis] for axis in range(len(order))], points
-
-
-class Target:
-    """The part of a work array that a request writes: the array itself where numpy gives a view."""
-
-    __slots__ = ("array", "_out", "_outside")
-
-    def __init__(self, out: AnyArray, outside: tuple[Pick | EllipsisType, ...]) -> None:
-        self._out, self._outside = out, outside
-        self.array: AnyArray = out[outside]
-
-    def write_back(self) -> None:
-        """Copy into the work array what could not be written there at once."""
-        if any(isinstance(pick, np.ndarray) for pick in self._outside):
-            self._out[self._outside] = self.array
-
-
-def _request(parts: tuple[Projection, ...]) -> Request:
-    if not parts:
-        return (), (), (), (...,), True  # `...`, because an empty tuple would pick a scalar, not a view
-    coords, sizes, inside, outside, whole = zip(*parts, strict=True)
-    return coords, sizes, inside, outside, False not in whole
-
-
-def plan(selection: Selection, grid: ChunkGrid) -> Plan:
-    """What to copy between the chunks and the work array."""
-    return plan_axes(selection.axes, selection.points, grid.dimensions)
-
-
-def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[DimensionGrid]) -> Plan:
-    """A plan from what is picked along each axis; `points` are the axes that are picked together."""
-    if points:
-        others = [axis for axis in range(len(axes)) if axis not in points]
-        lead = _project_points([axes[k] for k in points], [dims[k] for k in points])  # type: ignore[misc]
-        return Plan((lead, *(_project(axes[k], dims[k]) for k in others)), (*points, *others), len(points))
-    projections = tuple(map(_project, axes, dims))
-    if sum(not isinstance(at, range) for at in axes) > 1:
-        projections = tuple(_as_mesh(p, axis, len(axes)) for axis, p in enumerate(projections))
-    return Plan(projections, None)
-
-
-def _project(at: Axis, dim: DimensionGrid) -> Sequence[Projection]:
-    if not isinstance(at, range):
-        return _project_array(at, dim)
-    if at.step == 1 and len(at) > _LONG and dim.index_to_chunk(at.stop - 1) - dim.index_to_chunk(at.start) > _LONG:
-        return _LongRange(at, dim)
-    return _project_range(at, dim)
-
-
-class _LongRange(Sequence[Projection]):
-    """`_project_range` for a range of consecutive elements, one chunk at a time."""
-
-    def __init__(self, at: range, dim: DimensionGrid) -> None:
-        self._at, self._dim = at, dim
-        self._first = dim.index_to_chunk(at.start)
-        self._count = dim.index_to_chunk(at.stop - 1) + 1 - self._first
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, item: int) -> Projection: ...
-    @overload
-    def __getitem__(self, item: slice) -> list[Projection]: ...
-    def __getitem__(self, item: int | slice) -> Projection | list[Projection]:
-        if isinstance(item, slice):
-            return [self[k] for k in range(*item.indices(self._count))]
-        chunk = self._first + item
-        offset = self._dim.chunk_offset(chunk)
-        begin = max(self._at.start, offset)
-        stop = min(self._at.stop, offset + self._dim.data_size(chunk))
-        (found,) = _project_range(range(begin, stop), self._dim)
-        moved = slice(begin - self._at.start, stop - self._at.start)
-        return (*found[:3], moved, found[4])
-
-    def __iter__(self) -> Iterator[Projection]:
-        return map(self.__getitem__, range(self._count))
-
-
-def _project_range(at: range, dim: DimensionGrid) -> list[Projection]:
-    """The chunks that an ascending range hits: a long step passes over those it misses."""
-    found: list[Projection] = []
-    index, stop, step, done = at.start, at.stop, at.step, 0
-    while index < stop:
-        chunk, start, size = dim.locate(index)
-        end = start + size
-        count = (min(end, stop) - 1 - index) // step + 1
-        first = index - start
-        whole = count == min(end, dim.extent) - start
-        inside = slice(first, first + (count - 1) * step + 1, step)
-        found.append((chunk, size, inside, slice(done, done + count), whole))
-        done += count
-        index += count * step
-    return found
-
-
-def _project_array(at: Indices, dim: DimensionGrid) -> list[Projection]:
-    """The chunks that hold some positions; the positions in each keep their order, so the last write wins."""
-    found: list[Projection] = []
-    for positions in _groups(dim.indices_to_chunks(at)):
-        inside = at[positions]
-        chunk, start, size = dim.locate(int(inside[0]))
-        found.append((chunk, size, inside - start, positions, False))
-    return found
-
-
-def _project_points(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> list[Any]:
-    """Like `_project_array` for axes that are picked together."""
-    found = []
-    for positions in _groups(_chunk_numbers(at, dims)):
-        inside = [axis[positions] for axis in at]
-        coords, starts, sizes = zip(*(dim.locate(int(i[0])) for i, dim in zip(inside, dims, strict=True)), strict=True)
-        found.append((coords, sizes, [i - start for i, start in zip(inside, starts, strict=True)], positions, False))
-    return found
-
-
-def _chunk_numbers(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> Indices:
-    """One number for each point that tells its chunk from others."""
-    chunks = [dim.indices_to_chunks(axis) for axis, dim in zip(at, dims, strict=True)]
-    sizes = [dim.nchunks for dim in dims]
-    if prod(sizes) >= 2**62:  # too large to number: count only the chunks that occur
-        chunks = [np.unique(axis, return_inverse=True)[1] for axis in chunks]
-        sizes = [int(axis.max()) + 1 if axis.size else 0 for axis in chunks]
-    numbers = chunks[0]
-    for axis, size in zip(chunks[1:], sizes[1:], strict=True):
-        numbers = numbers * size + axis
-    return numbers
-
-
-def _groups(chunks: Indices) -> Iterator[Pick]:
-    """For each chunk that occurs: where its entries are, as a slice if they are already in order."""
-    if not chunks.size:
-        return
-    order = None
-    if not bool((chunks[1:] >= chunks[:-1]).all()):
-        order = np.argsort(chunks, kind="stable")
-        chunks = chunks[order]
-    bounds = [0, *((np.diff(chunks).nonzero()[0] + 1).tolist()), chunks.size]
-    for start, stop in pairwise(bounds):
-        yield slice(start, stop) if order is None else order[start:stop]
-
-
-def _as_mesh(projections: Iterable[Projection], axis: int, ndim: int) -> list[Projection]:
-    """Positions shaped so that several index arrays pick their product, not points (numpy's `ix_`)."""
-    shape = (-1, *[1] * (ndim - 1 - axis))
-
-    def open_mesh(pick: Pick) -> Indices:
-        return (np.arange(pick.start, pick.stop, pick.step) if isinstance(pick, slice) else pick).reshape(shape)
-
-    return [(chunk, size, open_mesh(i), open_mesh(o), whole) for chunk, size, i, o, whole in projections]

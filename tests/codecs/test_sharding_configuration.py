@@ -111,7 +111,7 @@ REFUSED = {  # codec, the field after `codecs[0].`, a part of the message
     "unknown index codec": (
         sharding((2, 2), index_codecs=[LITTLE, codec("x")]),
         "configuration.index_codecs[1].name",
-        "",
+        "'x' is not known",
     ),
     **{
         f"{name} in the index": (

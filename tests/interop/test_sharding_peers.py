@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from math import nan
 from pathlib import Path
@@ -23,6 +24,7 @@ from zellige.codecs import ShardingCodec
 _SQUARE = "zarr-python compares the inner shape with the shard's shape as it is before the transpose"
 _AROUND = "TensorStore refuses bytes-to-bytes codecs after sharding_indexed"
 LIMITS = {
+    ("zarr", "rank 0"): "zarr-python fails when it writes a shard without axes, and reads one",
     ("zarr", "transposed before"): _SQUARE,
     ("zarr", "three axes rotated before"): _SQUARE,
     ("tensorstore", "compressed as a whole"): _AROUND,
@@ -85,7 +87,7 @@ class Case(NamedTuple):
         }
 
     def values(self) -> np.ndarray:
-        """Numbers, with the fill value in the first half of the first axis' end and at some places."""
+        """Numbers; the last third of the rows, some columns and a whole inner chunk hold the fill value."""
         size = int(np.prod(self.shape, dtype=int))
         values = np.arange(1, size + 1).reshape(self.shape).astype(self.dtype)
         if values.ndim and size:
@@ -114,9 +116,10 @@ CASES = {
     "fill of 7": Case(fill=7),
     "shards as large as the array": Case(shape=(8, 12), shards=(8, 12)),
     "one shard beyond the array": Case(sharding((3, 2)), shape=(4, 5), shards=(9, 8)),
+    "one plain inner chunk": Case(sharding((4, 6))),
     "one inner chunk": Case(sharding((4, 6), [LITTLE, ZSTD])),
     "inner chunks of one element": Case(sharding((1, 1)), shape=(3, 5), shards=(2, 2)),
-    "many inner chunks": Case(sharding((5, 4), [LITTLE, ZSTD]), shape=(103, 97), shards=(50, 48)),
+    "many inner chunks": Case(sharding((5, 4), [LITTLE, ZSTD]), shape=(43, 37), shards=(30, 20)),
     "one axis": Case(sharding((3,), [LITTLE, GZIP]), (20,), (9,)),
     "three axes": Case(sharding((1, 2, 3), [LITTLE, CRC]), (3, 5, 7), (2, 4, 6), "uint8"),
     "zero length": Case(shape=(0, 5)),
@@ -191,8 +194,9 @@ def peer(request) -> Any:
 
 @pytest.fixture(params=CASES)
 def case(request, peer) -> Case:
-    if (peer.name, request.param) in LIMITS:
-        pytest.skip(LIMITS[peer.name, request.param])
+    limit = LIMITS.get((peer.name, request.param))
+    if limit is not None and not (request.param == "rank 0" and "the_peer_reads" in request.node.name):
+        pytest.skip(limit)
     return CASES[request.param]
 
 
@@ -302,11 +306,9 @@ def test_the_limits_of_the_peers_are_still_there(tmp_path, peer_name, name):
     """Fails when a peer has learnt it: then its line in LIMITS can go."""
     peer = {"zarr": Zarr, "tensorstore": TensorStore}[peer_name]()
     case = CASES[name]
+    with pytest.raises((ValueError, IndexError), match=r"divisible|[Ss]harding|too many indices"):
+        peer.create(tmp_path / "theirs", case)[...] = case.values()
     ours(tmp_path / "ours", case)[...] = case.values()
-    with pytest.raises(ValueError, match=r"divisible|[Ss]harding"):
-        peer.create(tmp_path / "theirs", case)
-    with pytest.raises(ValueError, match=r"divisible|[Ss]harding"):
-        peer.read(peer.open(tmp_path / "ours"))
     assert_same(zellige.open_array(tmp_path / "ours")[...], case.values())
 
 
@@ -372,9 +374,7 @@ def apply(array: Any, steps: list[dict[str, Any]]) -> None:
 def ask(path: Path, cases: dict[str, Any]) -> dict[str, Any]:
     """Let the newer zarr-python make and change arrays; what it reports and reads."""
     if not NAMED and not os.access(PYTHON, os.X_OK):
-        pytest.skip(
-            "the peer zarr-python 3.4 or newer is missing: `make peer` makes .venv-peer, or ZELLIGE_PEER_PYTHON"
-        )
+        pytest.skip("the peer zarr-python 3.4 or newer is missing; `make peer` makes .venv-peer with it")
     (path / "cases.json").write_text(json.dumps(cases))
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     command = [PYTHON, SCRIPT, "write", path]
@@ -390,19 +390,16 @@ def asked(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
     cases = {}
     for name, case in UNEVEN.items():
         cases[f"theirs {name}"] = {"create": case.arguments(), "steps": steps_of(case, 1)}
-        array = zellige.create_array(path / f"ours {name}", **case.arguments(), chunk_grid="rectilinear")
-        apply(array, steps_of(case, 1))
-        cases[f"ours {name}"] = {"steps": []}
-        apply(
-            zellige.create_array(path / f"both {name}", **case.arguments(), chunk_grid="rectilinear"), steps_of(case, 1)
-        )
-        cases[f"both {name}"] = {"steps": steps_of(case, 5)[1:]}
+        for who, steps in (("ours", []), ("both", steps_of(case, 5)[1:])):
+            array = zellige.create_array(path / f"{who} {name}", **case.arguments(), chunk_grid="rectilinear")
+            apply(array, steps_of(case, 1))
+            cases[f"{who} {name}"] = {"steps": steps}
     return path, ask(path, cases)
 
 
 @pytest.mark.parametrize("name", UNEVEN)
 @pytest.mark.parametrize("who", ["theirs", "ours", "both"])
-def test_rectilinear_shards(asked, name, who):
+def test_rectilinear_shards(tmp_path, asked, name, who):
     (path, reports), case = asked, UNEVEN[name]
     report = reports[f"{who} {name}"]
     assert "error" not in report, report["error"]
@@ -417,6 +414,7 @@ def test_rectilinear_shards(asked, name, who):
         assert_same(array[index], expected[index])
     for chunk in array.iter_chunks():
         assert_same(array[chunk.slices], expected[chunk.slices])
-    array[1:9] = expected[1:9] = 3
-    assert_same(zellige.open_array(path / f"{who} {name}")[...], expected)
-    array[1:9] = -1  # as another run finds it
+    shutil.copytree(path / f"{who} {name}", tmp_path / "copy")
+    copy = zellige.open_array(tmp_path / "copy")
+    copy[1:9] = expected[1:9] = 3
+    assert_same(zellige.open_array(tmp_path / "copy")[...], expected)

@@ -17,14 +17,14 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from zellige import codecs, dtypes, indexing, scratch
+from zellige import codecs, dtypes, plans, scratch
 from zellige.chunking import nearest_divisor
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec, Reader, Runner, one_of, only_keys
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
-from zellige.indexing import Plan, Request
+from zellige.plans import Plan, Request
 from zellige.types import JSON, AnyArray, Buffer, Coords, Shape, Span
 
 _EMPTY = 2**64 - 1
@@ -246,7 +246,7 @@ class BoundShard:
         return out
 
     def _whole_plan(self) -> Plan:
-        return indexing.plan_axes([range(n) for n in self.shape], (), self.grid.dimensions)
+        return plans.plan_axes([range(n) for n in self.shape], (), self.grid.dimensions)
 
     def read(self, reader: Reader, inside: Sequence[Any], plan: Plan, out: AnyArray, run: Runner) -> bool:
         """Fill the work array with what a request of a plan picks; False if there is no such shard."""
@@ -267,14 +267,14 @@ class BoundShard:
 
         Also whether the request is for all of the shard, in order.
         """
-        axes, points = indexing.picked_axes(inside, plan.order, plan.npoints)
+        axes, points = plans.picked_axes(inside, plan.order, plan.npoints)
         others = [axis for axis in range(len(axes)) if axis not in points]
         lead = (0,) if points else ()
         places = [len(lead) + others.index(axis) for axis in self.order if axis not in points]
         axes = [axes[axis] for axis in self.order]
         points = tuple(map(self.order.index, points))
         everything = all(isinstance(at, range) and at == range(n) for at, n in zip(axes, self.shape, strict=True))
-        return indexing.plan_axes(axes, points, self.grid.dimensions), work.transpose((*lead, *places)), everything
+        return plans.plan_axes(axes, points, self.grid.dimensions), work.transpose((*lead, *places)), everything
 
     def _decode_all(self, raw: Buffer, part: Plan | None, out: AnyArray, run: Runner) -> None:
         """Decode inner chunks out of a whole shard, for a part of their elements or for all."""
@@ -282,7 +282,7 @@ class BoundShard:
         plan = self._whole_plan() if part is None else part
         if part is None and self.inner.takes_rows and out.dtype == self.inner.dtype:
             slabs = list(self._slabs())
-            run(partial(self._decode_slab, view, index, out), indexing.Tasks(slabs), self._slab_bytes)
+            run(partial(self._decode_slab, view, index, out), plans.Tasks(slabs), self._slab_bytes)
             return
 
         def decode_one(request: Request) -> None:
@@ -387,14 +387,14 @@ class BoundShard:
             for part, (start, _, members) in zip(parts, groups, strict=True)
             for offset, length, request in members
         ]
-        run(lambda task: self._scatter(task[0], task[1], plan, out), indexing.Tasks(tasks), self.inner.nbytes)
+        run(lambda task: self._scatter(task[0], task[1], plan, out), plans.Tasks(tasks), self.inner.nbytes)
         return True
 
     def _read_nested(self, reader: Reader, request: Request, plan: Plan, out: AnyArray, run: Runner) -> bool:
         """Read a part of an inner chunk that is a shard itself; False if the outer one is gone by now."""
         coords, _, inside, outside, _ = request
         assert self.inner.shard is not None
-        target = indexing.Target(out, outside)
+        target = plans.Target(out, outside)
         try:
             found = self.inner.shard.read(reader, inside, plan, target.array, run)
         except (CodecError, ShortReadError) as error:
@@ -429,7 +429,7 @@ class BoundShard:
         parts: dict[int, Buffer] = {}
         if self.inner.takes_rows and chunk.dtype == self.inner.dtype:
             slabs = list(self._slabs())
-            run(partial(self._encode_slab, chunk, parts), indexing.Tasks(slabs), self._slab_bytes)
+            run(partial(self._encode_slab, chunk, parts), plans.Tasks(slabs), self._slab_bytes)
             return self._join(parts)
 
         def encode_one(request: Request) -> None:

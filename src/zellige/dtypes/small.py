@@ -74,21 +74,22 @@ def _library() -> Any:
     try:
         return import_module("ml_dtypes")
     except ImportError as error:
-        raise ImportError("this data type needs ml_dtypes: pip install ml_dtypes") from error
+        raise ImportError("small numbers such as bfloat16 need ml_dtypes: pip install 'zellige[ml]'") from error
 
 
 def _numpy(name: str, ours: str) -> np.dtype[Any]:
     scalar = getattr(_library(), name, None)
     if scalar is None:
         raise UnknownDataTypeError(
-            f"data_type {ours!r} needs a newer ml_dtypes: pip install -U ml_dtypes", field="data_type"
+            f"data_type {ours!r} needs a newer ml_dtypes: pip install -U ml_dtypes",
+            field="data_type",
         )
     found: np.dtype[Any] = np.dtype(scalar)
     return found
 
 
 def _masked(bits: int) -> Storage | None:
-    return None if bits == 8 else Storage(np.dtype(np.uint8), mask=bytes([(1 << bits) - 1]))
+    return None if bits == 8 else Storage(np.dtype(np.uint8), masks=((0, (1 << bits) - 1),))
 
 
 @cache
@@ -136,9 +137,10 @@ def _read_float(code: _Float, value: JSON, dtype: np.dtype[Any]) -> AnyArray:
     if isinstance(value, str):
         found = _read_word(code, value, 2 * dtype.itemsize)
     elif forms.is_finite(value):
-        found = _round(code, Fraction(value), dtype, math.copysign(1, value) < 0)
-        if found is not None and found & ~_sign(code) > code.largest:
-            found = None if code.infinity is None else code.infinity | (found & _sign(code))
+        size = _round(code, abs(Fraction(value)), dtype)
+        found = code.infinity if size > code.largest else size
+        if math.copysign(1, value) < 0:
+            found = _negative(code, found)
     if found is None:
         raise bad(value, dtype, _expected(code, dtype))
     return _from_code(found, dtype)
@@ -148,14 +150,18 @@ def _read_word(code: _Float, value: str, digits: int) -> int | None:
     if value == "NaN":
         return code.nan
     if value in forms.SPECIAL_FLOATS:
-        sign = _sign(code) if value.startswith("-") else 0
-        return None if code.infinity is None else code.infinity | sign
+        return _negative(code, code.infinity) if value.startswith("-") else code.infinity
     bits = forms.hex_bits(value, digits)
     return None if bits is None or bits >> code.bits else bits
 
 
-def _sign(code: _Float) -> int:
-    return 1 << (code.bits - 1) if code.signed else 0
+def _negative(code: _Float, found: int | None) -> int | None:
+    """The code of the opposite number; None if there is none."""
+    sign = 1 << (code.bits - 1)
+    if found is None or not code.signed:
+        return None
+    # Where the code of -0 is NaN's, there is one zero only.
+    return found if found == 0 and code.nan == sign else found | sign
 
 
 def _expected(code: _Float, dtype: np.dtype[Any]) -> str:
@@ -166,21 +172,18 @@ def _expected(code: _Float, dtype: np.dtype[Any]) -> str:
     return f'{", ".join([numbers, *words])} or "0x" and {2 * dtype.itemsize} hex digits'
 
 
-def _round(code: _Float, value: Fraction, dtype: np.dtype[Any], negative: bool) -> int | None:
-    """The code nearest to a number, half to even; beyond `largest` if it is too large, None for a wrong sign."""
-    if not code.signed and value < 0:
-        return None
-    size, low, high = abs(value), 0, code.largest
+def _round(code: _Float, size: Fraction, dtype: np.dtype[Any]) -> int:
+    """The code nearest to a number that is not negative, half to even; beyond `largest` if it is too large."""
+    low, high = 0, code.largest
     if size >= 2 * _number(high, dtype):
-        return (high + 1) | (_sign(code) if negative else 0)
+        return high + 1
     while low < high:  # the largest code whose number is not above
         middle = (low + high + 1) // 2
         low, high = (middle, high) if _number(middle, dtype) <= size else (low, middle - 1)
     below = _number(low, dtype)
     above = 2 * below - _number(low - 1, dtype) if low == code.largest else _number(low + 1, dtype)
-    nearest = low if size - below < above - size or (size - below == above - size and low % 2 == 0) else low + 1
-    # Where the code of -0 is NaN's, there is one zero only.
-    return nearest | (_sign(code) if negative and (nearest or code.nan != _sign(code)) else 0)
+    left, right = size - below, above - size
+    return low if left < right or (left == right and low % 2 == 0) else low + 1
 
 
 def _number(bits: int, dtype: np.dtype[Any]) -> Fraction:
@@ -198,10 +201,12 @@ def _cast_float(code: _Float, value: Any, dtype: np.dtype[Any]) -> AnyArray:
     if number != number or number in (math.inf, -math.inf):
         word = "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
         return _read_float(code, word, dtype)
-    negative = number < 0 or (isinstance(number, float) and math.copysign(1, number) < 0)
-    found = _round(code, Fraction(number), dtype, negative)
-    lost = number == 0 and not code.signed  # TensorStore writes 0 for the least number of such a type
-    if lost or found is None or found & ~_sign(code) > code.largest:  # nor is a large number meant as infinity
+    found: int | None = _round(code, abs(Fraction(number)), dtype)
+    if found is not None and (found > code.largest or (number == 0 and not code.signed)):
+        found = None  # a large number is not meant as infinity, nor zero as the least number
+    elif number < 0 or (isinstance(number, float) and math.copysign(1, number) < 0):
+        found = _negative(code, found)
+    if found is None:
         raise bad(value, dtype, _expected(code, dtype))
     return _from_code(found, dtype)
 

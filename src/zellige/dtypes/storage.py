@@ -26,8 +26,8 @@ class Storage:
 
     carrier: np.dtype[Any]
     """Types of the same size in the same places, whose byte order numpy can change."""
-    mask: bytes = b""
-    """The bits of an element that count, if not all do: others are ignored when read, and written as 0."""
+    masks: tuple[tuple[int, int], ...] = ()
+    """The places of bytes in which not all bits count, and those that do; others are ignored, and written as 0."""
     bools: tuple[int, ...] = ()
     """The places of bytes that must be 0 or 1."""
     texts: tuple[tuple[int, int], ...] = ()
@@ -35,20 +35,18 @@ class Storage:
 
     def is_plain(self, endian: Endian) -> bool:
         """Whether elements are stored in this byte order as they are in memory, with nothing to check."""
-        return not (self.mask or self.bools or self.texts) and self._stored(endian) == self.carrier
+        return not (self.masks or self.bools or self.texts) and self._stored(endian) == self.carrier
 
     def encode(self, chunk: AnyArray, dtype: np.dtype[Any], endian: Endian) -> AnyArray:
         """The bytes of the elements in C order."""
         elements = np.asarray(chunk, dtype, order="C").reshape(-1).view(self.carrier)
         self._check_texts(elements)
         raw = elements.astype(self._stored(endian), copy=False).view(np.uint8)
-        return (raw.reshape(-1, dtype.itemsize) & self._bits).reshape(-1) if self.mask else raw
+        return self._masked(raw.reshape(-1, dtype.itemsize)).reshape(-1)
 
     def decode(self, raw: Buffer, shape: Shape, dtype: np.dtype[Any], endian: Endian) -> AnyArray:
         """The elements, which may be a view of `raw`; their number has been checked."""
-        stored = np.frombuffer(raw, np.uint8).reshape(-1, dtype.itemsize)
-        if self.mask:
-            stored = stored & self._bits
+        stored = self._masked(np.frombuffer(raw, np.uint8).reshape(-1, dtype.itemsize))
         for place in self.bools:
             if stored[:, place].max(initial=0) > 1:
                 raise CodecError("bytes: a bool must be stored as 00 or 01")
@@ -63,9 +61,13 @@ class Storage:
             if (most := characters.max(initial=0)) > _LAST_CHARACTER:
                 raise CodecError(f"bytes: {most:#x} is not a character of Unicode")
 
-    @property
-    def _bits(self) -> AnyArray:
-        return np.frombuffer(self.mask, np.uint8)
+    def _masked(self, raw: AnyArray) -> AnyArray:
+        """The bytes of elements, a row each, without the bits that do not count."""
+        if self.masks:
+            raw = raw.copy()
+            for place, bits in self.masks:
+                raw[:, place] &= bits
+        return raw
 
     def _stored(self, endian: Endian) -> np.dtype[Any]:
         return self.carrier if endian is None else self.carrier.newbyteorder(endian)

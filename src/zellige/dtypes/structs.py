@@ -20,6 +20,7 @@ FieldNames: TypeAlias = str | list[str]
 """One field, or a struct of several."""
 
 _PAIR = {"name", "data_type"}
+_MAX_BYTES = 2**31 - 1  # of numpy
 
 
 def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:
@@ -92,10 +93,9 @@ def _field_type(item: JSON, i: int) -> DataType:
 
 
 def _make(fields: Fields, *, legacy: bool = False) -> DataType:
-    try:
-        numpy = np.dtype([(name, field.numpy) for name, field in fields])
-    except (ValueError, TypeError) as error:  # too large
-        raise MetadataError(f"{_at()}: numpy cannot hold this struct: {error}", field=_at()) from error
+    if sum(field.numpy.itemsize for _, field in fields) > _MAX_BYTES:
+        raise MetadataError(f"{_at()}: the struct is larger than numpy can hold", field=_at())
+    numpy = np.dtype([(name, field.numpy) for name, field in fields])
     form = FillForm(
         partial(_read_legacy if legacy else _read, fields),
         partial(_write, fields),
@@ -116,10 +116,10 @@ def _storage(fields: Fields, numpy: np.dtype[Any]) -> Storage | None:
     bools += [at + place for part, at in zip(parts, places, strict=True) for place in part.bools]
     texts = [(at + place, size) for part, at in zip(parts, places, strict=True) for place, size in part.texts]
     carrier = np.dtype([(name, part.carrier) for (name, _), part in zip(fields, parts, strict=True)])
-    mask = b"".join(part.mask or b"\xff" * part.carrier.itemsize for part in parts)
-    if not bools and not texts and carrier == numpy and mask.count(b"\xff") == len(mask):
+    masks = [(at + place, bits) for part, at in zip(parts, places, strict=True) for place, bits in part.masks]
+    if carrier == numpy and not (masks or bools or texts):
         return None
-    return Storage(carrier, mask if any(part.mask for part in parts) else b"", tuple(bools), tuple(texts))
+    return Storage(carrier, tuple(masks), tuple(bools), tuple(texts))
 
 
 # -- fill values ----------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def _write(fill: AnyArray) -> JSON:
 
 def _cast(value: Any, dtype: np.dtype[Any]) -> AnyArray:
     """A count of units, a time of numpy or Python, or the text of a date; none that would be rounded."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+    if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
         return _read(int(value), dtype)
     kinds = str | date | np.datetime64 if dtype.kind == "M" else timedelta | np.timedelta64
     known = isinstance(value, kinds) or (isinstance(value, np.ndarray) and value.dtype.kind == dtype.kind)
