@@ -183,7 +183,9 @@ BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 ZSTD = {"name": "zstd", "configuration": {"level": 0, "checksum": False}}
 
 
-@pytest.mark.parametrize("codecs", [[TRANSPOSE, BIG], [TRANSPOSE, BIG, ZSTD], [TRANSPOSE, {"name": "bytes", "configuration": {}}]])
+@pytest.mark.parametrize(
+    "codecs", [[TRANSPOSE, BIG], [TRANSPOSE, BIG, ZSTD], [TRANSPOSE, {"name": "bytes", "configuration": {}}]]
+)
 def test_configurations_are_written_as_they_were_read(codecs):
     codec = N5DefaultCodec.from_configuration({"codecs": codecs})
     assert codec.to_json() == {"name": "n5_default", "configuration": {"codecs": codecs}}

@@ -17,17 +17,17 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from zellige import codecs, dtypes, plans, scratch
+from zellige import codecs, plans, scratch
 from zellige.chunking import nearest_divisor
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec, Reader, Runner, one_of, only_keys
-from zellige.codecs.chain import BoundChain, CodecChain
+from zellige.codecs.chain import BoundChain
+from zellige.codecs.shard_index import EMPTY, IndexLayout, ShardIndex, nested_chain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
 from zellige.plans import Plan, Request
-from zellige.types import JSON, AnyArray, Buffer, Coords, Shape, Span
+from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
 
-_EMPTY = 2**64 - 1
 _MAX_GAP = 64 << 10  # ranges closer than this are fetched together
 _MAX_MERGED = 16 << 20
 _SLAB = 1 << 20
@@ -84,7 +84,7 @@ class ShardingCodec(ArrayBytesCodec):
     def encoded_bound(self, spec: ArraySpec) -> int:
         """All inner chunks at their longest, and the index."""
         shard = self._plain(spec)
-        return prod(shard.counts) * shard.inner.encoded_bound + shard.index_size
+        return prod(shard.counts) * shard.inner.encoded_bound + shard.index.size
 
     def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard:
         """The codec for shards of one shape."""
@@ -132,23 +132,6 @@ def _nested(configuration: Mapping[str, JSON], key: str) -> tuple[Codec, ...]:
     return tuple(found)
 
 
-class ShardIndex:
-    """Where each inner chunk lies: (offset, length) in row-major order, both 2**64 - 1 for an empty one."""
-
-    __slots__ = ("table", "entries")
-
-    def __init__(self, table: npt.NDArray[np.uint64]) -> None:
-        self.table = table.reshape(-1, 2)
-        flat = np.ascontiguousarray(table, np.uint64).reshape(-1)
-        # Numpy may name the byte order in the type, which a memoryview does not index; a view has the plain type.
-        self.entries = memoryview(flat.view(np.uint64))  # type: ignore[arg-type]
-
-    def span(self, number: int) -> tuple[int, int] | None:
-        """Offset and length of an inner chunk, or None if it is empty."""
-        offset = self.entries[2 * number]
-        return None if offset == _EMPTY else (offset, self.entries[2 * number + 1])
-
-
 class BoundShard:
     """The codec for shards of one shape, type and fill value."""
 
@@ -159,18 +142,7 @@ class BoundShard:
         self.grid = ChunkGrid(tuple(FixedDimension(size, extent) for size, extent in pairs))
         self.counts = self.grid.grid_shape
         self._codec = codec
-        uint64 = dtypes.from_json("uint64")
-        index_shape = (*self.counts, 2)
-        chain = _chain(codec.index_codecs, uint64, uint64.cast_fill(_EMPTY), index_shape, "index_codecs")
-        self._index = chain.bound[index_shape]
-        size = self._index.encoded_size
-        if size is None:
-            raise MetadataError(
-                "codec 'sharding_indexed': index_codecs must have a fixed size, so no compressor",
-                field="configuration.index_codecs",
-            )
-        self.index_size: int = size
-        self.at_start = codec.index_location == "start"
+        self.index = IndexLayout(codec.index_codecs, self.counts, at_start=codec.index_location == "start")
         self.keep_empty = False
         """Whether inner chunks of fill values are stored all the same."""
 
@@ -178,64 +150,12 @@ class BoundShard:
     def inner(self) -> BoundChain:
         """The chain of the inner chunks, made on first use."""
         shape = self._codec.chunk_shape
-        return _chain(self._codec.codecs, self.spec.dtype, self.spec.fill, shape, "codecs").bound[shape]
+        return nested_chain(self._codec.codecs, self.spec.dtype, self.spec.fill, shape, "codecs").bound[shape]
 
     @property
     def chunk_shape(self) -> Shape:
         """The shape of the inner chunks, in the array's order of axes."""
         return tuple(self._codec.chunk_shape[self.order.index(axis)] for axis in range(len(self.order)))
-
-    # -- the index --------------------------------------------------------------------------------
-
-    @property
-    def index_span(self) -> Span:
-        """The bytes that hold the index."""
-        return (0, self.index_size) if self.at_start else (-self.index_size, None)
-
-    def parse_index(self, raw: Buffer, total: int | None = None) -> ShardIndex:
-        """Check an index: whole entries, inside the shard, no two over one another."""
-        try:
-            table = self._index.decode(raw)
-        except CodecError as error:
-            raise CodecError(f"the shard's index: {error}") from error
-        index = ShardIndex(np.array(table, np.uint64))
-        self._check_index(index.table, total)
-        return index
-
-    def _check_index(self, table: npt.NDArray[np.uint64], total: int | None) -> None:
-        empty = table == _EMPTY
-        if (halves := empty[:, 0] != empty[:, 1]).any():
-            raise self._bad_entry(int(halves.argmax()), "has an offset without a length, or the reverse")
-        used = np.flatnonzero(~empty[:, 0])
-        starts, lengths = table[used, 0], table[used, 1]
-        # Floats first, since sums of hostile numbers may wrap around.
-        limit = float(total if total is not None else 2**62)
-        if (far := starts.astype(float) + lengths.astype(float) > limit).any():
-            raise self._bad_entry(int(used[far.argmax()]), f"reaches beyond the end of the shard, {total} bytes")
-        if self.at_start and (low := (starts < self.index_size) & (lengths > 0)).any():
-            raise self._bad_entry(int(used[low.argmax()]), "lies over the index")
-        order = np.argsort(starts, kind="stable")
-        over = starts[order][1:] < (starts + lengths)[order][:-1]
-        if over.any():
-            raise self._bad_entry(int(used[order[1:][over.argmax()]]), "lies over another inner chunk")
-
-    def _bad_entry(self, number: int, what: str) -> CodecError:
-        coords = self._coords(number)
-        return CodecError(f"the shard's index: inner chunk {coords} {what}", inner=coords)
-
-    def _index_of(self, raw: Buffer) -> ShardIndex:
-        """The index of a whole shard."""
-        if len(raw) < self.index_size:
-            raise CodecError(f"the shard has {len(raw)} bytes, its index alone needs {self.index_size}")
-        part = raw[: self.index_size] if self.at_start else raw[len(raw) - self.index_size :]
-        end = len(raw) if self.at_start else len(raw) - self.index_size
-        return self.parse_index(part, end)
-
-    def _number(self, coords: Coords) -> int:
-        number = 0
-        for k, count in zip(coords, self.counts, strict=True):
-            number = number * count + k
-        return number
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -257,7 +177,7 @@ class BoundShard:
                 return False
             self._decode_all(raw, None if everything else plan, out, run)
             return True
-        index = reader.index(self.index_span, self.parse_index)
+        index = reader.index(self.index.span, self.index.parse)
         if index is None:
             return False
         return self._read_plan(reader, index, plan, out, run)
@@ -278,7 +198,7 @@ class BoundShard:
 
     def _decode_all(self, raw: Buffer, part: Plan | None, out: AnyArray, run: Runner) -> None:
         """Decode inner chunks out of a whole shard, for a part of their elements or for all."""
-        index, view = self._index_of(raw), memoryview(raw)
+        index, view = self.index.of(raw), memoryview(raw)
         plan = self._whole_plan() if part is None else part
         if part is None and self.inner.takes_rows and out.dtype == self.inner.dtype:
             slabs = list(self._slabs())
@@ -286,7 +206,7 @@ class BoundShard:
             return
 
         def decode_one(request: Request) -> None:
-            span = index.span(self._number(request[0]))
+            span = index.span(self.index.number(request[0]))
             self._scatter(None if span is None else view[span[0] : span[0] + span[1]], request, plan, out)
 
         run(decode_one, plan, self.inner.nbytes)
@@ -311,7 +231,7 @@ class BoundShard:
             for k in range(0, counts[axis], step):
                 many = min(step, counts[axis] - k)
                 row = slice(k * sizes[axis], (k + many) * sizes[axis])
-                number = self._number((*lead, k, *[0] * len(rest)))
+                number = self.index.number((*lead, k, *[0] * len(rest)))
                 yield number, many * prod(rest), (*region, row, *whole), (many, *rest)
 
     @property
@@ -330,7 +250,7 @@ class BoundShard:
     def _decode_slab(self, view: memoryview, index: ShardIndex, out: AnyArray, slab: Any) -> None:
         first, many, region, counts = slab
         spans = index.table[first : first + many]
-        used = np.flatnonzero(spans[:, 0] != _EMPTY)
+        used = np.flatnonzero(spans[:, 0] != EMPTY)
         target = self._as_rows(out[region], counts)
         if not len(used):
             target[...] = self.spec.fill
@@ -357,16 +277,13 @@ class BoundShard:
             try:
                 self.inner.decode(view[start : start + length])
             except CodecError as error:
-                raise self._inner_error(error, self._coords(number)) from error
-
-    def _coords(self, number: int) -> Coords:
-        return tuple(int(k) for k in np.unravel_index(number, self.counts))
+                raise self._inner_error(error, self.index.coords(number)) from error
 
     def _read_plan(self, reader: Reader, index: ShardIndex, plan: Plan, out: AnyArray, run: Runner) -> bool:
         """Fetch the ranges of the inner chunks that are hit, close ones together, and decode them."""
         wanted: list[tuple[int, int, Request]] = []
         for request in plan.requests():
-            span = index.span(self._number(request[0]))
+            span = index.span(self.index.number(request[0]))
             if span is None:
                 self._scatter(None, request, plan, out)
             elif self.inner.shard is not None and not request[4]:
@@ -379,7 +296,9 @@ class BoundShard:
             parts = reader.ranges([(start, length) for start, length, _ in groups]) if groups else []
         except ShortReadError as error:
             _, _, last = max(wanted, key=lambda entry: entry[0] + entry[1])
-            raise self._bad_entry(self._number(last[0]), f"reaches beyond the end of the shard: {error}") from error
+            raise self.index.bad_entry(
+                self.index.number(last[0]), f"reaches beyond the end of the shard: {error}"
+            ) from error
         if parts is None:
             return False
         tasks = [
@@ -436,7 +355,7 @@ class BoundShard:
             coords, _, _, outside, _ = request
             raw = self._encode_inner(chunk[outside])
             if raw is not None:
-                parts[self._number(coords)] = raw
+                parts[self.index.number(coords)] = raw
 
         run(encode_one, self._whole_plan(), self.inner.nbytes)
         return self._join(parts)
@@ -475,7 +394,7 @@ class BoundShard:
 
         def change_one(request: Request) -> None:
             coords, _, inside, outside, whole = request
-            number = self._number(coords)
+            number = self.index.number(coords)
             if whole:
                 chunk = np.asarray(value[outside], self.spec.dtype.numpy)
             else:
@@ -492,7 +411,7 @@ class BoundShard:
 
     def _parts(self, raw: Buffer) -> Iterator[tuple[int, Buffer]]:
         """The bytes of each inner chunk that is stored."""
-        index = self._index_of(raw)
+        index = self.index.of(raw)
         view = memoryview(raw)
         for number in range(prod(self.counts)):
             span = index.span(number)
@@ -509,24 +428,16 @@ class BoundShard:
 
     def _join(self, parts: Mapping[int, Buffer]) -> list[Buffer]:
         """Inner chunks in row-major order with their index."""
-        table = np.full((prod(self.counts), 2), _EMPTY, np.uint64)
+        table = np.full((prod(self.counts), 2), EMPTY, np.uint64)
         numbers = sorted(parts)
         lengths = np.array([len(parts[number]) for number in numbers], np.uint64)
         ends = np.cumsum(lengths, dtype=np.uint64)
-        begin = self.index_size if self.at_start else 0
+        begin = self.index.size if self.index.at_start else 0
         table[numbers, 0] = ends - lengths + np.uint64(begin)
         table[numbers, 1] = lengths
-        index = self._index.encode(table.reshape(*self.counts, 2))
+        index = self.index.encode(table)
         body = [parts[number] for number in numbers]
-        return [index, *body] if self.at_start else [*body, index]
-
-
-def _chain(chain: Sequence[Codec], dtype: Any, fill: AnyArray, shape: Shape, key: str) -> CodecChain:
-    try:
-        return CodecChain(chain, dtype, fill, shape)
-    except MetadataError as error:
-        field = error.field.removeprefix("codecs")
-        raise type(error)(f"codec 'sharding_indexed': {error}", field=f"configuration.{key}{field}") from error
+        return [index, *body] if self.index.at_start else [*body, index]
 
 
 def _check_divides(inner: Shape, outer: Shape) -> None:
