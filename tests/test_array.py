@@ -319,7 +319,7 @@ BAD_CREATION: list[tuple[type[Exception], dict[str, Any]]] = [
     (ValueError, {"shape": 3, "order": "X"}),
     (ValueError, {"shape": 3, "config": {"order": "X"}}),
     (KeyError, {"shape": 3, "config": {"colour": "X"}}),
-    (MetadataError, {"shape": 3, "attributes": {"a": object()}}),
+    (MetadataError, {"shape": 3, "attributes": {"a": len}}),
     (MetadataError, {"shape": 3, "attributes": {5: 1}}),
     (ChunkShapeError, {"shape": 3, "chunks": [[1, 2]], "chunk_grid": "regular"}),
     (ChunkShapeError, {"shape": 3, "chunk_grid": "hexagonal"}),

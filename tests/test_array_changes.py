@@ -98,7 +98,7 @@ def test_a_nan_never_makes_a_document_that_is_not_json(array, store):
     assert found["attributes"]["limits"] == ["NaN", "Infinity", "-Infinity"]
 
 
-@pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {1, 2}}, b"x", 1j, [np.datetime64("2020")]], ids=repr)
+@pytest.mark.parametrize("value", [len, {1: 2}, {"a": {1, 2}}, b"x", 1j, [np.datetime64("2020")]], ids=repr)
 def test_values_that_are_not_json_are_refused(array, store, value):
     array.attrs["a"] = 1
     before = contents(store)

@@ -40,7 +40,7 @@ from zellige.config import ArrayConfig
 from zellige.dtypes import DataType, parse_dtype
 from zellige.dtypes.fill import fill_bits
 from zellige.dtypes.values import as_values
-from zellige.errors import ArrayNotFoundError
+from zellige.errors import ArrayNotFoundError, NotANodeError
 from zellige.grid import ChunkGrid
 from zellige.info import human_bytes
 from zellige.metadata import ArrayV3Metadata
@@ -105,7 +105,9 @@ def create_array(
     )
     if _is_auto(chunks) or _is_auto(shards):
         _say_chosen(axes, inner, data_type)
-    chosen = compressors if compressor == "auto" else compressor
+    if not _is_auto(compressors) and not _is_auto(compressor):
+        raise ValueError("compressors= and its old name compressor= are both given; leave one out")
+    chosen = compressors if _is_auto(compressor) else compressor
     codecs = _chain(data_type, filters, serializer, chosen, checksum=checksum)
     if inner is not None:
         codecs = [_sharding(inner, codecs)]
@@ -125,6 +127,8 @@ def create_array(
     target = resolve(store)
     path = node.normalize_path(name)
     array = Array(target, path, metadata, settings)  # checks everything before anything is written
+    if not overwrite and (stray := next(array._engine.stored(array.ndim), None)) is not None:
+        _refuse_stray(array, stray[1])
     if overwrite and isinstance(data, Array):
         _refuse_to_remove(data, target, path)
     node.create(target, path, metadata.to_bytes(), overwrite=overwrite)
@@ -144,6 +148,12 @@ def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
             f"data is the array {source.name!r} of {source.store!r}, which overwriting '/{path}' would remove before "
             "it is read; write to another path"
         )
+
+
+def _refuse_stray(array: Array, key: str) -> None:
+    """Chunks without a document would appear in a new array as if they were written there."""
+    if array.store.get(node.join(array.path, node.DOCUMENT)) is None:
+        raise NotANodeError(f"key {key!r} in {array.store!r} looks like a chunk of a lost array; remove it first")
 
 
 def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:
@@ -257,6 +267,7 @@ def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
     kept = _kept(source) if isinstance(source, Array) else _kept_chunks(source)
     unfit = {"chunks", "shards", "chunk_grid"} if given.keys() & {"chunks", "shape"} else set()
     unfit |= {"shards"} if "shards" in given else set()
+    unfit |= {"compressors"} if "compressor" in given else set()
     unfit |= {"serializer"} if "dtype" in given else set()  # the byte order belongs to the type
     return {key: value for key, value in kept.items() if key not in unfit} | given
 
@@ -288,7 +299,10 @@ def _kept_layout(source: Array) -> dict[str, Any]:
 def _kept_chunks(data: Any) -> dict[str, Any]:
     """The chunks of array-likes that have some: h5py, dask, zarr."""
     chunks = getattr(data, "chunks", None)
-    return {"chunks": chunks} if chunks else {}
+    if not chunks:
+        return {}
+    # dask has blocks of no length, which a grid has not.
+    return {"chunks": tuple(tuple(n for n in c if n) or -1 if isinstance(c, tuple) else c for c in chunks)}
 
 
 def _copy(target: Array, data: Any) -> None:

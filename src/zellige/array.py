@@ -381,37 +381,38 @@ class Array(Selecting):
         axis = self._axis(axis)
         new: list[Any] = [None] * self.ndim
         new[axis] = chunks
-        begun = False
+        begun: list[tuple[ChunkGrid, ChunkGrid]] = []
 
         def write_data(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
-            nonlocal begun
             old = ChunkGrid.from_metadata(metadata)
             _check_appended(value.shape, old.shape, axis)
             end = old.shape[axis]
             shape = (*old.shape[:axis], end + value.shape[axis], *old.shape[axis + 1 :])
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
-            if metadata.chunk_grid.bounded:
-                self._engine.reshape(old, grid)
             region = tuple(slice(end, None) if k == axis else slice(None) for k in range(self.ndim))
             selection = indexing.select(region, shape)
             work = selection.value_to_work(value)
-            begun = True
+            begun[:] = [(old, grid)]
+            if metadata.chunk_grid.bounded:
+                self._engine.reshape(old, grid)
             self._engine.write(plan_for(selection, grid), work)
             return metadata.resized(grid)
 
         try:
             self._update(write_data)
         except BaseException:
-            if begun:
-                self._drop_leftovers()
+            for old, grid in begun:
+                self._undo_append(old, grid)
             raise
         return self.shape
 
-    def _drop_leftovers(self) -> None:
+    def _undo_append(self, old: ChunkGrid, grid: ChunkGrid) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
         with self.store.exclusive(node.join(self.path, DOCUMENT)):  # others append under the same lock
             self.refresh()
+            if self.metadata.chunk_grid.bounded and self.grid == old:
+                self._engine.reshape(grid, old)
             self._engine.trim(self.grid)
 
     def _axis(self, axis: int) -> int:
@@ -501,6 +502,8 @@ def _as_value(value: Any, dtype: np.dtype[Any]) -> AnyArray:
     """A value as an array; numbers of another type are converted chunk by chunk as they are written."""
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         value = np.asarray(value)
+        if value.dtype.kind == "c" and dtype.kind in "biuf":
+            raise TypeError(f"{value.dtype} values do not fit an array of {dtype}; write .real or .imag")
         if value.dtype.kind in "biufc" and dtype.kind in "biufc":
             return value  # type: ignore[no-any-return]
     return as_values(value, dtype)

@@ -244,7 +244,10 @@ class Engine:
             kept = tuple(slice(0, min(a, b)) for a, b in zip(before.codec_shape, after.codec_shape, strict=True))
             bound = self.chain.bound[after.codec_shape]
             with self.store.exclusive(key):
-                data = self._load(coords, key, self.chain.bound[before.codec_shape])[kept].copy()
+                try:
+                    data = self._load(coords, key, self.chain.bound[before.codec_shape])[kept].copy()
+                except CorruptChunkError:
+                    continue  # encoded anew already, or damaged before
                 chunk = np.full(after.codec_shape, bound.fill, bound.dtype)
                 chunk[kept] = data
                 self._put(key, self._encode(bound, chunk))

@@ -66,9 +66,10 @@ def _missing_parents(store: Store, path: str) -> list[str]:
     for depth in range(len(parts)):
         parent = "/".join(parts[:depth])
         found = store.get(join(parent, DOCUMENT))
-        if found is None:
+        is_array = node_type(found) == "array" if found is not None else store.exists(join(parent, ".zarray"))
+        if found is None and not is_array:
             missing.append(parent)
-        elif node_type(found) == "array":
+        elif is_array:
             raise ContainsArrayError(
                 f"'/{parent}' in {store!r} is an array, which cannot hold '/{path}'; choose another path"
             )

@@ -85,8 +85,10 @@ def _fitting(array: AnyArray, dtype: np.dtype[Any], most: int, unit: str) -> Any
 
 
 def _blobs(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    if array.dtype.kind == "S" or (array.dtype.kind == "V" and array.dtype.type is np.void):
-        items = [item if isinstance(item, bytes) else item.tobytes() for item in array.ravel()]
+    if array.dtype.kind == "S":
+        items = array.ravel().tolist()
+    elif array.dtype.kind == "V" and array.dtype.type is np.void:
+        items = [item.tobytes() for item in array.ravel()]
     elif array.dtype.kind == "O" and all(isinstance(item, bytes | bytearray | memoryview) for item in array.flat):
         items = [bytes(item) for item in array.flat]
     else:
