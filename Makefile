@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CODE := src tests examples
 
 .PHONY: help demo test lint format check peer clean
 
@@ -15,13 +16,13 @@ test: $(VENV)/.dev peer  ## run all tests
 	$(BIN)/python -m pytest -n auto -q
 
 lint: $(VENV)/.dev  ## check format, style and types
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 
 format: $(VENV)/.dev  ## put the code into shape
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
 
 check: lint test  ## what CI runs
 
