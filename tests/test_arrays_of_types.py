@@ -153,7 +153,7 @@ def test_resize_and_append(data, dtype, layout):
 @each_type
 def test_copies_and_pickles(data, dtype):
     model = model_of(data)
-    array = zellige.create_array(data=model, dtype=dtype, chunks=([1, 3], 2), fill_value=data[2, ...])
+    array = zellige.create_array(data=model, dtype=dtype, chunks=([1, 3], 2), fill_value=data[5, ...])
     for copy in (
         pickle.loads(pickle.dumps(array)),
         zellige.from_array(data=array),
@@ -268,7 +268,7 @@ def test_strings_are_what_numpy_makes_of_them(data):
         ("int4", np.array([1, -8, 7]), [1, -8, 7]),
         ("float32", np.array([1.5, 2.5, 3], ml_dtypes.bfloat16), [1.5, 2.5, 3.0]),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_values_that_are_converted(dtype, value, expected):
     array = zellige.create_array(shape=3, dtype=dtype, chunks=2)
@@ -360,6 +360,22 @@ def test_defaults_by_type():
     assert zellige.ones(2, dtype="i2,f4")[0].item() == (1, 1.0)
     assert zellige.full(2, "x", dtype="string")[:].tolist() == ["x", "x"]
     assert zellige.full_like(zellige.array(["a"], dtype=str), fill_value="y")[0] == "y"
+
+
+@pytest.mark.parametrize("dtype", ["string", "bytes"])
+def test_arrays_larger_than_scratch_and_alignment(dtype):
+    texts = [f"{k}é" * (k % 7) for k in range(20_000)]
+    items = texts if dtype == "string" else [text.encode() for text in texts]
+    array = zellige.create_array(data=items, dtype=dtype, chunks=[[9_000, 11_000]])
+    assert array[:].tolist() == items
+    array[5:-5:3] = items[:6664]
+    items[5:-5:3] = items[:6664]
+    assert array[:].tolist() == items
+
+
+def test_blosc_does_not_shuffle_what_has_no_size():
+    assert zellige.create_array(shape=3, dtype="string", compressors="blosc").compressors[0].typesize == 1
+    assert zellige.create_array(shape=3, dtype="M8[s]", compressors="blosc").compressors[0].typesize == 8
 
 
 def test_one_value_by_another_name():

@@ -169,6 +169,24 @@ def test_structs_nested_without_end_are_refused():
         from_json(document)
 
 
+@pytest.mark.parametrize("name", ["struct", "structured", "string", "numpy.datetime64"])
+def test_errors_show_no_more_than_can_be_read(name):
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    for configuration in ({"fields": deep}, {"fields": {"a": deep}}, {"unit": deep, "scale_factor": deep}):
+        with pytest.raises(MetadataError) as info:
+            from_json(named(name, **configuration))
+        assert len(str(info.value)) < 400
+    with pytest.raises(MetadataError):
+        from_json("int8").read_fill(deep)
+
+
+def test_many_fields_are_read_at_once():
+    fields = [{"name": f"field {k}", "data_type": "int8"} for k in range(20_000)]
+    assert from_json(named("struct", fields=fields)).numpy.itemsize == 20_000
+
+
 @pytest.mark.parametrize("dtype", [[("a", "O")], [("a", "i4", (2,))], [("a", "g")], [("a", "U0")]])
 def test_fields_that_zarr_does_not_have(dtype):
     with pytest.raises(UnknownDataTypeError):

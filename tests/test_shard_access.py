@@ -1,12 +1,8 @@
-"""Shards, counted: which bytes are asked for, what is encoded again, and never an old index for new bytes."""
+"""Shards, counted: which bytes are asked for, what is encoded again, how much memory it takes."""
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
-import threading
 import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,8 +15,7 @@ import zellige
 from counting_store import READS, WRITES, CountingStore
 from zellige import shards
 from zellige.codecs import GzipCodec, ZstdCodec
-from zellige.shards import IndexCache
-from zellige.stores import LocalStore, MemoryStore, Store
+from zellige.stores import LocalStore
 from zellige.types import Span
 
 EMPTY = 2**64 - 1
@@ -270,164 +265,6 @@ def test_a_part_of_a_shard_is_written_with_one_read_and_one_write():
     array, store = filled(64, 8, size=16)
     array[100:140] = 0
     assert sorted(store.keys(*READS)) == sorted(store.keys(*WRITES)) == ["c/0", "c/1"]
-
-
-# -- never an old index for new bytes -------------------------------------------------------------
-
-NESTED = sharding((8,), [sharding((2,), checksum=False)], checksum=False)
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "plain": {"serializer": sharding((2,), checksum=False)},
-    "checksums": {"serializer": sharding((2,), ["bytes", {"name": "crc32c"}])},
-    "index at the start": {"serializer": sharding((2,), checksum=False, index_location="start")},
-    "nested": {"serializer": NESTED},
-    "nested checksums": {"serializer": sharding((8,), [sharding((2,))])},
-}
-layouts = pytest.mark.parametrize("layout", LAYOUTS)
-
-
-@pytest.fixture(params=["memory", "local"])
-def store(request, tmp_path) -> Store:
-    return MemoryStore() if request.param == "memory" else LocalStore(tmp_path)
-
-
-def pair(store: Store, layout: str, size: int = 64) -> tuple[zellige.Array, zellige.Array, np.ndarray]:
-    """Two handles on one shard."""
-    model = ours.counted((size,))
-    array = zellige.create_array(store, data=model, chunks=(size,), compressors=None, **LAYOUTS[layout])
-    return array, zellige.open_array(store), model
-
-
-CHANGES: dict[str, Callable[[np.ndarray], None]] = {  # each moves what follows to other offsets
-    "first emptied": lambda model: model[:2].fill(0),
-    "eight emptied": lambda model: model[8:16].fill(0),
-    "last emptied": lambda model: model[-2:].fill(0),
-    "all but the last emptied": lambda model: model[:-2].fill(0),
-    "all but the first emptied": lambda model: model[2:].fill(0),
-    "all emptied": lambda model: model.fill(0),
-    "all changed": lambda model: model.__iadd__(1000),
-}
-
-
-@layouts
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_another_handle_writes_is_seen(store, layout, change):
-    array, other, model = pair(store, layout)
-    for warm in (0, 20, 63):
-        assert array[warm] == model[warm]
-    CHANGES[change](model)
-    other[...] = model
-    for index in (63, 62, 17, 0, 9):
-        assert array[index] == model[index], index
-    assert np.array_equal(array[10:50], model[10:50])
-    assert np.array_equal(array[...], model)
-
-
-@layouts
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_the_handle_itself_writes_is_seen(store, layout, change):
-    array, _, model = pair(store, layout)
-    for index in (0, 20, 63):
-        assert array[index] == model[index]
-    CHANGES[change](model)
-    array[:40] = model[:40]
-    assert array[63] == ours.counted((64,))[63]
-    array[40:] = model[40:]
-    for index in (63, 62, 17, 0, 9):
-        assert array[index] == model[index], index
-    array[5:60] = model[5:60] = 3
-    assert np.array_equal(array[3:62], model[3:62])
-
-
-@layouts
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("who", ["the same handle", "another handle"])
-@pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_shard_that_changes_between_two_requests_is_read_again(layout, change, who, at):
-    # Old offsets in new bytes would give other values, or an error about a shard that is sound.
-    store = CountingStore()
-    array, other, model = pair(store, layout)
-    old, new = model.copy(), model
-    CHANGES[change](new)
-    seen = []
-
-    def before(method: str, key: str) -> None:
-        if method == "get_tagged":
-            seen.append(key)
-            if len(seen) == at:
-                (array if who == "the same handle" else other)[...] = new
-
-    store.before = before
-    found = array[40:44]
-    assert np.array_equal(found, new[40:44] if len(seen) >= at else old[40:44])
-    store.before = None
-    other[...] = new
-    assert np.array_equal(array[38:46], new[38:46])
-
-
-def test_a_shard_that_keeps_changing_is_a_conflict_not_a_mixture():
-    store = CountingStore()
-    array, other, model = pair(store, "plain")
-    rounds = iter(range(1000))
-
-    def before(method: str, key: str) -> None:
-        if method == "get_tagged":
-            other[...] = np.roll(model, next(rounds)) * (np.arange(64) // 2 != 3)
-
-    store.before = before
-    with pytest.raises(zellige.errors.ConflictError, match="kept changing"):
-        array[40]
-
-
-def test_another_process_writes_the_shard(tmp_path):
-    array, _, model = pair(LocalStore(tmp_path), "plain")
-    assert array[40] == 41
-    script = "import sys, zellige; zellige.open_array(sys.argv[1])[:30] = 0"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, env=environment)
-    model[:30] = 0
-    assert array[40] == 41
-    assert array[29] == 0
-    assert np.array_equal(array[25:60], model[25:60])
-
-
-def test_a_file_that_is_replaced_is_noticed(tmp_path):
-    array, other, model = pair(LocalStore(tmp_path), "plain")
-    copy = (tmp_path / "c/0").read_bytes()
-    assert array[40] == 41
-    other[:30] = 0
-    assert array[40] == 41
-    replacement = tmp_path / "replacement"
-    replacement.write_bytes(copy)
-    replacement.rename(tmp_path / "c/0")
-    assert array[40] == 41
-    assert array[29] == 30
-    assert np.array_equal(array[1:], model[1:])
-
-
-def test_threads_share_the_remembered_indexes():
-    cache, errors = IndexCache(), []
-
-    def work(me: int) -> None:
-        try:
-            for k in range(4000):
-                cache.keep(f"c/{(7 * k + 13 * me) % 200}", b"tag", (0, None), k)
-                cache.find(f"c/{k % 200}", (0, None))
-                if k % 3 == 0:
-                    cache.drop(f"c/{k % 200}")
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work, args=(me,)) for me in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert errors == []
 
 
 # -- memory ---------------------------------------------------------------------------------------

@@ -246,6 +246,15 @@ def test_an_entry_over_the_index_at_the_start(way, at):
 
 
 @ways
+def test_an_entry_over_the_index_at_the_end(way):
+    # Only noticed where the end of the data is known; by ranges, the size of the shard is not.
+    given = shard(way, "plain", "end", False)
+    array = given.put(given.with_entries([*given.entries[:3], (40, 12)]))
+    with pytest.raises(CorruptChunkError, match=r"inner chunk \(1, 1\) reaches beyond the end"):
+        array[...]
+
+
+@ways
 @locations
 @pytest.mark.parametrize("length", [0, 11])
 def test_an_entry_that_is_too_short(way, location, length):

@@ -17,8 +17,7 @@ from zellige.codecs.cast_value import CastValueCodec
 from zellige.codecs.casting import bit_length, cast
 from zellige.codecs.numeric import BitroundCodec, ScaleOffsetCodec
 from zellige.dtypes import from_json
-from zellige.dtypes.fill import FillForm
-from zellige.errors import CodecError, MetadataError, UnknownDataTypeError
+from zellige.errors import CodecError, MetadataError
 
 INTEGERS = [f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)]
 MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
@@ -34,11 +33,7 @@ def dtype_of(name):
 
 
 def spec_of(name, shape=(), fill=0):
-    try:
-        dtype = from_json(name)
-    except UnknownDataTypeError:  # a type of ml_dtypes that the table does not hold
-        form = FillForm(lambda value, dtype: np.array(value).astype(dtype), float)
-        dtype = replace(from_json("int8"), name=name, numpy=dtype_of(name), form=form)
+    dtype = from_json(name)
     value = np.zeros((), dtype.numpy)
     if dtype.numpy.type is not np.void:
         value[...] = fill

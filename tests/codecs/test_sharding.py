@@ -421,6 +421,15 @@ def test_a_zstd_frame_without_its_size_around_a_shard():
     assert np.array_equal(zellige.open_array(stored(chain, (4, 4), frame))[...], S)
 
 
+def test_a_compressed_shard_with_gaps():
+    import zstandard
+
+    index = struct.pack("<4Q", 3000, 2, 5, 2)
+    frame = zstandard.ZstdCompressor().compress(bytes([9] * 5 + [3, 4] + [9] * 2993 + [1, 2] + [9] * 99) + index)
+    chain = [sharding((2,), index_codecs=[LITTLE]), codec("zstd", level=1)]
+    assert zellige.open_array(stored(chain, (4,), frame))[...].tolist() == [1, 2, 3, 4]
+
+
 INSIDE = {
     "little": [LITTLE],
     "big": [BIG],
@@ -457,7 +466,8 @@ def test_every_chain_inside_and_transposes_before(inside, order):
     assert (array.chunks, array.shards) == (inner, outer)
     array[...] = data
     assert np.array_equal(array[...], data)
-    for index in (np.s_[3:7, 2, ::2], np.s_[8, 9, 4], np.s_[:, 3:5, ::-1], np.s_[[0, 8, 3], :, [4, 0, 0]]):
+    jumps = np.s_[[3, 0, 1, 2], :, [4, 0, 1, 0]]  # to and fro between the inner chunks of one shard
+    for index in (np.s_[3:7, 2, ::2], np.s_[8, 9, 4], np.s_[:, 3:5, ::-1], np.s_[[0, 8, 3], :, [4, 0, 0]], jumps):
         assert np.array_equal(zellige.open_array(array.store)[index], data[index])
         array[index] = data[index] = data[index] + 1000
     assert np.array_equal(array[...], data)

@@ -29,6 +29,8 @@ def same(found, expected):
     found, expected = np.asarray(found), np.asarray(expected)
     if found.dtype.hasobject or expected.dtype.hasobject:
         return found.tolist() == expected.tolist()
+    if found.dtype.name.startswith("int"):  # TensorStore sets the bits above small integers, which mean nothing
+        return found.dtype == expected.dtype and (found == expected).all()
     return found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
 
 
@@ -58,6 +60,8 @@ ZARR_LIMITS = {
     "r24": "zarr-python does not know the core types r<N>",
     "bfloat16": "zarr-python has no types of ml_dtypes",
 }
+# It keeps bound shards by their fill value, and numpy's void scalars have no hash.
+SHARD_LIMITS = dict.fromkeys(["raw_bytes", "structured"], "zarr-python cannot use shards of void types")
 each_zarr = pytest.mark.parametrize("name", ZARR)
 
 
@@ -69,6 +73,8 @@ def zarr():
 @each_zarr
 @pytest.mark.parametrize("sharded", [False, True], ids=["chunks", "shards"])
 def test_arrays_of_zarr_python(zarr, name, sharded, tmp_path):
+    if sharded and name in SHARD_LIMITS:
+        pytest.skip(SHARD_LIMITS[name])
     data, theirs, _ = ZARR[name]
     shards = {"chunks": (1,), "shards": (4,)} if sharded else {"chunks": (3,)}
     peer = zarr.create_array(tmp_path, shape=data.shape, dtype=theirs, **shards)
@@ -87,8 +93,9 @@ def test_arrays_of_zarr_python(zarr, name, sharded, tmp_path):
 @each_zarr
 @pytest.mark.parametrize("sharded", [False, True], ids=["chunks", "shards"])
 def test_zarr_python_reads_ours(zarr, name, sharded, tmp_path):
-    if name in ZARR_LIMITS:
-        pytest.skip(ZARR_LIMITS[name])
+    for limits in (ZARR_LIMITS, SHARD_LIMITS if sharded else {}):
+        if name in limits:
+            pytest.skip(limits[name])
     data, _, dtype = ZARR[name]
     shards = {"chunks": (1,), "shards": (4,)} if sharded else {"chunks": (3,)}
     ours = zellige.create_array(tmp_path, data=data, dtype=dtype, fill_value=data[-1, ...], **shards)
@@ -97,9 +104,9 @@ def test_zarr_python_reads_ours(zarr, name, sharded, tmp_path):
     fill, wanted = peer.fill_value, ours.fill_value
     assert fill == wanted or (np.isnat(fill) and np.isnat(wanted))
     peer.resize((len(data) + 2,))
-    peer[0] = data[-1]
+    peer[:2] = data[-2:]  # it cannot write bytes to a single element
     ours.refresh()
-    assert same(ours[:], np.concatenate([data[-1:], data[1:], [data[-1, ...]] * 2]).astype(data.dtype))
+    assert same(ours[:], np.concatenate([data[-2:], data[2:], data[[-1, -1]]]))
 
 
 @pytest.mark.parametrize("dtype", ["r24", "bfloat16"])
@@ -164,6 +171,7 @@ TENSORSTORE_LIMITS = dict.fromkeys(
 TENSORSTORE_LIMITS |= dict.fromkeys(
     ["string", "bytes", "U2", "S2", "M8[s]", "m8[s]"], "TensorStore has no such type in Zarr v3"
 )
+FILL_LIMITS = {"float8_e8m0fnu": "TensorStore reads the fill value 2.0 as 2**-63, and writes 2**-127 as 0.0"}
 each_tensorstore = pytest.mark.parametrize("name", TENSORSTORE)
 
 
@@ -190,7 +198,8 @@ def test_tensorstore_reads_ours(ts, name, endian, tmp_path):
     )
     theirs = ts.open(at(tmp_path)).result()
     assert same(theirs.read().result(), data)
-    assert same(theirs.fill_value, np.asarray(ours.fill_value))
+    if name not in FILL_LIMITS:
+        assert same(theirs.fill_value, np.asarray(ours.fill_value))
     theirs[2:5].write(data[:3]).result()
     assert same(ours[:], np.concatenate([data[:2], data[:3], data[5:]]))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zellige.dtypes.fill import FillForm
+from zellige.dtypes.fill import FillForm, shown
 from zellige.dtypes.storage import Storage
 from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray
@@ -91,6 +91,6 @@ def integer(configuration: Mapping[str, JSON], key: str, low: int, high: int) ->
     value = configuration[key]
     if type(value) is not int or not low <= value <= high:
         raise MetadataError(
-            f"{FIELD}.{key} must be an integer from {low} to {high}, found {value!r}", field=f"{FIELD}.{key}"
+            f"{FIELD}.{key} must be an integer from {low} to {high}, found {shown(value)}", field=f"{FIELD}.{key}"
         )
     return value

@@ -9,12 +9,21 @@ from __future__ import annotations
 import math
 from binascii import Error as Base64Error
 from collections.abc import Callable
+from reprlib import Repr
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray
+
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = 80
+
+
+def shown(value: Any) -> str:
+    """A value for a message; not all of it, if it is long or deep."""
+    return _REPR.repr(value)
 
 
 def zeros(dtype: np.dtype[Any]) -> AnyArray:
@@ -35,7 +44,7 @@ class FillForm(NamedTuple):
 def bad(value: Any, dtype: np.dtype[Any], expected: str = "") -> MetadataError:
     """The error for a fill value that is not one of the type."""
     hint = f": expected {expected}" if expected else ""
-    return MetadataError(f"fill_value {value!r} does not fit {dtype}{hint}", field="fill_value")
+    return MetadataError(f"fill_value {shown(value)} does not fit {dtype}{hint}", field="fill_value")
 
 
 # -- numbers --------------------------------------------------------------------------------------
@@ -145,7 +154,7 @@ def _cast_number(value: Any, dtype: np.dtype[Any]) -> AnyArray:
         with np.errstate(invalid="ignore", over="ignore"):
             fill = np.asarray(value, dtype) if source.dtype == object else source.astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise MetadataError(f"fill_value {value!r} does not fit {dtype}: {error}", field="fill_value") from error
+        raise MetadataError(f"fill_value {shown(value)} does not fit {dtype}: {error}", field="fill_value") from error
     if not (_same_infinities(fill, source) if dtype.kind in "fc" else (fill == source).all()):
         raise bad(value, dtype)
     return fill

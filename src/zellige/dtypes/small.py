@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache, partial
 from importlib import import_module
-from numbers import Real
+from numbers import Complex, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -256,9 +256,11 @@ def _cast_pair(part: np.dtype[Any], value: Any, dtype: np.dtype[Any]) -> AnyArra
     if isinstance(value, list | tuple):
         pair = list(value)
     else:
+        if not isinstance(value, Complex) and not (isinstance(value, np.ndarray | np.generic) and value.ndim == 0):
+            raise bad(value, dtype, "a complex number")
         try:
             number = complex(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise bad(value, dtype, "a complex number") from error
         pair = [number.real, number.imag]
     if len(pair) != 2:

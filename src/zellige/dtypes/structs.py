@@ -10,7 +10,7 @@ import numpy as np
 
 from zellige.dtypes import table
 from zellige.dtypes.base import FIELD, DataType, only_keys
-from zellige.dtypes.fill import FillForm, bad, read_bytes
+from zellige.dtypes.fill import FillForm, bad, read_bytes, shown
 from zellige.dtypes.storage import Endian, Storage
 from zellige.errors import BroadcastError, CodecError, FieldNotFoundError, MetadataError, UnknownDataTypeError
 from zellige.types import JSON, AnyArray
@@ -31,7 +31,7 @@ def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:
     only_keys(name, configuration, "fields")
     given = configuration["fields"]
     if not isinstance(given, list) or not given:
-        raise MetadataError(f"{FIELD}.fields must be a list of at least one field, found {given!r}", field=_at())
+        raise MetadataError(f"{FIELD}.fields must be a list of at least one field, found {shown(given)}", field=_at())
     pairs = [_pair(item, i, as_object=name == "struct") for i, item in enumerate(given)]
     _check_names([field for field, _ in pairs])
     try:
@@ -66,16 +66,18 @@ def _pair(item: JSON, i: int, *, as_object: bool) -> tuple[str, JSON]:
         name, data_type = item
     else:
         form = '{"name": …, "data_type": …}' if as_object else '["name", data_type]'
-        raise MetadataError(f"{_at(i)} must be {form}, found {item!r}", field=_at(i))
+        raise MetadataError(f"{_at(i)} must be {form}, found {shown(item)}", field=_at(i))
     if not isinstance(name, str) or not name:
-        raise MetadataError(f"{_at(i)}: the name must be a string that is not empty, found {name!r}", field=_at(i))
+        raise MetadataError(f"{_at(i)}: the name must be a string that is not empty, found {shown(name)}", field=_at(i))
     return name, data_type
 
 
 def _check_names(names: list[str]) -> None:
+    seen: set[str] = set()
     for i, name in enumerate(names):
-        if name in names[:i]:
+        if name in seen:
             raise MetadataError(f"{_at(i)}: there is another field {name!r}", field=_at(i))
+        seen.add(name)
 
 
 def _field_type(item: JSON, i: int) -> DataType:
@@ -129,7 +131,7 @@ def _read(fields: Fields, value: JSON, dtype: np.dtype[Any]) -> AnyArray:
     names = [name for name, _ in fields]
     if not isinstance(value, dict):
         raise bad(value, dtype, f"an object with {', '.join(names)}")
-    if unknown := [name for name in value if name not in names]:
+    if unknown := list(value.keys() - set(names)):
         raise MetadataError(f"fill_value.{unknown[0]} is not a field", field=f"fill_value.{unknown[0]}")
     fill = np.zeros((), dtype)
     for name, field in fields:

@@ -91,7 +91,9 @@ def from_json(value: JSON) -> DataType:
         name, configuration = value.get("name"), value.get("configuration", {})
         _check_object(value)
     if not isinstance(name, str):
-        raise MetadataError(f"data_type must be a name or an object with a name, not {value!r}", field="data_type")
+        raise MetadataError(
+            f"data_type must be a name or an object with a name, not {forms.shown(value)}", field="data_type"
+        )
     if name in FAMILIES:
         found: DataType = _family(FAMILIES[name]).from_json(name, configuration)
         return found

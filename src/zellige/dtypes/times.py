@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zellige.dtypes.base import FIELD, DataType, integer, only_keys
-from zellige.dtypes.fill import FillForm, bad
+from zellige.dtypes.fill import FillForm, bad, shown
 from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray
 
@@ -27,7 +27,9 @@ def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:
     given = configuration["unit"]
     unit = _MICRO.get(given, given) if isinstance(given, str) else None
     if unit not in _UNITS:
-        raise MetadataError(f"{FIELD}.unit must be one of {', '.join(_UNITS)}, found {given!r}", field=f"{FIELD}.unit")
+        raise MetadataError(
+            f"{FIELD}.unit must be one of {', '.join(_UNITS)}, found {shown(given)}", field=f"{FIELD}.unit"
+        )
     return _make(name, unit, integer(configuration, "scale_factor", 1, 2**31 - 1))
 
 
@@ -69,7 +71,7 @@ def _cast(value: Any, dtype: np.dtype[Any]) -> AnyArray:
         source = np.asarray(value if isinstance(value, np.ndarray) else dtype.type(value))
         fill: AnyArray = source.astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise MetadataError(f"fill_value {value!r} does not fit {dtype}: {error}", field="fill_value") from error
+        raise MetadataError(f"fill_value {shown(value)} does not fit {dtype}: {error}", field="fill_value") from error
     if not (np.isnat(source) | (fill == source)).all():
         raise bad(value, dtype, "a whole number of its units")
     return fill
