@@ -18,9 +18,6 @@ from zellige.codecs import ShardingCodec
 from zellige.errors import ChunkShapeError, MetadataError, RectilinearChunksError
 from zellige.stores import LocalStore, MemoryStore
 
-FAULT_INDEX_LOST = "api.py: `_kept_layout` keeps the inner chunks, but not index_codecs and index_location"
-FAULT_GRID_IGNORED = "chunking.py: shards='auto' ignores chunk_grid='rectilinear'"
-
 
 def codec(name: str, **configuration: Any) -> dict[str, Any]:
     return {"name": name, **({"configuration": configuration} if configuration else {})}
@@ -252,7 +249,6 @@ def test_automatic_shards_hold_whole_inner_chunks_and_are_bounded():
     assert all(shard % inner == 0 for shard, inner in zip(both.shards, both.chunks, strict=True))
 
 
-@pytest.mark.xfail(reason=FAULT_GRID_IGNORED, raises=AssertionError)
 def test_automatic_shards_can_be_rectilinear():
     array = zellige.create_array(shape=(10,), chunks=(2,), shards="auto", chunk_grid="rectilinear")
     assert array.metadata.chunk_grid.name == "rectilinear"
@@ -426,7 +422,6 @@ def test_copies_of_transposed_and_compressed_shards():
     assert contents(copy.store) == contents(array.store)
 
 
-@pytest.mark.xfail(reason=FAULT_INDEX_LOST, raises=AssertionError)
 @pytest.mark.parametrize("more", [{"index_location": "start"}, {"index_codecs": [BIG]}], ids=lambda more: min(more))
 def test_copies_keep_how_the_index_is_stored(more):
     serializer = codec("sharding_indexed", **{"chunk_shape": [2], "codecs": [LITTLE], "index_codecs": [LITTLE], **more})

@@ -24,9 +24,6 @@ from zellige.stores import LocalStore, MemoryStore, Store
 EMPTY = 2**64 - 1
 MiB = 1 << 20
 
-FAULT_INNER_LOST = "engine.py: `_corrupt` does not hand `inner` on from the codec's error"
-FAULT_UNSUPPORTED = "engine.py: `_update_shard` calls a shard damaged that needs a codec which is not installed"
-
 
 def codec(name: str, **configuration: Any) -> dict[str, Any]:
     return {"name": name, **({"configuration": configuration} if configuration else {})}
@@ -265,7 +262,6 @@ def test_an_entry_that_is_too_short(way, location, length):
     assert all("inner chunk (1, 0)" in message for message in messages)
 
 
-@pytest.mark.xfail(reason=FAULT_INNER_LOST, raises=AttributeError)
 @pytest.mark.parametrize("index", [..., (2, 0)], ids=["whole", "range"])
 def test_the_error_has_the_inner_coordinates(index):
     given = shard("in batches", "crc32c")
@@ -323,7 +319,6 @@ def test_an_inner_chunk_that_needs_a_missing_codec_is_not_called_damaged():
     assert array[3, 999] == 1
 
 
-@pytest.mark.xfail(reason=FAULT_UNSUPPORTED, raises=CorruptChunkError)
 def test_changing_an_inner_chunk_that_needs_a_missing_codec(monkeypatch):
     given = shard("in batches", "crc32c")
 

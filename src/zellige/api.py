@@ -23,7 +23,7 @@ overwrite
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from math import prod
 from os import PathLike
 from typing import Any, Literal, TypeAlias
@@ -215,7 +215,11 @@ def _chain(dtype: DataType, filters: Any, serializer: Any, compressors: Any, *, 
         middle = parse_codec({"name": dtype.codec, "configuration": {"endian": "little"} if dtype.endian else {}})
     else:
         middle = parse_codec(serializer)
-    last = [parse_codec("zstd")] if _is_auto(compressors) else parse_codecs(compressors)
+    if _is_auto(compressors):
+        # Around a shard, a compressor would hide its parts; it belongs inside.
+        last = [] if isinstance(middle, ShardingCodec) else [parse_codec("zstd")]
+    else:
+        last = parse_codecs(compressors)
     return [*first, middle, *last, *([parse_codec("crc32c")] if checksum else [])]
 
 
@@ -264,7 +268,7 @@ def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, *
 
 def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What a new array has of another one, and what is given anew."""
-    kept = _kept(source) if isinstance(source, Array) else _kept_chunks(source)
+    kept = _kept(source, given) if isinstance(source, Array) else _kept_chunks(source)
     unfit = {"chunks", "shards", "chunk_grid"} if given.keys() & {"chunks", "shape"} else set()
     unfit |= {"shards"} if "shards" in given else set()
     unfit |= {"compressors"} if "compressor" in given else set()
@@ -272,10 +276,13 @@ def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in kept.items() if key not in unfit} | given
 
 
-def _kept(source: Array) -> dict[str, Any]:
+_LAYOUT = {"chunks", "shards", "shape", "dtype", "filters", "serializer", "compressors", "compressor", "checksum"}
+
+
+def _kept(source: Array, given: Collection[str]) -> dict[str, Any]:
     metadata = source.metadata
     return {
-        **_kept_layout(source),
+        **_kept_layout(source, as_it_is=_LAYOUT.isdisjoint(given)),
         "chunk_grid": metadata.chunk_grid.name,
         "fill_value": metadata.fill_value,
         "attributes": metadata.attributes,
@@ -285,10 +292,12 @@ def _kept(source: Array) -> dict[str, Any]:
     }
 
 
-def _kept_layout(source: Array) -> dict[str, Any]:
-    """Chunks, shards and codecs; what is inside plain shards can be kept without them."""
+def _kept_layout(source: Array, *, as_it_is: bool) -> dict[str, Any]:
+    """Chunks, shards and codecs; where something of it changes, what is inside plain shards is kept without them."""
     grid, shard = list(source.metadata.chunk_grid.axes), source.serializer
-    if isinstance(shard, ShardingCodec) and not source.filters and not source.compressors:
+    plain = isinstance(shard, ShardingCodec) and not source.filters and not source.compressors
+    if plain and not as_it_is:
+        assert isinstance(shard, ShardingCodec)
         inner = CodecChain(shard.codecs, source.metadata.data_type, source.metadata.fill_value, shard.chunk_shape)
         codecs = {"filters": inner.filters, "serializer": inner.serializer, "compressors": inner.compressors}
         return {"chunks": shard.chunk_shape, "shards": grid, **codecs}

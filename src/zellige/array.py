@@ -97,6 +97,10 @@ class Array(Selecting):
             raise ArrayNotFoundError(f"there is no Zarr v3 array at '/{path}' in {store!r}")
         try:
             return cls(store, path, ArrayV3Metadata.from_bytes(raw), ArrayConfig.of(config))
+        except RecursionError as error:
+            raise MetadataError(
+                f"the codecs of the array at '/{path}' are nested too deeply", field="codecs"
+            ) from error
         except MetadataError as error:
             message = f"cannot open the array at '/{path}' in {store!r}: {error}"
             raise type(error)(message, field=error.field) from error

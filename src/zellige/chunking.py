@@ -35,6 +35,8 @@ AUTO_BYTES = 4 << 20
 AUTO_INNER_BYTES = 512 << 10
 """The same for inner chunks of given shards."""
 
+_MOST_TRIES = 100_000
+
 AUTO_SHARD_BYTES = 64 << 20
 """The most that `shards="auto"` puts into one shard."""
 
@@ -89,7 +91,7 @@ def parse_shards(
         ), None
     if isinstance(shards, str) and shards == "auto":
         _, inner = parse_chunks(chunks, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
-        return "regular", _auto_shards(inner, shape, itemsize), _sizes(inner)
+        return chunk_grid or "regular", _auto_shards(inner, shape, itemsize), _sizes(inner)
     name, outer = parse_chunks(shards, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid)
     common = tuple(c if isinstance(c, int) else gcd(*c.unique()) for c in outer)
     if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
@@ -128,11 +130,12 @@ def nearest_divisor(extent: int, size: int) -> int:
     >>> nearest_divisor(100, 30)
     25
     """
-    for distance in range(extent):
+    size = min(size, extent)
+    for distance in range(min(extent, _MOST_TRIES)):
         for candidate in (size - distance, size + distance):
             if 1 <= candidate <= extent and extent % candidate == 0:
                 return candidate
-    return extent
+    return 1  # there may be a nearer one among very large numbers
 
 
 def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:

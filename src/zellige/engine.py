@@ -123,6 +123,7 @@ class Engine:
             array=name,
             coords=coords,
             key=key,
+            inner=getattr(error, "inner", None),
         )
 
     def _check_missing(self, coords: Coords, key: str) -> None:
@@ -179,6 +180,8 @@ class Engine:
         try:
             # Its own bytes, not borrowed ones: threads decode and encode while they are used.
             return shard.update(self.store.get(key), inside, plan, value[outside], pool.run)
+        except UnsupportedCodecError:
+            raise
         except CodecError as error:
             raise self._corrupt(error, coords, key) from error
 
@@ -204,6 +207,8 @@ class Engine:
             return chunk
         try:
             chunk[...] = bound.decode(raw)
+        except UnsupportedCodecError:
+            raise
         except CodecError as error:
             raise self._corrupt(error, coords, key) from error
         return chunk

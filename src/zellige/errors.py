@@ -127,11 +127,12 @@ class UnsupportedCodecError(CodecError):
 
 
 class CorruptChunkError(CodecError):
-    """A stored chunk is damaged; carries `array`, `coords`, `key` and the cause."""
+    """A stored chunk is damaged; carries `array`, `coords`, `key`, in a shard `inner`, and the cause."""
 
     array: str
     coords: tuple[int, ...]
     key: str
+    inner: tuple[int, ...] | None
 
 
 class ChunkNotFoundError(ZelligeError, KeyError):

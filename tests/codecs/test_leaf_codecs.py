@@ -172,7 +172,7 @@ def test_bytes_needs_a_byte_order_for_types_of_several_bytes(name):
 
 def test_bytes_writes_its_byte_order_only_if_it_has_one():
     assert BytesCodec().to_json() == {"name": "bytes", "configuration": {"endian": "little"}}
-    assert BytesCodec.from_configuration({}).to_json() == {"name": "bytes"}
+    assert BytesCodec.from_configuration({}).to_json() == {"name": "bytes", "configuration": {}}
 
 
 @pytest.mark.parametrize("found", [0, 11, 13])

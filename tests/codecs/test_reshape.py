@@ -200,7 +200,7 @@ def test_configurations_come_back(items):
 
 def test_squeeze_has_no_configuration():
     assert SqueezeCodec.from_configuration({}) == SqueezeCodec()
-    assert SqueezeCodec().to_json() == {"name": "zarrs.squeeze"}
+    assert SqueezeCodec().to_json() == {"name": "zarrs.squeeze", "configuration": {}}
     with pytest.raises(MetadataError) as caught:
         SqueezeCodec.from_configuration({"axes": [0]})
     assert caught.value.field == "configuration.axes"

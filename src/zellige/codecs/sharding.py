@@ -51,6 +51,12 @@ class ShardingCodec(ArrayBytesCodec):
                 f"codec {self.name!r}: chunk_shape must be integers >= 1, found {shape!r}",
                 field="configuration.chunk_shape",
             )
+        for key, chain in (("codecs", self.codecs), ("index_codecs", self.index_codecs)):
+            if not isinstance(chain, tuple) or not all(isinstance(codec, Codec) for codec in chain):
+                raise MetadataError(
+                    f"codec {self.name!r}: {key} must be a tuple of codecs, found {chain!r}",
+                    field=f"configuration.{key}",
+                )
         one_of(self.name, {"index_location": self.index_location}, "index_location", ("start", "end"))
 
     @classmethod
