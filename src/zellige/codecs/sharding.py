@@ -25,6 +25,7 @@ from zellige.codecs.shard_index import EMPTY, IndexLayout, ShardIndex, nested_ch
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
+from zellige.indexing import Axis
 from zellige.plans import Plan, Request
 from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
 
@@ -176,40 +177,39 @@ class BoundShard:
 
     def read(self, reader: Reader, inside: Sequence[Any], plan: Plan, out: AnyArray, run: Runner) -> bool:
         """Fill the work array with what a request of a plan picks; False if there is no such shard."""
-        plan, out, everything = self._plan(inside, plan, out)
-        if len(plan) == prod(self.counts):
+        axes, points, out = self._in_order(inside, plan, out)
+        everything = all(isinstance(at, range) and at == range(n) for at, n in zip(axes, self.shape, strict=True))
+        part = None if everything else plans.plan_axes(axes, points, self.grid.dimensions)
+        if part is None or len(part) == prod(self.counts):
             raw = reader.whole()
             if raw is None:
                 return False
-            self._decode_all(raw, None if everything else plan, out, run)
+            self._decode_all(raw, part, out, run)
             return True
         index = reader.index(self.index.span, self.index.parse)
         if index is None:
             return False
-        return self._read_plan(reader, index, plan, out, run)
+        return self._read_plan(reader, index, part, out, run)
 
-    def _plan(self, inside: Sequence[Any], plan: Plan, work: AnyArray) -> tuple[Plan, AnyArray, bool]:
-        """A plan on the inner grid for a request of a plan, and the work array in the shard's order of axes.
-
-        Also whether the request is for all of the shard, in order.
-        """
+    def _in_order(
+        self, inside: Sequence[Any], plan: Plan, work: AnyArray
+    ) -> tuple[list[Axis], tuple[int, ...], AnyArray]:
+        """What a request of a plan picks, and the work array, in the shard's order of axes."""
         axes, points = plans.picked_axes(inside, plan.order, plan.npoints)
         others = [axis for axis in range(len(axes)) if axis not in points]
         lead = (0,) if points else ()
         places = [len(lead) + others.index(axis) for axis in self.order if axis not in points]
-        axes = [axes[axis] for axis in self.order]
         points = tuple(map(self.order.index, points))
-        everything = all(isinstance(at, range) and at == range(n) for at, n in zip(axes, self.shape, strict=True))
-        return plans.plan_axes(axes, points, self.grid.dimensions), work.transpose((*lead, *places)), everything
+        return [axes[axis] for axis in self.order], points, work.transpose((*lead, *places))
 
     def _decode_all(self, raw: Buffer, part: Plan | None, out: AnyArray, run: Runner) -> None:
         """Decode inner chunks out of a whole shard, for a part of their elements or for all."""
         index, view = self.index.of(raw), memoryview(raw)
-        plan = self._whole_plan() if part is None else part
         if part is None and self.inner.takes_rows and out.dtype == self.inner.dtype:
             slabs = list(self._slabs())
             run(partial(self._decode_slab, view, index, out), plans.Tasks(slabs), self._slab_bytes)
             return
+        plan = self._whole_plan() if part is None else part
 
         def decode_one(request: Request) -> None:
             span = index.span(self.index.number(request[0]))
@@ -395,7 +395,8 @@ class BoundShard:
         run: Runner,
     ) -> list[Buffer] | None:
         """The shard after writing what a request picks; None if nothing but fill values is left."""
-        plan, value, _ = self._plan(inside, plan, value)
+        axes, points, value = self._in_order(inside, plan, value)
+        plan = plans.plan_axes(axes, points, self.grid.dimensions)
         parts = {} if old is None else dict(self._parts(old))
 
         def change_one(request: Request) -> None:
