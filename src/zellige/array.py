@@ -92,6 +92,7 @@ class Array(Selecting):
     @classmethod
     def open(cls, store: Store, path: str = "", config: Mapping[str, Any] | ArrayConfig | None = None) -> Array:
         """Open the array at a path of a store; one request."""
+        path = node.normalize_path(path)
         raw = store.get(node.join(path, DOCUMENT))
         if raw is None:
             raise ArrayNotFoundError(f"there is no Zarr v3 array at '/{path}' in {store!r}")

@@ -11,10 +11,12 @@ import json
 import math
 import random
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import peer_cases
 import pytest
+from peer_cases import DTYPES, EXACT, KEYS, LAYOUTS, LITTLE, blosc, codec
 
 import zellige
 from zellige.errors import CodecError
@@ -33,8 +35,6 @@ LIMITS = {
 # - it cannot change attributes, and turns integers in them above 2**64 - 1 into floats when it resizes;
 # - it leaves what a resize cut off in the chunks that reach over the end.
 
-# Faults of zellige that these tests found; the tests are marked, and tell when a fault is gone.
-
 
 def unless_limited(*names: str) -> None:
     """Skip a case that the peer cannot do."""
@@ -45,68 +45,14 @@ def unless_limited(*names: str) -> None:
 
 # -- cases ----------------------------------------------------------------------------------------
 
-DTYPES = [
-    "bool",
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-]
-
-LAYOUTS = {  # shape, chunk shape
-    "boundary": ((7, 5), (3, 2)),
-    "one axis": ((9,), (4,)),
-    "rank 0": ((), ()),
-    "zero length": ((0, 4), (2, 3)),
-    "three axes": ((3, 4, 5), (2, 3, 2)),
-    "chunk beyond array": ((3, 2), (5, 2)),
-    "large": ((70, 50), (30, 40)),
-}
-
-KEYS = [("default", "/"), ("default", "."), ("v2", "."), ("v2", "/")]
+# One chain needs a library that the other side of the test lacks: see below.
+CHAINS = {name: chain for name, chain in peer_cases.CHAINS.items() if name != "blosc snappy"}
 
 
-def codec(name: str, **configuration: Any) -> dict[str, Any]:
-    return {"name": name, **({"configuration": configuration} if configuration else {})}
-
-
-def blosc(**changes: Any) -> dict[str, Any]:
-    return codec("blosc", **{"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0, **changes})
-
-
-LITTLE, BIG = codec("bytes", endian="little"), codec("bytes", endian="big")
-TRANSPOSE = codec("transpose")  # the order depends on the rank
-
-CHAINS: dict[str, list[dict[str, Any]]] = {
-    "little": [LITTLE],
-    "big": [BIG],
-    "transpose": [TRANSPOSE, LITTLE],
-    "crc32c": [LITTLE, codec("crc32c")],
-    **{f"gzip {level}": [LITTLE, codec("gzip", level=level)] for level in (0, 1, 5, 9)},
-    **{f"zstd {level}": [LITTLE, codec("zstd", level=level, checksum=False)] for level in (-5, 0, 19)},
-    "zstd checksum": [LITTLE, codec("zstd", level=3, checksum=True)],
-    **{f"blosc {cname}": [LITTLE, blosc(cname=cname)] for cname in ("lz4hc", "blosclz", "zstd", "zlib")},
-    **{f"blosc lz4 {kind}": [LITTLE, blosc(shuffle=kind)] for kind in ("noshuffle", "shuffle", "bitshuffle")},
-    "blosc 0": [LITTLE, blosc(clevel=0)],
-    "blosc blocks": [LITTLE, blosc(cname="zstd", clevel=9, shuffle="bitshuffle", blocksize=512)],
-    "two transposes": [TRANSPOSE, TRANSPOSE, BIG, codec("gzip", level=1)],
-    "checksums inside and outside": [LITTLE, codec("crc32c"), codec("zstd", level=1, checksum=True), codec("crc32c")],
-    "all": [TRANSPOSE, BIG, blosc(), codec("gzip", level=2), codec("zstd", level=1, checksum=True), codec("crc32c")],
-}
-
-EXACT = {"little", "big", "transpose", "crc32c"}  # chains that leave the writer no choice
-
-
-class Case(NamedTuple):
+class Case(peer_cases.Case):
     """One array, whoever makes it."""
 
-    dtype: str = "int32"
-    layout: str = "boundary"
-    chain: str = "little"
-    keys: tuple[str, str] = KEYS[0]
-    fill: Any = 0
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        return np.dtype(self.dtype)
+    __slots__ = ()
 
     def document(self) -> dict[str, Any]:
         """The metadata, as the peer is told."""
@@ -118,61 +64,8 @@ class Case(NamedTuple):
             "chunk_grid": codec("regular", chunk_shape=chunks),
             "chunk_key_encoding": codec(name, separator=separator),
             "fill_value": fill_json(np.array(self.fill).astype(self.numpy)),
-            "codecs": [self._complete(codec, len(shape)) for codec in CHAINS[self.chain]],
+            "codecs": self.codecs(),
         }
-
-    def arguments(self) -> dict[str, Any]:
-        """The same for our `create_array`."""
-        document = self.document()
-        codecs = document["codecs"]
-        serializer = next(i for i, codec in enumerate(codecs) if codec["name"] == "bytes")
-        return {
-            "shape": document["shape"],
-            "chunks": LAYOUTS[self.layout][1],
-            "dtype": self.dtype,
-            "fill_value": np.array(self.fill).astype(self.numpy)[()],
-            "filters": codecs[:serializer],
-            "serializer": codecs[serializer],
-            "compressors": codecs[serializer + 1 :],
-            "chunk_key_encoding": document["chunk_key_encoding"],
-        }
-
-    def _complete(self, codec: dict[str, Any], rank: int) -> dict[str, Any]:
-        """The codec with what depends on the rank and the type."""
-        if codec["name"] == "transpose":
-            return {**codec, "configuration": {"order": [*range(1, rank), *range(min(rank, 1))]}}
-        if codec["name"] == "blosc":
-            return {**codec, "configuration": {**codec["configuration"], "typesize": self.numpy.itemsize}}
-        return codec
-
-    def values(self) -> np.ndarray:
-        """Random bits after the limits of the type; the middle of the array is left at the fill value."""
-        shape, chunks = LAYOUTS[self.layout]
-        values = np.full(shape, np.array(self.fill).astype(self.numpy))
-        if self.layout == "large":  # compressible, so that compressors have something to do
-            return (np.arange(values.size).reshape(shape) // 7).astype(self.numpy)
-        raw = np.random.default_rng(len(shape)).integers(0, 256, (*shape, self.numpy.itemsize), np.uint8)
-        if self.numpy.kind == "b":
-            raw &= 1
-        noise = raw.reshape(-1).view(self.numpy)
-        limits = limits_of(self.numpy)[: noise.size]
-        noise[: limits.size] = limits
-        filled = tuple(slice(c, 2 * c) for c in chunks)
-        kept = values[filled].copy()
-        values[...] = noise.reshape(shape)
-        if shape:
-            values[filled] = kept
-        return values
-
-
-def limits_of(dtype: np.dtype[Any]) -> np.ndarray:
-    """Values at the limits of a type."""
-    if dtype.kind in "iu":
-        return np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
-    if dtype.kind in "fc":
-        part = np.finfo(dtype)
-        return np.array([math.nan, math.inf, -math.inf, -0.0, part.smallest_subnormal, part.max], dtype)
-    return np.zeros(0, dtype)
 
 
 def fill_json(fill: np.ndarray) -> Any:

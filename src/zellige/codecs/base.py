@@ -41,13 +41,17 @@ class Codec(ABC):
     name: ClassVar[str]
 
     @classmethod
-    @abstractmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration; raises `MetadataError` for anything unexpected."""
+        """Build from a document's configuration; raises `MetadataError` for anything unexpected.
 
-    @abstractmethod
+        As it stands here, for codecs that have nothing to configure.
+        """
+        only_keys(cls.name, configuration)
+        return cls()
+
     def configuration(self) -> dict[str, JSON]:
         """The configuration for a document, every value explicit."""
+        return {}
 
     def to_json(self) -> dict[str, JSON]:
         """The object for a document, with an explicit configuration, which all readers accept."""

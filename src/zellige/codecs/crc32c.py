@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from zellige.codecs.base import BytesBytesCodec, library, only_keys
+from zellige.codecs.base import BytesBytesCodec, library
 from zellige.errors import CodecError
-from zellige.types import JSON, Buffer
+from zellige.types import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +17,6 @@ class Crc32cCodec(BytesBytesCodec):
     """Appends the CRC-32C (Castagnoli) of the bytes, little-endian."""
 
     name: ClassVar[str] = "crc32c"
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration, which is empty."""
-        only_keys(cls.name, configuration)
-        return cls()
-
-    def configuration(self) -> dict[str, JSON]:
-        """Nothing."""
-        return {}
 
     def encoded_size(self, nbytes: int) -> int:
         """Four more."""

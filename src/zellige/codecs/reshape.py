@@ -119,16 +119,6 @@ class SqueezeCodec(ArrayArrayCodec):
     name: ClassVar[str] = "zarrs.squeeze"
     is_view: ClassVar[bool] = True
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration, which is empty."""
-        only_keys(cls.name, configuration)
-        return cls()
-
-    def configuration(self) -> dict[str, JSON]:
-        """Nothing."""
-        return {}
-
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The same type with fewer axes."""
         return replace(spec, shape=_squeezed(spec.shape))

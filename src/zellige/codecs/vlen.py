@@ -6,16 +6,15 @@ u32 little-endian. numcodecs walks along the lengths; what it does not check is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library, only_keys
+from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library
 from zellige.errors import CodecError, MetadataError
-from zellige.types import JSON, AnyArray, Buffer
+from zellige.types import AnyArray, Buffer
 
 _WORD = 4  # bytes of a number
 _MOST = 1 << 32  # bytes of a chunk: the elements may have any length, but readers must know when to stop
@@ -28,16 +27,6 @@ class _VLenCodec(ArrayBytesCodec):
     name: ClassVar[str]
     types: ClassVar[tuple[str, ...]]
     """The data types that the codec takes."""
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration, which is empty."""
-        only_keys(cls.name, configuration)
-        return cls()
-
-    def configuration(self) -> dict[str, JSON]:
-        """There is nothing to configure."""
-        return {}
 
     def check(self, spec: ArraySpec) -> None:
         """The type suits the codec."""
