@@ -41,7 +41,11 @@ FILTERS = {
     "BitRound": (np.float32, {"keepbits": 12}),
     "PackBits": (np.bool_, {}),
 }
-CODECS = [*BYTES_CODECS, *FILTERS]
+SERIALIZERS = {
+    "ZFPY": (np.float64, {"mode": 4, "tolerance": 0.01}),
+    "PCodec": (np.int32, {"level": 8, "mode_spec": "auto"}),
+}
+CODECS = [*BYTES_CODECS, *FILTERS, *SERIALIZERS]
 
 
 def arguments(name):
@@ -49,6 +53,10 @@ def arguments(name):
     if name in BYTES_CODECS:
         codec = getattr(theirs, name)(**BYTES_CODECS[name])
         return SMOOTH.astype(np.int32), {"compressors": [codec]}
+    if name in SERIALIZERS:
+        dtype, configuration = SERIALIZERS[name]
+        codec = getattr(theirs, name)(**configuration)
+        return SMOOTH.astype(dtype), {"serializer": codec, "compressors": None}
     dtype, configuration = FILTERS[name]
     return SMOOTH.astype(dtype), {"filters": [getattr(theirs, name)(**configuration)], "compressors": None}
 
@@ -61,12 +69,18 @@ def test_we_read_what_zarr_python_writes(tmp_path, name):
     np.testing.assert_array_equal(zellige.open(tmp_path, mode="r")[...], array[...])
 
 
+def _as_json(value):
+    if value is None or isinstance(value, list):
+        return [codec.to_dict() for codec in value or ()]
+    return value.to_dict()
+
+
 @pytest.mark.parametrize("name", CODECS)
 def test_zarr_python_reads_what_we_write(tmp_path, name):
     data, codecs = arguments(name)
-    given = {key: [codec.to_dict() for codec in value or ()] for key, value in codecs.items()}
+    given = {key: _as_json(value) for key, value in codecs.items()}
     array = zellige.create_array(tmp_path, data=data, chunks=(3, 20), **{"compressors": None, **given})
     found = zarr.open_array(tmp_path, mode="r")[...]
     np.testing.assert_array_equal(found, array[...])
-    if name not in ("FixedScaleOffset", "Quantize", "BitRound"):  # the others lose nothing
+    if name not in ("FixedScaleOffset", "Quantize", "BitRound", "ZFPY"):  # the others lose nothing
         np.testing.assert_array_equal(found, data)
