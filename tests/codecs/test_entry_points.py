@@ -59,5 +59,5 @@ def test_its_name_is_among_the_suggestions(installed):
 
 
 def test_without_the_package_the_name_is_unknown():
-    with pytest.raises(UnknownCodecError, match="'acme.flip' is not known"):
+    with pytest.raises(UnknownCodecError, match=r"'acme\.flip' is not known"):
         zellige.codecs.parse_codec("acme.flip")
