@@ -236,7 +236,7 @@ def test_times(value):
         ("M8[s]", "NaT", -(2**63)),
         ("m8[s]", datetime.timedelta(minutes=1), 60),
         ("m8[h]", np.timedelta64(2, "D"), 48),
-        ("m8[h]", np.timedelta64("NaT"), -(2**63)),
+        ("m8[h]", np.timedelta64("NaT", "h"), -(2**63)),
     ],
     ids=str,
 )

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from zellige.grid import ChunkGrid, DimensionGrid
-from zellige.indexing import Axis, Selection, ascending
+from zellige.indexing import Axis as Axis
+from zellige.indexing import Selection, ascending
 from zellige.types import AnyArray, Coords, Indices, Shape
 
 Pick: TypeAlias = slice | Indices

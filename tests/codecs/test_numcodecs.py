@@ -653,6 +653,7 @@ PCO = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:delta_spec='none' is deprecated")  # by newer numcodecs, in favour of no_op
 @pytest.mark.parametrize("codec", PCO, ids=repr)
 @pytest.mark.parametrize("dtype", ["u2", "i2", "f2", "u4", "i4", "f4", "u8", "i8", "f8"])
 def test_pcodec_bytes_are_those_of_numcodecs(codec, dtype):

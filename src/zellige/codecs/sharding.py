@@ -25,8 +25,7 @@ from zellige.codecs.shard_index import EMPTY, IndexLayout, ShardIndex, nested_ch
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
-from zellige.indexing import Axis
-from zellige.plans import Plan, Request
+from zellige.plans import Axis, Plan, Request
 from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
 
 _MAX_GAP = 64 << 10  # ranges closer than this are fetched together

@@ -63,9 +63,11 @@ def _cast(value: Any, dtype: np.dtype[Any]) -> AnyArray:
     """A count of units, a time of numpy or Python, or the text of a date; none that would be rounded."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
         return _read(int(value), dtype)
+    if isinstance(value, str) and value == _NAT:
+        return _read(value, dtype)
     kinds = str | date | np.datetime64 if dtype.kind == "M" else timedelta | np.timedelta64
     known = isinstance(value, kinds) or (isinstance(value, np.ndarray) and value.dtype.kind == dtype.kind)
-    if not known and not (isinstance(value, str) and value == _NAT):
+    if not known:
         raise bad(value, dtype, "a date or a time" if dtype.kind == "M" else "a span of time")
     try:
         source = np.asarray(value if isinstance(value, np.ndarray) else dtype.type(value))
