@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := src tests examples
+CODE := src tests examples bench
 
 .PHONY: help demo test lint format check peer clean
 
