@@ -225,3 +225,19 @@ def test_threads_share_the_remembered_indexes():
     finally:
         sys.setswitchinterval(interval)
     assert errors == []
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_what_was_empty_is_seen_once_another_handle_has_written_it(tmp_path, local):
+    store = zellige.LocalStore(tmp_path) if local else zellige.MemoryStore()
+    writer = zellige.create_array(store, shape=8, chunks=2, shards=8, dtype="int32", compressors=None)
+    writer[:2] = [1, 2]
+    reader = zellige.open(store, mode="r")
+    assert reader[4:6].tolist() == [0, 0]  # the index is remembered, in which this chunk is empty
+    writer[4:6] = [7, 8]
+    assert reader[4:6].tolist() == [7, 8]
+    writer[:2] = 0
+    writer[4:6] = 0  # nothing is left, so the shard is deleted
+    assert reader[6] == 0
+    writer[6] = 9
+    assert reader[6] == 9

@@ -62,13 +62,15 @@ class ShardReader:
     the tag for that itself, because other threads may put a newer index into the cache, or drop it.
     """
 
-    __slots__ = ("_store", "_key", "_cache", "_start", "_length", "_tag")
+    __slots__ = ("_store", "_key", "_cache", "_start", "_length", "_tag", "_fresh")
 
     def __init__(
         self, store: Store, key: str, cache: IndexCache, start: int = 0, length: int | None = None, tag: object = None
     ) -> None:
         self._store, self._key, self._cache = store, key, cache
         self._start, self._length, self._tag = start, length, tag
+        self._fresh = False
+        """Whether the index was read just now."""
 
     def whole(self) -> Buffer | None:
         """All of it, or None if there is no such value."""
@@ -79,7 +81,9 @@ class ShardReader:
         return None if found is None else found[0]
 
     def ranges(self, spans: Sequence[Span]) -> Sequence[Buffer] | None:
-        """Some ranges, or None if there is no such value."""
+        """Some ranges, or None if there is no such value; none at all to see that a remembered index still holds."""
+        if not spans and self._fresh:
+            return []
         found = self._tagged([self._absolute(span) for span in spans])
         return None if found is None else found[0]
 
@@ -95,6 +99,7 @@ class ShardReader:
         if found is None:
             return None
         (raw,), self._tag = found
+        self._fresh = True
         index = parse(raw)
         self._cache.keep(self._key, self._tag, place, index)
         return index

@@ -128,7 +128,6 @@ class BoundChain:
         "shard",
         "encoded_size",
         "encoded_bound",
-        "_permutation",
     )
 
     def __init__(self, chain: CodecChain, shape: Shape) -> None:

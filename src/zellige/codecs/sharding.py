@@ -287,6 +287,7 @@ class BoundShard:
     def _read_plan(self, reader: Reader, index: ShardIndex, plan: Plan, out: AnyArray, run: Runner) -> bool:
         """Fetch the ranges of the inner chunks that are hit, close ones together, and decode them."""
         wanted: list[tuple[int, int, Request]] = []
+        checked = False
         for request in plan.requests():
             span = index.span(self.index.number(request[0]))
             if span is None:
@@ -294,11 +295,13 @@ class BoundShard:
             elif self.inner.shard is not None and not request[4]:
                 if not self._read_nested(reader.within(*span), request, plan, out, run):
                     return False
+                checked = True
             else:
                 wanted.append((*span, request))
         groups = list(_merged(wanted))
         try:
-            parts = reader.ranges([(start, length) for start, length, _ in groups]) if groups else []
+            # Without any range too: a remembered index may call empty what has been written since.
+            parts = [] if checked and not groups else reader.ranges([(start, length) for start, length, _ in groups])
         except ShortReadError as error:
             _, _, last = max(wanted, key=lambda entry: entry[0] + entry[1])
             raise self.index.bad_entry(
