@@ -10,7 +10,7 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import CountingStore, contents
-from zellige import api
+from zellige import creation
 from zellige.errors import ContainsArrayError, CorruptChunkError, MetadataError
 from zellige.stores import LocalStore, MemoryStore
 
@@ -123,7 +123,7 @@ CHANGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("at_once", [True, False])
 def test_another_layout_has_equal_values(options, at_once, monkeypatch):
     if not at_once:
-        monkeypatch.setattr(api, "_AT_ONCE", 0)  # chunk by chunk, as for arrays larger than memory
+        monkeypatch.setattr(creation, "_AT_ONCE", 0)  # chunk by chunk, as for arrays larger than memory
     array = source()
     copy = zellige.from_array(data=array, **options)
     assert np.array_equal(copy[...], expected())
@@ -207,7 +207,7 @@ def test_chunks_of_other_libraries_are_kept(chunks, sizes):
 
 
 def test_a_large_array_is_read_chunk_by_chunk(monkeypatch):
-    monkeypatch.setattr(api, "_AT_ONCE", 0)
+    monkeypatch.setattr(creation, "_AT_ONCE", 0)
     foreign = Foreign(MODEL, ((1, 2, 3), (4, 3)))
     array = zellige.from_array(data=foreign)
     assert foreign.asked == [chunk.slices for chunk in array.iter_chunks()]

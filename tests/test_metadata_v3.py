@@ -200,7 +200,7 @@ REFUSED = [
     # field in the error -> values of the top-level field, which is its first part
     *((name, [MISSING]) for name in GOOD),
     ("zarr_format", [2, 4, "3", 3.0, True, None, [3]]),
-    ("node_type", ["group", "Array", None, 3, ["array"]]),
+    ("node_type", ["Array", None, 3, ["array"]]),
     ("shape", [None, 4, "46", {}, [1] * 65]),
     ("shape[1]", [[4, -1], [4, 6.0], [4, True], [4, "6"], [4, None], [4, [6]], [4, 2**63], [4, 10**400]]),
     ("data_type", ["int15", "i2", "<i2", "", None, 16, ["int16"], {}, {"name": 16}, {"name": "int15"}, "r7", "r0"]),

@@ -1,400 +1,313 @@
-"""The functions at the top of the package: create, open, save and load arrays.
+"""The functions at the top of the package that open, save and load: arrays, groups, or whatever is there.
 
-Parameters that mean the same everywhere:
-
-store
-    A path, a `file://` URL, a `Store`, a dict, or None for memory.
-path, name
-    Where in the store; the root by default. Missing groups above it are created.
-chunks
-    One size for all axes; or for each axis a size, `-1` for the whole axis, or edges such as
-    `[31, 28, 31]` or `[[10, 365]]` (365 times 10); or `{"time": …}` with `dimension_names`; or `"auto"`.
-chunk_grid
-    `"rectilinear"` keeps uniform edges as edges, `"regular"` refuses uneven ones; inferred by default.
-filters, serializer, compressors
-    Codecs, names or JSON; None for none. The default compressor is zstd with its checksum.
-checksum
-    Add a crc32c to every chunk.
-config
-    Settings of the handle: `order`, `write_empty_chunks`, `read_missing_chunks`.
-overwrite
-    Replace a node that is there already; otherwise that is an error.
+Parameters that mean the same everywhere are described in `zellige.creation`. Modes: `r` read only, `r+` read and
+write, `a` open or create, `w` create anew, `w-` create, fail if there is something already. Reading modes never
+create anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
-from math import prod
-from os import PathLike
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from zellige import node
 from zellige.array import Array
-from zellige.chunking import ChunksLike, GridName, parse_shards
-from zellige.codecs import Codec, parse_codec, parse_codecs
-from zellige.codecs.chain import CodecChain
-from zellige.codecs.sharding import ShardingCodec
 from zellige.config import ArrayConfig
-from zellige.dtypes import DataType, parse_dtype
-from zellige.dtypes.fill import fill_bits
-from zellige.dtypes.values import as_values
-from zellige.errors import ArrayNotFoundError, NotANodeError
-from zellige.grid import ChunkGrid
-from zellige.info import human_bytes
-from zellige.metadata import ArrayV3Metadata
-from zellige.metadata.document import Extension, plain
-from zellige.metadata.grids import grid_document
-from zellige.metadata.keys import chunk_key_encoding_argument
-from zellige.stores import Store, resolve
-from zellige.types import Shape
+from zellige.creation import ZarrFormat, check_format, create_array, modern_options
+from zellige.derive import from_array, like
+from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
+from zellige.group import Group, Node, make_group
+from zellige.stores import Store, StoreLike, locate
 
-StoreLike: TypeAlias = Store | str | PathLike[str] | MutableMapping[str, Any] | None
+if TYPE_CHECKING:
+    from zellige.tree import Tree
+
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "w-"]
 
-_AT_ONCE = 64 << 20  # data up to this size is converted in one go
 
-
-def create_array(
-    store: StoreLike = None,
-    *,
-    name: str | None = None,
-    shape: int | Sequence[int] | None = None,
-    dtype: Any = None,
-    data: Any = None,
-    chunks: ChunksLike = "auto",
-    shards: ChunksLike = None,
-    chunk_grid: GridName | None = None,
-    filters: Any = "auto",
-    serializer: Any = "auto",
-    compressors: Any = "auto",
-    compressor: Any = "auto",
-    checksum: bool = False,
-    fill_value: Any = None,
-    order: Literal["C", "F"] | None = None,
-    zarr_format: Literal[3] = 3,
-    attributes: Mapping[str, Any] | None = None,
-    chunk_key_encoding: Any = None,
-    dimension_names: Sequence[str | None] | None = None,
-    overwrite: bool = False,
-    config: Mapping[str, Any] | ArrayConfig | None = None,
-    write_data: bool = True,
-) -> Array:
-    """Create an array; with `data`, of its shape and type, and filled with it.
-
-    Parameters: see the module's text. `compressor` is the old name for a single compressor.
-
-    >>> import zellige
-    >>> zellige.create_array(shape=(100, 20), chunks=(10, [5, 12, 3]), dtype="int16")
-    <zellige.Array / (100, 20) int16, rectilinear chunks 10 × [5, 12, 3]>
-    """
-    if zarr_format != 3:
-        raise ValueError(f"zarr_format={zarr_format!r}: this version writes Zarr format 3 only")
-    data = _as_data(data, dtype)
-    shape_, data_type = _shape_and_type(shape, dtype, data)
-    fill = data_type.cast_fill(fill_value)
-    names = _check_dimension_names(dimension_names, len(shape_))
-    grid_name, axes, inner = parse_shards(
-        chunks,
-        shards,
-        shape_,
-        itemsize=data_type.numpy.itemsize,
-        dimension_names=names,
-        chunk_grid=chunk_grid,
-    )
-    if _is_auto(chunks) or _is_auto(shards):
-        _say_chosen(axes, inner, data_type)
-    if not _is_auto(compressors) and not _is_auto(compressor):
-        raise ValueError("compressors= and its old name compressor= are both given; leave one out")
-    chosen = compressors if _is_auto(compressor) else compressor
-    codecs = _chain(data_type, filters, serializer, chosen, checksum=checksum)
-    if inner is not None:
-        codecs = [_sharding(inner, codecs)]
-    chunk_shape = tuple(c if isinstance(c, int) else c[0] for c in axes)
-    chain = CodecChain(codecs, data_type, fill, chunk_shape)
-    metadata = ArrayV3Metadata(
-        shape=shape_,
-        data_type=data_type,
-        chunk_grid=grid_document(grid_name, axes),
-        chunk_key_encoding=chunk_key_encoding_argument(chunk_key_encoding),
-        fill_value=fill,
-        codecs=tuple(Extension(codec.name, codec.configuration()) for codec in chain),
-        attributes=plain(attributes or {}),
-        dimension_names=names,
-    )
-    settings = ArrayConfig.of({**_as_dict(config), **({"order": order} if order else {})})
-    target = resolve(store)
-    path = node.normalize_path(name)
-    array = Array(target, path, metadata, settings)  # checks everything before anything is written
-    if not overwrite and (stray := next(array._engine.stored(array.ndim), None)) is not None:
-        _refuse_stray(array, stray[1])
-    if overwrite and isinstance(data, Array):
-        _refuse_to_remove(data, target, path)
-    node.create(target, path, metadata.to_bytes(), overwrite=overwrite)
-    if data is not None and write_data:
-        _copy_values(array, data)
-    return array
-
-
-def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
-    """Overwriting begins by removing what is there; the source of the values must not be among it."""
-    below = source.store.identity == store.identity and f"{source.path}/".startswith(path and path + "/")
-    # Stores with other roots may mean the same place, and then their locks have the same name.
-    here = store.exclusive_here(node.join(path, node.DOCUMENT))
-    there = source.store.exclusive_here(node.join(source.path, node.DOCUMENT))
-    if below or here.name == there.name:
-        raise ValueError(
-            f"data is the array {source.name!r} of {source.store!r}, which overwriting '/{path}' would remove before "
-            "it is read; write to another path"
-        )
-
-
-def _refuse_stray(array: Array, key: str) -> None:
-    """Chunks without a document would appear in a new array as if they were written there."""
-    if array.store.get(node.join(array.path, node.DOCUMENT)) is None:
-        raise NotANodeError(f"key {key!r} in {array.store!r} looks like a chunk of a lost array; remove it first")
-
-
-def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:
-    if isinstance(config, ArrayConfig):
-        return {name: getattr(config, name) for name in config.__slots__}
-    return dict(config or {})
-
-
-def _as_data(data: Any, dtype: Any) -> Any:
-    """Data that has a shape; of the array's own type where numpy would guess another, as for strings and structs."""
-    if data is None or (hasattr(data, "shape") and not isinstance(data, np.ndarray)):
-        return data
-    if dtype is not None and (numpy := parse_dtype(dtype).numpy).kind not in "biufc":
-        return as_values(data, numpy)
-    return np.asarray(data)
-
-
-def _shape_and_type(shape: int | Sequence[int] | None, dtype: Any, data: Any) -> tuple[Shape, DataType]:
-    if data is not None:
-        if shape is not None and _as_shape(shape) != tuple(data.shape):
-            raise ValueError(f"shape={shape} differs from the shape of the data, {tuple(data.shape)}; leave one out")
-        return tuple(data.shape), parse_dtype(_type_of(data) if dtype is None else dtype)
-    if shape is None:
-        raise ValueError("create_array needs shape= and dtype=, or data=")
-    return _as_shape(shape), parse_dtype("float64" if dtype is None else dtype)
-
-
-def _type_of(data: Any) -> Any:
-    """The type of something that has one; numpy's does not say all about ours."""
-    return data.metadata.data_type if isinstance(data, Array) else data.dtype
-
-
-def _as_shape(shape: Any) -> Shape:
-    given = (shape,) if isinstance(shape, int | np.integer) and not isinstance(shape, bool) else shape
-    try:
-        lengths = tuple(int(n) if isinstance(n, int | np.integer) and not isinstance(n, bool) else -1 for n in given)
-    except TypeError:
-        lengths = (-1,)
-    if any(n < 0 for n in lengths):
-        raise ValueError(f"shape={shape!r} must be one integer >= 0 for each axis")
-    if any(n >= 2**63 for n in lengths) or len(lengths) > 64:
-        raise ValueError(f"shape={shape!r} is larger than numpy can index")
-    return lengths
-
-
-def _check_dimension_names(names: Sequence[str | None] | None, rank: int) -> tuple[str | None, ...] | None:
-    if names is None:
-        return None
-    found = (names,) if isinstance(names, str) else tuple(names)
-    if len(found) != rank or any(name is not None and not isinstance(name, str) for name in found):
-        raise ValueError(f"dimension_names={names!r} must be {rank} strings or None, one for each axis")
-    return found
-
-
-def _chain(dtype: DataType, filters: Any, serializer: Any, compressors: Any, *, checksum: bool) -> list[Codec]:
-    """The codecs of a new array."""
-    first = [] if _is_auto(filters) else parse_codecs(filters)
-    if _is_auto(serializer):
-        middle = parse_codec({"name": dtype.codec, "configuration": {"endian": "little"} if dtype.endian else {}})
-    else:
-        middle = parse_codec(serializer)
-    if _is_auto(compressors):
-        # Around a shard, a compressor would hide its parts; it belongs inside.
-        last = [] if isinstance(middle, ShardingCodec) else [parse_codec("zstd")]
-    else:
-        last = parse_codecs(compressors)
-    return [*first, middle, *last, *([parse_codec("crc32c")] if checksum else [])]
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
-def _sharding(inner: Shape, chain: list[Codec]) -> Codec:
-    index = (parse_codec("bytes"), parse_codec("crc32c"))
-    return ShardingCodec(inner, tuple(chain), index)
-
-
-def _say_chosen(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> None:
-    """What `"auto"` came to, for those who listen to the logger `zellige`."""
-    from logging import getLogger
-
-    chosen = inner or tuple(c if isinstance(c, int) else c[0] for c in axes)
-    nbytes = human_bytes(prod(chosen) * dtype.numpy.itemsize)
-    shards = f" in shards {tuple(axes)}" if inner else ""
-    getLogger("zellige").info("'auto' chose chunks %s of %s, %s each%s", chosen, dtype.name, nbytes, shards)
-
-
-# -- copying --------------------------------------------------------------------------------------
-
-
-def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, **options: Any) -> Array:
-    """A new array with the values of another array, or of anything array-like.
-
-    Chunks, codecs, fill value, attributes and dimension names of a zellige array are kept unless given
-    anew (`"keep"` says so explicitly). Where grid, type and codecs stay the same, the bytes of the
-    chunks are copied as they are.
-
-    >>> import zellige
-    >>> a = zellige.create_array(data=[1, 2, 3, 4], chunks=[[1, 3]])
-    >>> b = zellige.from_array(data=a)
-    >>> b.write_chunk_sizes, b[:]
-    (((1, 3),), array([1, 2, 3, 4]))
-    """
-    given = {key: value for key, value in options.items() if not (isinstance(value, str) and value == "keep")}
-    write_data = given.pop("write_data", True)
-    array = create_array(store, name=name, data=data, write_data=False, **_keeping(data, given))
-    if write_data:
-        _copy(array, data)
-    return array
-
-
-def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """What a new array has of another one, and what is given anew."""
-    kept = _kept(source, given) if isinstance(source, Array) else _kept_chunks(source)
-    unfit = {"chunks", "shards", "chunk_grid"} if given.keys() & {"chunks", "shape"} else set()
-    unfit |= {"shards"} if "shards" in given else set()
-    unfit |= {"compressors"} if "compressor" in given else set()
-    unfit |= {"serializer"} if "dtype" in given else set()  # the byte order belongs to the type
-    return {key: value for key, value in kept.items() if key not in unfit} | given
-
-
-_LAYOUT = {"chunks", "shards", "shape", "dtype", "filters", "serializer", "compressors", "compressor", "checksum"}
-
-
-def _kept(source: Array, given: Collection[str]) -> dict[str, Any]:
-    metadata = source.metadata
-    return {
-        **_kept_layout(source, as_it_is=_LAYOUT.isdisjoint(given)),
-        "chunk_grid": metadata.chunk_grid.name,
-        "fill_value": metadata.fill_value,
-        "attributes": metadata.attributes,
-        "chunk_key_encoding": metadata.chunk_key_encoding,
-        "dimension_names": metadata.dimension_names,
-        "order": source.order,
-    }
-
-
-def _kept_layout(source: Array, *, as_it_is: bool) -> dict[str, Any]:
-    """Chunks, shards and codecs; where something of it changes, what is inside plain shards is kept without them."""
-    grid, shard = list(source.metadata.chunk_grid.axes), source.serializer
-    plain = isinstance(shard, ShardingCodec) and not source.filters and not source.compressors
-    if plain and not as_it_is:
-        assert isinstance(shard, ShardingCodec)
-        inner = CodecChain(shard.codecs, source.metadata.data_type, source.metadata.fill_value, shard.chunk_shape)
-        codecs = {"filters": inner.filters, "serializer": inner.serializer, "compressors": inner.compressors}
-        return {"chunks": shard.chunk_shape, "shards": grid, **codecs}
-    codecs = {"filters": source.filters, "serializer": shard, "compressors": source.compressors}
-    return {"chunks": grid, **codecs}
-
-
-def _kept_chunks(data: Any) -> dict[str, Any]:
-    """The chunks of array-likes that have some: h5py, dask, zarr."""
-    chunks = getattr(data, "chunks", None)
-    if not chunks:
-        return {}
-    # dask has blocks of no length, which a grid has not.
-    return {"chunks": tuple(tuple(n for n in c if n) or -1 if isinstance(c, tuple) else c for c in chunks)}
-
-
-def _copy(target: Array, data: Any) -> None:
-    if isinstance(data, Array) and _same_chunks(target, data):
-        target._engine.copy_chunks(data._engine, target.grid)
-    else:
-        _copy_values(target, data)
-
-
-def _same_chunks(a: Array, b: Array) -> bool:
-    """Whether the stored bytes of both arrays mean the same."""
-
-    def meaning(array: Array) -> tuple[Any, ...]:
-        document = array.metadata.to_dict()
-        return document["data_type"], document["fill_value"], document["codecs"], fill_bits(array.metadata.fill_value)
-
-    return a.grid == b.grid and meaning(a) == meaning(b)
-
-
-def _copy_values(target: Array, data: Any) -> None:
-    if isinstance(data, np.ndarray) or target.nbytes <= _AT_ONCE:
-        target[...] = np.asarray(data) if hasattr(data, "shape") else data
-        return
-    for region in _regions(target.grid):  # in pieces, so that memory stays bounded
-        target[region] = np.asarray(data[region])
-
-
-def _regions(grid: ChunkGrid) -> Iterator[tuple[slice, ...]]:
-    return (spec.slices for spec in grid)
-
-
-# -- opening --------------------------------------------------------------------------------------
-
-
-def open_array(
-    store: StoreLike = None,
-    *,
-    path: str = "",
-    mode: Mode = "a",
-    config: Mapping[str, Any] | ArrayConfig | None = None,
-    **create: Any,
-) -> Array:
-    """Open an array, or create it where the mode says so, with the parameters of `create_array`.
-
-    Modes: `r` read only, `r+` read and write, `a` open or create, `w` create anew, `w-` create, fail if
-    there is something already. Reading modes never create anything.
-    """
+def _mode(mode: Mode | None, store: StoreLike) -> Mode:
+    """The mode that is meant: by default `a`, and `r` for a store that is read-only."""
+    if mode is None:
+        return "r" if getattr(store, "read_only", False) else "a"
     if mode not in ("r", "r+", "a", "w", "w-"):
         raise ValueError(f"mode={mode!r} must be one of 'r', 'r+', 'a', 'w', 'w-'")
-    place = node.normalize_path(path)
-    if mode in ("w", "w-"):
-        return create_array(store, name=path, config=config, **{"overwrite": mode == "w", **create})
-    target = resolve(store, read_only=mode == "r")
-    try:
-        return Array.open(target, place, config)
-    except ArrayNotFoundError:
-        if mode != "a" or ("shape" not in create and "data" not in create):
-            raise
-    return create_array(target, name=path, config=config, **create)
+    return mode
 
 
-def open(store: StoreLike = None, *, path: str = "", mode: Mode | None = None, **options: Any) -> Array:
-    """Open the array at a place. Parameters: see `open_array`; by default an array is opened or created (`a`).
+def _find(
+    store: StoreLike, path: str | None, mode: Mode, storage_options: Mapping[str, Any] | None
+) -> tuple[Store, str]:
+    """The store and the path of a node to be opened."""
+    return locate(store, node.normalize_path(path), read_only=mode == "r", storage_options=storage_options)
+
+
+def open(
+    store: StoreLike = None,
+    *,
+    mode: Mode | None = None,
+    zarr_format: ZarrFormat | None = None,
+    path: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | ArrayConfig | None = None,
+    **create: Any,
+) -> Node:
+    """Open the array or the group at a place.
+
+    Where there is nothing, the modes that create make an array if `shape` or `data` is given (parameters: see
+    `create_array`), else a group. The default mode is `a`, and `r` for a store that is read-only.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
     >>> zellige.create_array(store, name="t", data=[1.5, 2.5]).attrs["unit"] = "K"
     >>> zellige.open(store, path="t", mode="r").attrs["unit"]
     'K'
+    >>> zellige.open(store, mode="r")
+    <zellige.Group / in MemoryStore(<dict of 3>, read_only=True)>
     """
-    return open_array(store, path=path, mode=mode or "a", **options)
+    mode = _mode(mode, store)
+    wants_array = "shape" in create or "data" in create
+    common: dict[str, Any] = {
+        "mode": mode,
+        "zarr_format": zarr_format,
+        "path": path,
+        "storage_options": storage_options,
+    }
+    if mode not in ("w", "w-"):
+        target, place = _find(store, path, mode, storage_options)
+        documents = node.load(target, place, zarr_format=zarr_format, consolidated=True)
+        if documents is not None and not node.is_group(documents):
+            return Array.from_documents(target, place, documents, config)
+        if documents is not None and not wants_array:
+            return Group.from_documents(target, place, documents)
+        if documents is None and mode != "a":
+            raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}")
+    if wants_array:
+        return open_array(store, config=config, **common, **create)
+    return open_group(store, **common, **create)
+
+
+def open_array(
+    store: StoreLike = None,
+    *,
+    path: str | None = "",
+    mode: Mode | None = None,
+    zarr_format: ZarrFormat | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | ArrayConfig | None = None,
+    **create: Any,
+) -> Array:
+    """Open an array, or create it where the mode says so, with the parameters of `create_array`.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> a = zellige.open_array(store, shape=(4,), dtype="int8", chunks=[[1, 3]])
+    >>> a[:] = 7
+    >>> zellige.open_array(store, mode="r")[:]
+    array([7, 7, 7, 7], dtype=int8)
+    """
+    mode = _mode(mode, store)
+    options = {"storage_options": storage_options, "zarr_format": zarr_format, "config": config}
+    if mode in ("w", "w-"):
+        return create_array(store, name=path, **{"overwrite": mode == "w", **options, **modern_options(create)})
+    target, place = _find(store, path, mode, storage_options)
+    try:
+        return Array.open(target, place, config, zarr_format)
+    except ArrayNotFoundError:
+        if mode != "a" or ("shape" not in create and "data" not in create):
+            raise
+    return create_array(target, name=place, zarr_format=zarr_format, config=config, **modern_options(create))
+
+
+def open_group(
+    store: StoreLike = None,
+    *,
+    mode: Mode | None = None,
+    path: str | None = None,
+    zarr_format: ZarrFormat | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    use_consolidated: bool | None = None,
+    check: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Open a group, or create it where the mode says so; `attributes` are for a new one.
+
+    `use_consolidated`: by default what the group's consolidated metadata says about its members is used if there
+    is some; True demands it, False ignores it. `check` compares it with the members first.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> zellige.open_group(store, path="runs/1", attributes={"seed": 3}).attrs["seed"]
+    3
+    >>> zellige.open_group(store, mode="r")["runs"].name
+    '/runs'
+    """
+    mode = _mode(mode, store)
+    if mode in ("w", "w-"):
+        return create_group(
+            store,
+            path=path,
+            zarr_format=zarr_format,
+            overwrite=mode == "w",
+            attributes=attributes,
+            storage_options=storage_options,
+        )
+    target, place = _find(store, path, mode, storage_options)
+    try:
+        return Group.open(target, place, zarr_format, use_consolidated, check)
+    except GroupNotFoundError:
+        if mode != "a":
+            raise
+    return create_group(target, path=place, zarr_format=zarr_format, attributes=attributes)
+
+
+def create_group(
+    store: StoreLike = None,
+    *,
+    path: str | None = None,
+    zarr_format: ZarrFormat | None = None,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Create a group, with the groups above it.
+
+    >>> import zellige
+    >>> zellige.create_group(attributes={"title": "tides"}).attrs["title"]
+    'tides'
+    """
+    target, place = locate(store, node.new_path(path), storage_options=storage_options)
+    return make_group(target, place, check_format(zarr_format), attributes, overwrite=overwrite)
+
+
+def group(
+    store: StoreLike = None,
+    *,
+    overwrite: bool = False,
+    path: str | None = None,
+    zarr_format: ZarrFormat | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """The group at a place, created if there is nothing; with `overwrite` always anew.
+
+    >>> import zellige
+    >>> root = zellige.group()
+    >>> root["x"] = [1, 2, 3]
+    >>> root["x"][1:]
+    array([2, 3])
+    """
+    return open_group(
+        store,
+        mode="w" if overwrite else "a",
+        path=path,
+        zarr_format=zarr_format,
+        attributes=attributes,
+        storage_options=storage_options,
+    )
+
+
+def open_like(a: Any, path: StoreLike, **options: Any) -> Array:
+    """Open an array, or create it with the shape, type and chunks of another.
+
+    >>> import zellige
+    >>> a = zellige.zeros((59, 2), chunks=[[31, 28], 2], dtype="int8")
+    >>> zellige.open_like(a, {}).write_chunk_sizes
+    ((31, 28), (2,))
+    """
+    return open_array(path, **like(a, options))
+
+
+# -- consolidated metadata and trees --------------------------------------------------------------
+
+
+def consolidate_metadata(store: StoreLike, path: str | None = None, zarr_format: ZarrFormat | None = None) -> Group:
+    """Write the documents of all nodes below a group into the group's own, so that one request reads them all.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> _ = zellige.create_array(store, name="a/t", data=[1, 2])
+    >>> _ = zellige.consolidate_metadata(store)
+    >>> [name for name, _ in zellige.open_consolidated(store).members(max_depth=None)]
+    ['a', 'a/t']
+    """
+    target, place = locate(store, node.normalize_path(path))
+    return Group.open(target, place, zarr_format, use_consolidated=False).consolidate_metadata()
+
+
+def open_consolidated(store: StoreLike, *, use_consolidated: Literal[True] = True, **options: Any) -> Group:
+    """Open a group by its consolidated metadata alone; parameters as for `open_group`.
+
+    `check=True` compares it with the members first, and raises `StaleMetadataError` if they differ.
+    """
+    if use_consolidated is not True:
+        raise TypeError("open_consolidated uses consolidated metadata; call open_group to do without")
+    default = "r" if getattr(store, "read_only", False) else "r+"
+    return open_group(store, **{"mode": default, **options, "use_consolidated": True})
+
+
+def tree(grp: StoreLike | Group, expand: bool | None = None, level: int | None = None, **options: Any) -> Tree:
+    """The hierarchy below a group, or at a place, as a tree; see `Group.tree`.
+
+    >>> import zellige
+    >>> root = zellige.group()
+    >>> root["a"] = [1, 2, 3]
+    >>> zellige.tree(root, plain=True)
+    /
+    `-- a (3,) int64
+    """
+    root = grp if isinstance(grp, Group) else open_group(grp, mode="r")
+    return root.tree(expand, level, **options)
+
+
+# -- saving and loading ---------------------------------------------------------------------------
 
 
 def save_array(store: StoreLike, arr: Any, *, path: str = "", **options: Any) -> None:
-    """Store anything array-like as an array, in place of a node that is there already."""
+    """Store anything array-like as an array, in place of a node that is there already.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> zellige.save_array(store, [1, 2, 3], path="x", chunks=[[1, 2]])
+    >>> zellige.load(store, path="x")
+    array([1, 2, 3])
+    """
     from_array(store, data=arr, name=path, **{"overwrite": True, **options})
 
 
-save = save_array
+def save_group(
+    store: StoreLike,
+    *args: Any,
+    path: str | None = None,
+    zarr_format: ZarrFormat | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **arrays: Any,
+) -> None:
+    """Store several arrays in a group: `arr_0`, `arr_1`, … and those given by name. Others in the group stay.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> zellige.save_group(store, [1, 2], days=[31, 28])
+    >>> sorted(zellige.load(store))
+    ['arr_0', 'days']
+    """
+    if not args and not arrays:
+        raise ValueError("save_group needs at least one array")
+    root = open_group(store, path=path, zarr_format=zarr_format, storage_options=storage_options)
+    for name, data in {**{f"arr_{k}": data for k, data in enumerate(args)}, **arrays}.items():
+        root.array(name, data, overwrite=True)
 
 
-def load(store: StoreLike, path: str = "") -> Any:
-    """The whole array as numpy.
+def save(
+    store: StoreLike,
+    *args: Any,
+    zarr_format: ZarrFormat | None = None,
+    path: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> None:
+    """Store one array as an array, or several as a group; keywords name arrays.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -403,78 +316,26 @@ def load(store: StoreLike, path: str = "") -> Any:
     array([[1, 2],
            [3, 4]])
     """
-    return open_array(store, path=path, mode="r")[...]
+    common: dict[str, Any] = {"zarr_format": zarr_format, "storage_options": storage_options}
+    arrays = {name: value for name, value in kwargs.items() if hasattr(value, "__array__")}
+    if not args and not kwargs:
+        raise ValueError("save needs at least one array")
+    if len(args) == 1 and not arrays:
+        save_array(store, args[0], path=path or "", **common, **kwargs)
+    else:
+        save_group(store, *args, path=path, **common, **kwargs)
 
 
-# -- as numpy makes arrays ------------------------------------------------------------------------
-
-
-def create(shape: int | Sequence[int], *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
-    """An array of fill values. Parameters: see `create_array`."""
-    return create_array(store, name=path, shape=shape, **options)
-
-
-def zeros(shape: int | Sequence[int], **options: Any) -> Array:
-    """An array of zeros.
-
-    >>> import zellige
-    >>> zellige.zeros((2, 3), dtype="int8")[0]
-    array([0, 0, 0], dtype=int8)
-    """
-    dtype = options.get("dtype")
-    return create(shape, **{**options, "fill_value": parse_dtype("float64" if dtype is None else dtype).zero})
-
-
-def ones(shape: int | Sequence[int], **options: Any) -> Array:
-    """An array of ones."""
-    return create(shape, **{**options, "fill_value": 1})
-
-
-def full(shape: int | Sequence[int], fill_value: Any, **options: Any) -> Array:
-    """An array of one value."""
-    return create(shape, **{**options, "fill_value": fill_value})
-
-
-def empty(shape: int | Sequence[int], **options: Any) -> Array:
-    """An array to be filled; reads as the fill value until then."""
-    return create(shape, **options)
-
-
-def array(data: Any, *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
-    """An array with the values of anything array-like.
+def load(store: StoreLike, path: str | None = None, zarr_format: ZarrFormat | None = None) -> Any:
+    """The array at a place as numpy; of a group, a dict of the arrays in it.
 
     >>> import zellige
-    >>> zellige.array([[1, 2], [3, 4]], chunks=(1, 2)).nchunks
-    2
+    >>> store = zellige.MemoryStore()
+    >>> zellige.save(store, [1, 2, 3])
+    >>> zellige.load(store)
+    array([1, 2, 3])
     """
-    return from_array(store, data=data, name=path, **options)
-
-
-def zeros_like(a: Any, **options: Any) -> Array:
-    """An array of zeros with the shape, type and chunks of another."""
-    return zeros(**_like(a, options))
-
-
-def ones_like(a: Any, **options: Any) -> Array:
-    """An array of ones with the shape, type and chunks of another."""
-    return ones(**_like(a, options))
-
-
-def empty_like(a: Any, **options: Any) -> Array:
-    """An array to be filled with the shape, type and chunks of another."""
-    return empty(**_like(a, options))
-
-
-def full_like(a: Any, *, fill_value: Any = None, **options: Any) -> Array:
-    """An array of one value with the shape, type and chunks of another."""
-    if fill_value is None:
-        fill_value = getattr(a, "fill_value", None)
-    return full(fill_value=fill_value, **_like(a, options))
-
-
-def _like(a: Any, options: dict[str, Any]) -> dict[str, Any]:
-    shaped = a if hasattr(a, "shape") and hasattr(a, "dtype") else np.asarray(a)
-    kept = _keeping(a, options)
-    if isinstance(a, Array):
-        kept = {key: value for key, value in kept.items() if key in options or key not in ("attributes", "fill_value")}
-    return {"shape": shaped.shape, "dtype": _type_of(shaped), **kept}
+    found = open(store, path=path, mode="r", zarr_format=zarr_format)
+    if isinstance(found, Array):
+        return found[...]
+    return {name: np.asarray(member[...]) for name, member in found.arrays()}

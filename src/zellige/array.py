@@ -12,26 +12,37 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import engine, indexing, node
-from zellige.chunking import ChunksLike, parse_new_chunks
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zellige.codecs.chain import CodecChain
 from zellige.config import ArrayConfig
 from zellige.dtypes.fill import fill_bits
-from zellige.dtypes.values import as_values
-from zellige.errors import ArrayNotFoundError, BroadcastError, ConflictError, MetadataError, ReadOnlyError
+from zellige.dtypes.values import as_value
+from zellige.errors import (
+    ArrayNotFoundError,
+    BroadcastError,
+    ConflictError,
+    MetadataError,
+    ReadOnlyError,
+)
 from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
-from zellige.metadata import ArrayV3Metadata
-from zellige.node import DOCUMENT, Attributes
+from zellige.node import Attributes
 from zellige.plans import plan as plan_for
-from zellige.runs import EdgeEntries, Edges
+from zellige.resizing import Resizing
+from zellige.runs import Edges
 from zellige.selecting import Selecting
-from zellige.stores import Store
+from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, AnyArray, Coords, Shape
 
 if TYPE_CHECKING:
+    from zellige.aio import AsyncArray
+    from zellige.consolidated import Consolidated
     from zellige.dtypes.structs import FieldNames
-    from zellige.info import ArrayInfo
+    from zellige.info import Info
+    from zellige.metadata.groups import Documents
+    from zellige.node import ArrayMetadata
+    from zellige.stores.path import StorePath
+    from zellige.views import LazyArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ class ArrayChunk(ChunkSpec):
     key: str
 
 
-class Array(Selecting):
+class Array(Selecting, Resizing):
     """An N-dimensional array in a store, cut into chunks of any size.
 
     Arrays are made by `zellige.create_array` and opened by `zellige.open`. The handle holds no data: each
@@ -55,18 +66,27 @@ class Array(Selecting):
     array([0., 1., 2., 3., 0.], dtype=float32)
     """
 
-    __slots__ = ("store", "path", "config", "metadata", "grid", "_inner", "_engine", "__weakref__")
+    __slots__ = ("store", "path", "config", "metadata", "grid", "_inner", "_engine", "_holder", "__weakref__")
 
     store: Store
     path: str
     """The path within the store; the root is empty."""
     config: ArrayConfig
-    metadata: ArrayV3Metadata
+    metadata: ArrayMetadata
     grid: ChunkGrid
     """The arrangement of the chunks."""
 
-    def __init__(self, store: Store, path: str, metadata: ArrayV3Metadata, config: ArrayConfig) -> None:
-        self.store, self.path, self.config = store, path, config
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        metadata: ArrayMetadata,
+        config: ArrayConfig,
+        holder: Consolidated | None = None,
+    ) -> None:
+        if metadata.zarr_format == 2:
+            config = _config_v2(metadata, config)
+        self.store, self.path, self.config, self._holder = store, path, config, holder
         self._bind(metadata)
         shape = tuple(next(iter(dim.unique_edge_lengths)) for dim in self.grid.dimensions)
         chain = CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value, shape)
@@ -85,19 +105,45 @@ class Array(Selecting):
                     field="codecs",
                 )
 
-    def _bind(self, metadata: ArrayV3Metadata) -> None:
+    def _bind(self, metadata: ArrayMetadata) -> None:
         self.metadata = metadata
         self.grid = ChunkGrid.from_metadata(metadata)
 
     @classmethod
-    def open(cls, store: Store, path: str = "", config: Mapping[str, Any] | ArrayConfig | None = None) -> Array:
-        """Open the array at a path of a store; one request."""
-        path = node.normalize_path(path)
-        raw = store.get(node.join(path, DOCUMENT))
-        if raw is None:
-            raise ArrayNotFoundError(f"there is no Zarr v3 array at '/{path}' in {store!r}")
+    def open(
+        cls,
+        store: StoreLike,
+        path: str = "",
+        config: Mapping[str, Any] | ArrayConfig | None = None,
+        zarr_format: int | None = None,
+    ) -> Array:
+        """Open the array at a path of a store; one request, or a few for Zarr format 2."""
+        store, path = locate(store, node.normalize_path(path))
+        documents = node.load(store, path, zarr_format=zarr_format)
+        if documents is None:
+            raise ArrayNotFoundError(f"there is no array at '/{path}' in {store!r}")
+        if node.is_group(documents):
+            raise ArrayNotFoundError(f"there is a group at '/{path}' in {store!r}, not an array; use open_group")
+        return cls.from_documents(store, path, documents, config)
+
+    @classmethod
+    def from_dict(cls, store_path: StorePath, data: Mapping[str, Any]) -> Array:
+        """The array at a place that the content of its `zarr.json` describes; nothing is read or written."""
+        return cls.from_documents(store_path.store, store_path.path, {"zarr.json": dict(data)})
+
+    @classmethod
+    def from_documents(
+        cls,
+        store: Store,
+        path: str,
+        documents: Documents,
+        config: Mapping[str, Any] | ArrayConfig | None = None,
+        holder: Consolidated | None = None,
+    ) -> Array:
+        """The array that parsed documents describe; nothing is read or written."""
         try:
-            return cls(store, path, ArrayV3Metadata.from_bytes(raw), ArrayConfig.of(config))
+            metadata: Any = node.parse(documents)
+            return cls(store, path, metadata, ArrayConfig.of(config), holder)
         except RecursionError as error:
             raise MetadataError(
                 f"the codecs of the array at '/{path}' are nested too deeply", field="codecs"
@@ -236,7 +282,8 @@ class Array(Selecting):
     def nbytes_stored(self) -> int:
         """The number of bytes that the array takes in the store, with its document; lists the store."""
         keys = [key for _, key in self._engine.stored(self.ndim)]
-        return sum(self.store.size(key) or 0 for key in [node.join(self.path, DOCUMENT), *keys])
+        documents = [node.join(self.path, name) for name in node.document_names(self.metadata)]
+        return sum(self.store.size(key) or 0 for key in [*documents, *keys])
 
     def iter_chunks(self, selection: Any = ...) -> Iterator[ArrayChunk]:
         """The chunks that a selection hits, with their coordinates, regions and keys.
@@ -250,6 +297,19 @@ class Array(Selecting):
         for coords, *_ in plan.requests():
             spec = self.grid.spec(coords)
             yield ArrayChunk(spec.slices, spec.codec_shape, coords, self._engine.key(coords))
+
+    @property
+    def lazy(self) -> LazyArray:
+        """A view that composes selections without reading; `[...]` or `numpy.asarray` reads.
+
+        >>> import zellige
+        >>> view = zellige.array(range(100)).lazy[10:20][::3]
+        >>> view.shape, view[...]
+        ((4,), array([10, 13, 16, 19]))
+        """
+        from zellige.views import lazy
+
+        return lazy(self)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -306,7 +366,7 @@ class Array(Selecting):
         self._check_writable()
         dtype = self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype
         # Everything that can be wrong with the value shows here, before the first byte is written.
-        work = selection.value_to_work(_as_value(value, dtype))
+        work = selection.value_to_work(as_value(value, dtype))
         plan = plan_for(selection, self.grid)
         if fields is None:
             self._engine.write(plan, work)
@@ -317,113 +377,7 @@ class Array(Selecting):
         if self.store.read_only:
             raise ReadOnlyError(f"array {self.name!r} was opened for reading only; open it with mode='r+' to write")
 
-    # -- changing the array -----------------------------------------------------------------------
-
-    def resize(self, new_shape: int | Sequence[int], chunks: ChunksLike = None) -> None:
-        """Change the shape; existing chunks stay as they are.
-
-        `chunks` says for each axis how its new region is cut: a size that repeats, or edges. By default
-        the last edge repeats. Shrinking deletes what lies outside, so growing again shows fill values.
-
-        >>> import zellige
-        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
-        >>> a.resize((120,), chunks=[[31, 30]])
-        >>> a.write_chunk_sizes
-        ((31, 28, 31, 30),)
-        """
-        self._check_writable()
-        shape = self._new_shape(new_shape)
-        new = parse_new_chunks(self._by_axis(chunks), self.ndim)
-        before: list[ChunkGrid] = []
-
-        def with_shape(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
-            old = ChunkGrid.from_metadata(metadata)  # as it is stored: another handle may have changed it
-            before[:] = [old]
-            grid = old.update_shape(shape, new)
-            self._check_shards(grid)
-            return metadata.resized(grid)
-
-        # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
-        self._update(with_shape)
-        (old,) = before
-        if self.metadata.chunk_grid.bounded:
-            self._engine.reshape(old, self.grid)
-        if any(map(operator.lt, shape, old.shape)):
-            self._engine.trim(self.grid)
-
-    def _new_shape(self, shape: int | Sequence[int]) -> Shape:
-        try:
-            given = (
-                (operator.index(shape),) if isinstance(shape, int | np.integer) else tuple(map(operator.index, shape))
-            )
-        except TypeError as error:
-            raise ValueError(f"the new shape {shape!r} must be integers") from error
-        if len(given) != self.ndim or any(not 0 <= n < 2**63 for n in given):
-            raise ValueError(
-                f"the new shape {given} must have {self.ndim} lengths from 0 to 2**63 - 1, one for each axis"
-            )
-        return given
-
-    def _by_axis(self, chunks: ChunksLike) -> ChunksLike:
-        """Names of dimensions in a mapping replaced by axis numbers."""
-        if not isinstance(chunks, Mapping):
-            return chunks
-        names = self.dimension_names or ()
-        return {names.index(key) if key in names else key: value for key, value in chunks.items()}
-
-    def append(self, data: Any, axis: int = 0, chunks: int | EdgeEntries | None = None) -> Shape:
-        """Add data at the end of an axis and return the new shape; `chunks` says how the new region is cut.
-
-        The data is written first and the shape last: a reader sees the old array or the whole new one.
-
-        >>> import zellige
-        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
-        >>> a.append(range(31), chunks=[31])
-        (90,)
-        """
-        self._check_writable()
-        value = _as_value(data, self.dtype)
-        axis = self._axis(axis)
-        new: list[Any] = [None] * self.ndim
-        new[axis] = chunks
-        begun: list[tuple[ChunkGrid, ChunkGrid]] = []
-
-        def write_data(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
-            old = ChunkGrid.from_metadata(metadata)
-            _check_appended(value.shape, old.shape, axis)
-            end = old.shape[axis]
-            shape = (*old.shape[:axis], end + value.shape[axis], *old.shape[axis + 1 :])
-            grid = old.update_shape(shape, new)
-            self._check_shards(grid)
-            region = tuple(slice(end, None) if k == axis else slice(None) for k in range(self.ndim))
-            selection = indexing.select(region, shape)
-            work = selection.value_to_work(value)
-            begun[:] = [(old, grid)]
-            if metadata.chunk_grid.bounded:
-                self._engine.reshape(old, grid)
-            self._engine.write(plan_for(selection, grid), work)
-            return metadata.resized(grid)
-
-        try:
-            self._update(write_data)
-        except BaseException:
-            for old, grid in begun:
-                self._undo_append(old, grid)
-            raise
-        return self.shape
-
-    def _undo_append(self, old: ChunkGrid, grid: ChunkGrid) -> None:
-        """After a failed append: remove what lies beyond the end, where growing would show it."""
-        with self.store.exclusive(node.join(self.path, DOCUMENT)):  # others append under the same lock
-            self.refresh()
-            if self.metadata.chunk_grid.bounded and self.grid == old:
-                self._engine.reshape(grid, old)
-            self._engine.trim(self.grid)
-
-    def _axis(self, axis: int) -> int:
-        if not -self.ndim <= axis < self.ndim:
-            raise IndexError(f"axis {axis} is out of bounds for an array of {self.ndim} dimensions")
-        return axis % self.ndim
+    # -- changing its document --------------------------------------------------------------------
 
     def update_attributes(self, new_attributes: Mapping[str, Any]) -> Array:
         """Change several attributes in one write."""
@@ -433,45 +387,67 @@ class Array(Selecting):
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
         self._check_writable()
 
-        def with_attributes(metadata: ArrayV3Metadata) -> ArrayV3Metadata:
+        def with_attributes(metadata: ArrayMetadata) -> ArrayMetadata:
             attributes = dict(metadata.attributes)
             change(attributes)
-            return replace(metadata, attributes=attributes)
+            return metadata.with_attributes(attributes)
 
         self._update(with_attributes)
 
-    def _update(self, change: Callable[[ArrayV3Metadata], ArrayV3Metadata]) -> None:
-        """Change the stored document, starting from what is stored now, and follow it."""
+    def _update(self, change: Callable[[ArrayMetadata], ArrayMetadata]) -> None:
+        """Change the stored documents, starting from what is stored now, and follow them."""
 
-        def rewrite(raw: bytes) -> tuple[bytes, ArrayV3Metadata]:
-            found = ArrayV3Metadata.from_bytes(raw)
-            if _layout(found) != _layout(self.metadata):
+        def rewrite(documents: Documents) -> tuple[Documents, ArrayMetadata]:
+            found: Any = node.parse(documents)
+            if node.is_group(documents) or _layout(found) != _layout(self.metadata):
                 raise ConflictError(f"array {self.name!r} was replaced meanwhile; nothing was written, call refresh()")
             metadata = change(found)
-            return metadata.to_bytes(), metadata
+            return metadata.to_documents(), metadata
 
-        self._bind(node.update(self.store, self.path, rewrite))
+        self._bind(node.update(self.store, self.path, node.document_names(self.metadata), rewrite))
+        if self._holder is not None:
+            self._holder.note({self.path: self.metadata.to_documents()})
 
     def refresh(self) -> None:
         """Read the document again: another handle may have resized the array or changed its attributes."""
-        fresh = Array.open(self.store, self.path, self.config)
+        fresh = Array.open(self.store, self.path, self.config, self.metadata.zarr_format)
         self._engine = fresh._engine
         self._bind(fresh.metadata)
 
     def with_config(self, config: Mapping[str, Any] | ArrayConfig) -> Array:
         """The same array with some settings changed, such as `{"write_empty_chunks": True}`."""
-        return Array(self.store, self.path, self.metadata, self.config.changed(config))
+        return Array(self.store, self.path, self.metadata, self.config.changed(config), self._holder)
 
     # -- showing ----------------------------------------------------------------------------------
 
     @property
-    def info(self) -> ArrayInfo:
+    def compressor(self) -> BytesBytesCodec | None:
+        """The first of the compressors, as this was called before there could be several."""
+        return next(iter(self.compressors), None)
+
+    @property
+    def async_array(self) -> AsyncArray:
+        """The array for use in an event loop; see `zellige.aio`."""
+        from importlib import import_module
+
+        found: AsyncArray = import_module("zellige.aio").AsyncArray(self)  # a guest, whom this layer does not know
+        return found
+
+    @property
+    def store_path(self) -> StorePath:
+        """The store and the path as one value."""
+        from zellige.stores.path import StorePath
+
+        return StorePath(self.store, self.path)
+
+    @property
+    def info(self) -> Info:
         """A summary for people, without reading the chunks."""
         from zellige.info import describe
 
         return describe(self)
 
-    def info_complete(self) -> ArrayInfo:
+    def info_complete(self) -> Info:
         """Like `info`, with the number and size of the stored chunks; lists the store."""
         from zellige.info import describe
 
@@ -490,31 +466,16 @@ class Array(Selecting):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.store, self.path, self.metadata.to_bytes(), self.config)
+        return Array.from_documents, (self.store, self.path, self.metadata.to_documents(), self.config, self._holder)
 
 
-def _unpickle(store: Store, path: str, raw: bytes, config: ArrayConfig) -> Array:
-    return Array(store, path, ArrayV3Metadata.from_bytes(raw), config)
+def _config_v2(metadata: Any, config: ArrayConfig) -> ArrayConfig:
+    """The order of results is that of the chunks; without a fill value a missing chunk has no meaning for others."""
+    config = replace(config, order=metadata.order)
+    return replace(config, write_empty_chunks=True) if metadata.fill_is_null else config
 
 
-def _layout(metadata: ArrayV3Metadata) -> tuple[Any, ...]:
+def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
     """What stays the same for as long as an array lives."""
     fill = fill_bits(metadata.fill_value)
     return len(metadata.shape), metadata.data_type, fill, metadata.codecs, metadata.chunk_key_encoding
-
-
-def _as_value(value: Any, dtype: np.dtype[Any]) -> AnyArray:
-    """A value as an array; numbers of another type are converted chunk by chunk as they are written."""
-    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
-        value = np.asarray(value)
-        if value.dtype.kind == "c" and dtype.kind in "biuf":
-            raise TypeError(f"{value.dtype} values do not fit an array of {dtype}; write .real or .imag")
-        if value.dtype.kind in "biufc" and dtype.kind in "biufc":
-            return value  # type: ignore[no-any-return]
-    return as_values(value, dtype)
-
-
-def _check_appended(data: Shape, shape: Shape, axis: int) -> None:
-    if len(data) != len(shape) or any(d != n for k, (d, n) in enumerate(zip(data, shape, strict=True)) if k != axis):
-        expected = ", ".join("any" if k == axis else str(n) for k, n in enumerate(shape))
-        raise BroadcastError(f"data of shape {data} cannot be appended along axis {axis}: expected shape ({expected})")

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 
+from zellige.config import config
 from zellige.dimensions import AxisChunks, from_chunks, is_size
 from zellige.errors import ChunkShapeError
 from zellige.grid import ChunkGrid
@@ -116,7 +117,8 @@ def _sizes(axes: tuple[AxisChunks, ...]) -> Shape:
 def _auto_shards(inner: tuple[AxisChunks, ...], shape: Shape, itemsize: int) -> tuple[AxisChunks, ...]:
     """Shards of whole inner chunks, as many as fit into the target, the last axes first."""
     sizes = list(_sizes(inner))
-    room = max(1, AUTO_SHARD_BYTES // max(1, itemsize * prod(sizes)))
+    target = config.get("array.target_shard_size_bytes") or AUTO_SHARD_BYTES
+    room = max(1, target // max(1, itemsize * prod(sizes)))
     for axis in reversed(range(len(shape))):
         count = min(room, max(1, -(-shape[axis] // sizes[axis])))
         sizes[axis] *= count

@@ -13,50 +13,186 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-_DEFAULTS: dict[str, Any] = {
-    "threading.max_workers": None,  # None: the CPUs that this process may use
-    "array.order": "C",
-    "array.write_empty_chunks": False,
-    "array.read_missing_chunks": True,
-}
 
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "threading.max_workers": (lambda v: v is None or (type(v) is int and v >= 1), "an integer >= 1, or None"),
-    "array.order": (lambda v: v in ("C", "F"), "'C' or 'F'"),
-    "array.write_empty_chunks": (lambda v: isinstance(v, bool), "True or False"),
-    "array.read_missing_chunks": (lambda v: isinstance(v, bool), "True or False"),
+class _Setting(NamedTuple):
+    default: Any
+    accepts: Callable[[Any], bool]
+    expected: str
+
+
+def _bool(default: bool) -> _Setting:
+    return _Setting(default, lambda v: isinstance(v, bool), "True or False")
+
+
+def _int(default: int | None, low: int, high: int | None = None) -> _Setting:
+    """An integer within limits; booleans and floats are not integers."""
+    expected = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
+    return _Setting(default, lambda v: type(v) is int and v >= low and (high is None or v <= high), expected)
+
+
+def _or_none(setting: _Setting) -> _Setting:
+    accepts, expected = setting.accepts, f"{setting.expected}, or None"
+    return setting._replace(accepts=lambda v: v is None or accepts(v), expected=expected)
+
+
+# The meaning of each key, and which of them change nothing yet, is in the docstring of `Config`.
+_SETTINGS: dict[str, _Setting] = {
+    "default_zarr_format": _Setting(3, lambda v: type(v) is int and v in (2, 3), "2 or 3"),
+    "json_indent": _or_none(_int(2, 0, 8)),
+    "array.order": _Setting("C", lambda v: isinstance(v, str) and v in ("C", "F"), "'C' or 'F'"),
+    "array.write_empty_chunks": _bool(False),
+    "array.read_missing_chunks": _bool(True),
+    "array.target_shard_size_bytes": _or_none(_int(None, 1)),
+    "array.rectilinear_chunks": _Setting(
+        True,
+        lambda v: v is True,
+        "True: chunks of any size are always on, and chunk_grid='regular' refuses uneven ones",
+    ),
+    "array.sharding_coalesce_max_gap_bytes": _int(1 << 20, 0),
+    "array.sharding_coalesce_max_bytes": _int(16 << 20, 1),
+    "array.allow_unsafe_pickle_decode": _Setting(
+        False, lambda v: v is False, "False: to decode a pickle is to run the code in it, and none is decoded here"
+    ),
+    "async.concurrency": _int(10, 1),
+    "async.timeout": _or_none(
+        _Setting(None, lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v > 0, "a number > 0")
+    ),
+    "threading.max_workers": _or_none(_int(None, 1)),
 }
+_SECTIONS = dict.fromkeys(key.partition(".")[0] for key in _SETTINGS if "." in key)
+_REQUIRED: Any = object()
 
 
 def _check(key: str, value: Any) -> Any:
-    if key not in _CHECKS:
-        raise KeyError(f"there is no setting {key!r}; known: {', '.join(_CHECKS)}")
-    accepts, expected = _CHECKS[key]
-    if not accepts(value):
-        raise ValueError(f"setting {key} must be {expected}, found {value!r}")
+    setting = _SETTINGS.get(key)
+    if setting is None:
+        raise _unknown(key)
+    if not setting.accepts(value):
+        raise ValueError(f"setting {key} must be {setting.expected}; found {value!r}")
     return value
 
 
+def _unknown(key: object) -> KeyError:
+    from difflib import get_close_matches  # only when there is something to say
+
+    close = get_close_matches(str(key), [*_SETTINGS, *_SECTIONS], 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_SETTINGS)}"
+    return KeyError(f"there is no setting {key!r}; {hint}")
+
+
 class Config:
-    """The settings of this process."""
+    """The settings of this process, for all of its threads.
+
+    | key | default | what it does |
+    |---|---|---|
+    | `array.order` | `'C'` | the memory order of results |
+    | `array.write_empty_chunks` | False | whether chunks that hold only the fill value are stored |
+    | `array.read_missing_chunks` | True | whether a missing chunk reads as fill; False makes it an error |
+    | `array.rectilinear_chunks` | True | always True: chunks of any size are always on |
+    | `array.allow_unsafe_pickle_decode` | False | always False: a pickle can run any code |
+    | `array.target_shard_size_bytes` | None | the size of shards with `shards="auto"`; None: 64 MiB |
+    | `default_zarr_format` | 3 | the format of new nodes |
+    | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
+    | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
+
+    The others are there for scripts that set them. Their values are checked and kept, and change nothing yet:
+
+    | key | default | what it is elsewhere |
+    |---|---|---|
+    | `array.sharding_coalesce_max_gap_bytes` | 1 MiB | parts of a shard closer than this are fetched together |
+    | `array.sharding_coalesce_max_bytes` | 16 MiB | the most that is fetched together |
+    | `async.concurrency` | 10 | how many requests are under way at once |
+    | `async.timeout` | None | the seconds that a request may take |
+
+    >>> config["array.order"], config.get("array")["order"], "array.order" in config
+    ('C', 'C', True)
+    >>> with config.set(array__order="F"), config.set({"array": {"write_empty_chunks": True}}):
+    ...     config["array.order"], config["array.write_empty_chunks"]
+    ('F', True)
+    """
 
     def __init__(self) -> None:
-        self._values = {**_DEFAULTS, **_from_environment(os.environ)}
+        self._initial = {key: setting.default for key, setting in _SETTINGS.items()}
+        self._initial |= _from_environment(os.environ)
+        self._values = dict(self._initial)
 
-    def get(self, key: str) -> Any:
-        """The value of a setting."""
+    # -- asking -----------------------------------------------------------------------------------
+
+    def get(self, key: str, default: Any = _REQUIRED) -> Any:
+        """The value of a setting, or of a section as a dict; an unknown key gives the default or raises KeyError.
+
+        >>> config.get("threading")
+        {'max_workers': None}
+        >>> config.get("codecs.zstd", "not here")
+        'not here'
+        """
         try:
             return self._values[key]
         except KeyError:
-            raise KeyError(f"there is no setting {key!r}; known: {', '.join(_CHECKS)}") from None
+            if key in _SECTIONS:
+                return self.to_dict()[key]
+            if default is not _REQUIRED:
+                return default
+            raise _unknown(key) from None
 
-    def set(self, values: Mapping[str, Any]) -> AbstractContextManager[Config]:
-        """Change settings at once; as `with config.set(…):` only until the end of the block."""
-        before = dict(self._values)
-        self._values |= {key: _check(key, value) for key, value in values.items()}
-        return self._restoring({key: before[key] for key in values})
+    def __getitem__(self, key: str) -> Any:
+        return self.get(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in _SETTINGS or key in _SECTIONS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_SETTINGS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy of all settings, each section as a dict of its own.
+
+        >>> config.to_dict()["async"]
+        {'concurrency': 10, 'timeout': None}
+        """
+        tree: dict[str, Any] = {}
+        for key, value in self._values.items():
+            section, _, name = key.rpartition(".")
+            (tree.setdefault(section, {}) if section else tree)[name] = value
+        return tree
+
+    def pprint(self) -> None:
+        """Print all settings, one on each line."""
+        for key, value in self._values.items():
+            print(f"{key} = {value!r}")
+
+    def __repr__(self) -> str:
+        return f"Config({self._values!r})"
+
+    # -- changing ---------------------------------------------------------------------------------
+
+    def set(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> AbstractContextManager[Config]:
+        """Change settings at once; as `with config.set(…):` only until the end of the block.
+
+        Keys are dotted, or mappings are nested; as keyword arguments `array__order="F"`. If one value is refused,
+        nothing changes. The end of a block restores what it has set, and nothing else.
+
+        >>> with config.set({"array.order": "F"}):
+        ...     with config.set(array__order="C"):
+        ...         inner = config["array.order"]
+        ...     inner, config["array.order"]
+        ('C', 'F')
+        """
+        dotted = {name.replace("__", "."): value for name, value in named.items()}
+        new = {key: _check(key, value) for key, value in (*_flat(values or {}), *_flat(dotted))}
+        before = {key: self._values[key] for key in new}
+        self._values |= new
+        return self._restoring(before)
+
+    def update(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        """Change settings for good. Parameters: see `set`."""
+        self.set(values, **named)
+
+    def reset(self) -> None:
+        """Every setting as it was when zellige was imported: its default, or what the environment says."""
+        self._values |= self._initial
 
     @contextmanager
     def _restoring(self, before: dict[str, Any]) -> Iterator[Config]:
@@ -65,20 +201,41 @@ class Config:
         finally:
             self._values |= before
 
-    def __repr__(self) -> str:
-        return f"Config({self._values!r})"
+
+def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings with dotted keys, out of mappings that are nested or not."""
+    for name, value in values.items():
+        if name in _SECTIONS and not section and isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        else:
+            yield f"{section}{name}", value
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Settings spelt `ZELLIGE_A__B`; values are Python literals or plain words."""
+    """Settings spelt `ZELLIGE_A__B`; values are numbers, None, True and False in any case, or plain words."""
     found = {}
-    for key in _DEFAULTS:
-        text = environment.get("ZELLIGE_" + key.upper().replace(".", "__"))
-        if text is not None:
-            words = {"none": None, "true": True, "false": False}
-            value = words.get(text.lower(), int(text) if text.lstrip("-").isdigit() else text)
-            found[key] = _check(key, value)
+    for key in _SETTINGS:
+        variable = "ZELLIGE_" + key.upper().replace(".", "__")
+        if variable in environment:
+            try:
+                found[key] = _check(key, _parsed(environment[variable].strip()))
+            except ValueError as error:
+                raise ValueError(f"environment variable {variable}: {error}") from None
     return found
+
+
+_WORDS = {"none": None, "true": True, "false": False}
+
+
+def _parsed(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    return text
 
 
 config = Config()
@@ -104,6 +261,14 @@ class ArrayConfig:
         """These settings with some of them changed; an `ArrayConfig` changes all."""
         if isinstance(given, ArrayConfig):
             return given
-        for name, value in (given or {}).items():
-            _check(f"array.{name}", value)
-        return replace(self, **(given or {}))
+        if not given:
+            return self
+        checked = {name: _check(f"array.{name}", value) for name, value in given.items()}
+        own = {name: checked.pop(name) for name in self.__slots__ if name in checked}
+        if foreign := checked.keys() - _PER_ARRAY_ELSEWHERE:
+            raise KeyError(f"array.{min(foreign)} is a setting of the process, not of one array; use config.set")
+        return replace(self, **own)
+
+
+_PER_ARRAY_ELSEWHERE = {"sharding_coalesce_max_gap_bytes", "sharding_coalesce_max_bytes"}
+"""What zarr-python takes for one array as well; changes nothing here, as for the process."""

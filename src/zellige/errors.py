@@ -2,10 +2,12 @@
 
 Every class derives from the built-in exception that a caller would expect, so `except KeyError`,
 `except ValueError` and so on keep working. The facts given as keyword arguments become attributes.
+At the end are the names under which zarr-python has the same things.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -36,6 +38,12 @@ class UnknownCodecError(MetadataError):
 
 class UnknownDataTypeError(MetadataError):
     """A document or an argument names a data type that is not known here."""
+
+
+class StaleMetadataError(ZelligeError, ValueError):
+    """Consolidated metadata differs from the nodes; `differences` says where."""
+
+    differences: Sequence[str]
 
 
 # -- arguments ------------------------------------------------------------------------------------
@@ -72,12 +80,16 @@ class BroadcastError(ZelligeError, ValueError):
 # -- nodes ----------------------------------------------------------------------------------------
 
 
-class NodeNotFoundError(ZelligeError, FileNotFoundError):
+class NodeNotFoundError(ZelligeError, FileNotFoundError, KeyError):
     """There is no node at this place."""
 
 
 class ArrayNotFoundError(NodeNotFoundError):
     """There is no array at this place."""
+
+
+class GroupNotFoundError(NodeNotFoundError):
+    """There is no group at this place."""
 
 
 class ContainsArrayError(ZelligeError, FileExistsError, ValueError):
@@ -86,6 +98,10 @@ class ContainsArrayError(ZelligeError, FileExistsError, ValueError):
 
 class ContainsGroupError(ZelligeError, FileExistsError, ValueError):
     """There is a group at this place already."""
+
+
+class ContainsArrayAndGroupError(ZelligeError, FileExistsError, ValueError):
+    """There are documents of an array and of a group at one place; only one of them may be there."""
 
 
 class NotANodeError(ZelligeError, FileExistsError, ValueError):
@@ -126,6 +142,10 @@ class UnsupportedCodecError(CodecError):
     """The bytes may be sound, but what they need to be decoded is not installed here."""
 
 
+class PickleCodecDisabledError(UnsupportedCodecError):
+    """The elements are pickles, which are never decoded here: to decode one is to run the code in it."""
+
+
 class CorruptChunkError(CodecError):
     """A stored chunk is damaged; carries `array`, `coords`, `key`, in a shard `inner`, and the cause."""
 
@@ -140,3 +160,44 @@ class ChunkNotFoundError(ZelligeError, KeyError):
 
     coords: tuple[int, ...]
     key: str
+
+
+# -- warnings -------------------------------------------------------------------------------------
+
+
+class ZelligeWarning(UserWarning):
+    """Base of the warnings about stored data."""
+
+
+class BrokenNodeWarning(ZelligeWarning):
+    """A node could not be read; its siblings can."""
+
+
+# -- the same, as zarr-python calls it ------------------------------------------------------------
+
+BaseZarrError = ZelligeError
+MetadataValidationError = MetadataError
+NodeTypeValidationError = MetadataError
+DataTypeValidationError = MetadataError
+ArrayIndexError = BoundsCheckError
+ZarrUserWarning = ZelligeWarning
+
+
+class NegativeStepError(ZelligeError, IndexError):
+    """Never raised here: slices may have negative steps, as in numpy."""
+
+
+class ZarrFutureWarning(FutureWarning):
+    """Something will change, which users should know."""
+
+
+class UnstableSpecificationWarning(ZarrFutureWarning):
+    """Something that is stored is not part of the specification, or may change there."""
+
+
+class ZarrDeprecationWarning(DeprecationWarning):
+    """Something will be removed, which developers should know."""
+
+
+class ZarrRuntimeWarning(RuntimeWarning):
+    """Something is dubious at run time."""

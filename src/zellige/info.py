@@ -1,4 +1,4 @@
-"""Arrays described for people: `repr(array)` and `array.info`."""
+"""Nodes described for people: `repr(array)`, `array.info` and `group.info`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zellige.array import Array
     from zellige.grid import DimensionGrid
+    from zellige.group import Group
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayInfo:
+class Info:
     """Labels and values; prints as a table."""
 
     items: tuple[tuple[str, str], ...]
@@ -25,12 +26,12 @@ class ArrayInfo:
         return "\n".join(f"{label:<{width}} : {value}" for label, value in self.items)
 
 
-def describe(array: Array, *, stored: bool = False) -> ArrayInfo:
+def describe(array: Array, *, stored: bool = False) -> Info:
     """What an array is; `stored` adds what is in the store, which takes a listing."""
     items: list[tuple[str, Any]] = [
         ("Name", array.name),
         ("Type", "Array"),
-        ("Zarr format", 3),
+        ("Zarr format", array.metadata.zarr_format),
         ("Data type", array.metadata.data_type.label),
         ("Fill value", array.fill_value),
         ("Shape", _shape_text(array)),
@@ -50,7 +51,25 @@ def describe(array: Array, *, stored: bool = False) -> ArrayInfo:
         items.append(("Stored", human_bytes(nbytes)))
         items.append(("Ratio", f"{array.nbytes / nbytes:.1f}" if nbytes else "-"))
         items.append(("Chunks stored", f"{array.nchunks_initialized:,} of {array.nchunks:,}"))
-    return ArrayInfo(tuple((label, str(value)) for label, value in items))
+    return Info(tuple((label, str(value)) for label, value in items))
+
+
+def describe_group(group: Group, *, complete: bool = False) -> Info:
+    """What a group is; `complete` adds the number of its members, which takes listings."""
+    items: list[tuple[str, Any]] = [
+        ("Name", group.name),
+        ("Type", "Group"),
+        ("Zarr format", group.metadata.zarr_format),
+        ("Read-only", group.read_only),
+        ("Store", repr(group.store)),
+        ("Attributes", len(group.attrs)),
+        ("Consolidated", group.metadata.consolidated is not None),
+    ]
+    if complete:
+        below = [found for _, found in group.walk()]
+        arrays = sum(hasattr(found, "shape") for found in below)
+        items += [("Members", len(below)), ("Arrays", arrays), ("Groups", len(below) - arrays)]
+    return Info(tuple((label, str(value)) for label, value in items))
 
 
 def one_line(array: Array) -> str:
@@ -89,6 +108,23 @@ def _largest(array: Array) -> int:
 
 def _times(shape: tuple[int, ...]) -> str:
     return " × ".join(map(str, shape)) or "1"
+
+
+def print_debug_info() -> None:
+    """Print versions of everything that matters when something does not work."""
+    import platform
+    import sys
+    from importlib.metadata import PackageNotFoundError, version
+
+    print(f"platform: {platform.platform()}\npython: {sys.version.split()[0]}")
+    for package in ("zellige", "numpy", "numcodecs", "zstandard", "google-crc32c", "isal", *_OPTIONAL):
+        try:
+            print(f"{package}: {version(package)}")
+        except PackageNotFoundError:
+            print(f"{package}: not installed")
+
+
+_OPTIONAL = ("ml_dtypes", "zfpy", "pcodec", "msgpack", "xarray", "dask")
 
 
 def human_bytes(nbytes: float) -> str:

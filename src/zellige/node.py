@@ -1,10 +1,15 @@
-"""Nodes of a hierarchy: where their documents are, how they come to be and how they change."""
+"""Nodes of a hierarchy: where their documents are, how they come to be and how they change.
+
+A node is known by its documents, parsed and by name: `{"zarr.json": …}`, or `{".zarray": …, ".zattrs": …}` in
+the older format. Nothing above this module asks which.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
+from zellige import pool
 from zellige.errors import (
     ConflictError,
     ContainsArrayError,
@@ -13,51 +18,190 @@ from zellige.errors import (
     NodeNameError,
     NotANodeError,
 )
-from zellige.metadata import document
+from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata.groups import (
+    ARRAY_V2,
+    ATTRIBUTES_V2,
+    CONSOLIDATED_V2,
+    GROUP_V2,
+    Documents,
+    GroupMetadata,
+)
+from zellige.metadata.v3 import DOCUMENT
+from zellige.plans import Tasks
 from zellige.stores import Store
 from zellige.types import JSON
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from zellige.metadata.v2 import ArrayV2Metadata
 
-DOCUMENT = "zarr.json"
-_GROUP = document.dump({"zarr_format": 3, "node_type": "group"})
+    ArrayMetadata: TypeAlias = ArrayV3Metadata | ArrayV2Metadata
+    NodeMetadata: TypeAlias = ArrayMetadata | GroupMetadata
+
+T = TypeVar("T")
+S = TypeVar("S")
+
 _TRIES = 100
+_MOST_BYTES = 255  # of a name, in the file systems that most stores end up in
+
+
+# -- names and paths ------------------------------------------------------------------------------
 
 
 def normalize_path(path: str | None) -> str:
-    """A path within a store, without outer slashes; the root is empty."""
+    """A path within a store, without outer slashes; the root is empty. For nodes that exist: tolerant."""
     return "/".join(part for part in (path or "").replace("\\", "/").split("/") if part)
+
+
+def new_path(path: str | None) -> str:
+    """The path of a node to be created, below the root of a store; strict, but for outer slashes."""
+    found = (path or "").replace("\\", "/").strip("/")
+    if found:
+        check_names(found)
+    return found
 
 
 def join(path: str, name: str) -> str:
     """The key, or path, of something below a node."""
-    return f"{path}/{name}" if path else name
+    return f"{path}/{name}" if path and name else path or name
 
 
 def check_names(path: str) -> None:
     """Refuse names that the format does not allow for new nodes (spec: node names)."""
-    for name in path.split("/") if path else ():
+    for name in path.split("/"):
         if not name.strip(".") or name.startswith("__") or name == DOCUMENT or "\0" in name:
             raise NodeNameError(
-                f"{name!r} in path {path!r} cannot name a node: a name is not made of dots only, does not begin with "
-                f"'__' and is not {DOCUMENT!r}",
+                f"{_shortened(name)!r} in path {_shortened(path)!r} cannot name a node: a name is not empty, is not "
+                f"made of dots only, does not begin with '__' and is not {DOCUMENT!r}; write paths as 'a/b'",
+                name=name,
+            )
+        if len(name.encode("utf-8", "surrogatepass")) > _MOST_BYTES:
+            raise NodeNameError(
+                f"{_shortened(name)!r} cannot name a node: it has {len(name)} characters, and file systems take names "
+                f"of {_MOST_BYTES} bytes; use a shorter one",
                 name=name,
             )
 
 
-def create(store: Store, path: str, raw: bytes, *, overwrite: bool) -> None:
-    """Put a new node's document in place, with groups above it; exactly one of several creators wins."""
-    check_names(path)
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:60] + "…"
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def load(
+    store: Store, path: str, *, zarr_format: int | None = None, first: int = 3, consolidated: bool = False
+) -> Documents | None:
+    """The documents of the node at a path; None if there is none.
+
+    Where both formats have one, the newer wins, or `first`. `consolidated` reads `.zmetadata` as well, and then
+    nothing else if it is there.
+    """
+    for candidate in (first, 5 - first):
+        if zarr_format in (None, candidate):
+            found = _load_v3(store, path) if candidate == 3 else _load_v2(store, path, consolidated=consolidated)
+            if found is not None:
+                return found
+    return None
+
+
+def _load_v3(store: Store, path: str) -> Documents | None:
+    return _fetch(store, path, DOCUMENT)
+
+
+def _load_v2(store: Store, path: str, *, consolidated: bool) -> Documents | None:
+    found = _fetch(store, path, ARRAY_V2)
+    if found is None and consolidated:
+        found = _fetch(store, path, CONSOLIDATED_V2)
+        if found is not None:  # which holds the group's own documents, too
+            return found
+    found = found or _fetch(store, path, GROUP_V2)
+    return None if found is None else {**found, **(_fetch(store, path, ATTRIBUTES_V2) or {})}
+
+
+def _fetch(store: Store, path: str, name: str) -> Documents | None:
+    raw = store.get(join(path, name))
+    return None if raw is None else {name: _parsed(store, path, name, raw)}
+
+
+def _parsed(store: Store, path: str, name: str, raw: bytes) -> dict[str, JSON]:
+    try:
+        return document.parse(raw)
+    except MetadataError as error:
+        raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
+
+
+def parse(documents: Documents) -> NodeMetadata:
+    """What the documents of a node say it is."""
+    if ARRAY_V2 in documents:
+        from zellige.metadata.v2 import ArrayV2Metadata  # only for those who have such arrays
+
+        return ArrayV2Metadata.from_documents(documents)
+    if is_group(documents):
+        return GroupMetadata.from_documents(documents)
+    return ArrayV3Metadata.from_documents(documents)
+
+
+def is_group(documents: Documents) -> bool:
+    """Whether documents say that the node is a group."""
+    return documents[DOCUMENT].get("node_type") == "group" if DOCUMENT in documents else ARRAY_V2 not in documents
+
+
+def gather(function: Callable[[T], S], items: Sequence[T]) -> list[S]:
+    """What a function that waits for the store gives for each item, in order, by several threads."""
+    results: list[Any] = [None] * len(items)
+
+    def work(k: int) -> None:
+        results[k] = function(items[k])
+
+    pool.run(work, Tasks(list(range(len(items)))), nbytes=1 << 20)
+    return results
+
+
+# -- creating -------------------------------------------------------------------------------------
+
+
+def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) -> dict[str, Documents]:
+    """Put a new node's documents in place, with groups above it; exactly one of several creators wins.
+
+    Returns the documents of all nodes that were created, by their paths.
+    """
+    if path:
+        check_names(path)
     # Whatever is refused is refused before the first write.
     parents = _missing_parents(store, path)
     if overwrite:
-        _clear(store, path)
+        clear(store, path)
     elif error := _node_there(store, path):
         raise error
-    for parent in parents:
-        store.create(join(parent, DOCUMENT), _GROUP)
-    if not store.create(join(path, DOCUMENT), raw):
-        raise _occupied(store, path, store.get(join(path, DOCUMENT)))
+    group = GroupMetadata(zarr_format=metadata.zarr_format).to_documents()
+    made = {parent: group for parent in parents if _create(store, parent, group)}
+    documents = metadata.to_documents()
+    if not _create(store, path, documents):
+        raise _node_there(store, path) or ConflictError(f"'/{path}' in {store!r} was created and removed meanwhile")
+    return {**made, path: documents}
+
+
+def refuse_occupied(store: Store, path: str) -> None:
+    """Raise if there is a node at a path already."""
+    if error := _node_there(store, path):
+        raise error
+
+
+def _create(store: Store, path: str, documents: Documents) -> bool:
+    """Store the documents of a new node; False if another one was quicker."""
+    (name, main), *others = documents.items()
+    key = join(path, name)
+    if not others:
+        return store.create(key, document.dump(main))
+    # The main one last: a node is there once it is whole.
+    with store.exclusive(key):
+        if store.exists(key):
+            return False
+        for other, content in others:
+            store.put(join(path, other), document.dump(content))
+        return store.create(key, document.dump(main))
 
 
 def _missing_parents(store: Store, path: str) -> list[str]:
@@ -66,17 +210,17 @@ def _missing_parents(store: Store, path: str) -> list[str]:
     for depth in range(len(parts)):
         parent = "/".join(parts[:depth])
         found = store.get(join(parent, DOCUMENT))
-        is_array = node_type(found) == "array" if found is not None else store.exists(join(parent, ".zarray"))
-        if found is None and not is_array:
-            missing.append(parent)
-        elif is_array:
+        is_array = _node_type(found) == "array" if found is not None else store.exists(join(parent, ARRAY_V2))
+        if is_array:
             raise ContainsArrayError(
                 f"'/{parent}' in {store!r} is an array, which cannot hold '/{path}'; choose another path"
             )
+        if found is None and not store.exists(join(parent, GROUP_V2)):
+            missing.append(parent)
     return missing
 
 
-def node_type(raw: bytes) -> JSON:
+def _node_type(raw: bytes) -> JSON:
     """What a document says it is; None if it cannot be read."""
     try:
         return document.parse(raw).get("node_type")
@@ -84,49 +228,113 @@ def node_type(raw: bytes) -> JSON:
         return None
 
 
-def _clear(store: Store, path: str) -> None:
+def clear(store: Store, path: str) -> None:
     """Remove a node that is to be overwritten; refuses to remove what is not a node."""
     prefix = path and path + "/"
     keys, prefixes = store.list_dir(prefix)
     if not keys and not prefixes:
         return
     names = {key[len(prefix) :] for key in keys}
-    if not names & {DOCUMENT, ".zarray", ".zgroup"}:
+    if not names & {DOCUMENT, ARRAY_V2, GROUP_V2}:
         raise NotANodeError(
             f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
         )
     store.delete_prefix(prefix)
 
 
-def _node_there(store: Store, path: str) -> Exception | None:
+def _node_there(store: Store, path: str) -> ContainsArrayError | ContainsGroupError | None:
     """The error that says which node is at a path already."""
-    found = store.get(join(path, DOCUMENT))
-    if found is not None:
-        return _occupied(store, path, found)
-    for name, error in ((".zarray", ContainsArrayError), (".zgroup", ContainsGroupError)):
-        if store.exists(join(path, name)):
-            return error(f"there is a Zarr v2 node at '/{path}' in {store!r}; choose another path or overwrite=True")
-    return None
+    raw = store.get(join(path, DOCUMENT))
+    if raw is not None:
+        is_array = _node_type(raw) != "group"
+    else:
+        is_array = store.exists(join(path, ARRAY_V2))
+        if not is_array and not store.exists(join(path, GROUP_V2)):
+            return None
+    error, what = (ContainsArrayError, "an array") if is_array else (ContainsGroupError, "a group")
+    return error(f"there is {what} at '/{path}' in {store!r} already; open it, or replace it with overwrite=True")
 
 
-def _occupied(store: Store, path: str, found: bytes | None) -> Exception:
-    error = ContainsGroupError if found is not None and node_type(found) == "group" else ContainsArrayError
-    kind = "a group" if error is ContainsGroupError else "an array"
-    return error(f"there is {kind} at '/{path}' in {store!r} already; open it, or replace it with overwrite=True")
+# -- changing -------------------------------------------------------------------------------------
 
 
-def update(store: Store, path: str, change: Callable[[bytes], tuple[bytes, T]]) -> T:
-    """Read a document, change it and write it back, so that no other change is lost."""
-    key = join(path, DOCUMENT)
+def update(store: Store, path: str, names: Sequence[str], change: Callable[[Documents], tuple[Documents, T]]) -> T:
+    """Read documents of a node, change them and write them back, so that no other change is lost.
+
+    The first name is the document that must be there; the others may be missing.
+    """
     for _ in range(_TRIES):
-        with store.exclusive(key):
-            found = store.get_versioned(key)
-            if found is None:
+        with store.exclusive(join(path, names[0])):
+            found = {name: store.get_versioned(join(path, name)) for name in names}
+            if found[names[0]] is None:
                 raise ConflictError(f"the node at '/{path}' in {store!r} was deleted meanwhile; nothing was written")
-            raw, result = change(found[0])
-            if store.replace(key, raw, found[1]):
+            before = {name: _parsed(store, path, name, old[0]) for name, old in found.items() if old is not None}
+            after, result = change(before)
+            changed = {name: after.get(name, {}) for name in names if after.get(name, {}) != before.get(name, {})}
+            if all(_rewrite(store, join(path, name), new, found[name]) for name, new in changed.items()):
                 return result
-    raise ConflictError(f"key {key!r} in {store!r} kept changing; nothing was written, try again")
+    raise ConflictError(f"'/{path}' in {store!r} kept changing; nothing was written, try again")
+
+
+def _rewrite(store: Store, key: str, content: dict[str, JSON], old: tuple[bytes, str] | None) -> bool:
+    raw = document.dump(content)
+    return store.create(key, raw) if old is None else store.replace(key, raw, old[1])
+
+
+def remove(store: Store, path: str) -> None:
+    """Remove a node and everything below it; its documents first, so that no half of it is left to be read."""
+    for name in (DOCUMENT, ARRAY_V2, GROUP_V2):
+        store.delete(join(path, name))
+    store.delete_prefix(path and path + "/")
+
+
+def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3]) -> dict[str, Documents]:
+    """Move a node and everything below it; returns the documents of the groups that were made above it."""
+    check_names(dest)
+    parents = _missing_parents(store, dest)
+    if error := _node_there(store, dest):
+        raise error
+    if any(True for _ in store.list(dest + "/")):
+        raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
+    group = GroupMetadata(zarr_format=zarr_format).to_documents()
+    made = {parent: group for parent in parents if _create(store, parent, group)}
+    if not store.rename_prefix(source + "/", dest + "/"):
+        copy_keys(store, source, store, dest)
+        remove(store, source)
+    return made
+
+
+def copy_keys(source: Store, path: str, target: Store, dest: str) -> None:
+    """Copy the bytes of a node and everything below it; documents last, those of the node itself at the very end."""
+    prefix = path and path + "/"
+    keys = sorted(source.list(prefix), key=_document_last)
+
+    def copy(key: str) -> None:
+        raw = source.get(key)
+        if raw is not None:
+            target.put(join(dest, key[len(prefix) :]), raw)
+
+    chunks = [key for key in keys if not _is_document(key)]
+    gather(copy, chunks)
+    for key in keys[len(chunks) :]:
+        copy(key)
+
+
+def _is_document(key: str) -> bool:
+    return key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2, ATTRIBUTES_V2, CONSOLIDATED_V2)
+
+
+def _document_last(key: str) -> tuple[bool, int, bool]:
+    """Chunks, then documents from the depth upwards; the one that makes a node after the others of that node."""
+    is_main = key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)
+    return _is_document(key), -key.count("/"), is_main
+
+
+def document_names(metadata: NodeMetadata) -> tuple[str, ...]:
+    """The names of a node's own documents, the main one first."""
+    if metadata.zarr_format == 3:
+        return (DOCUMENT,)
+    return (GROUP_V2 if isinstance(metadata, GroupMetadata) else ARRAY_V2, ATTRIBUTES_V2)
 
 
 class HasAttributes(Protocol):

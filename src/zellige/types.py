@@ -22,3 +22,9 @@ Coords: TypeAlias = tuple[int, ...]
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Indices: TypeAlias = npt.NDArray[np.intp]
+
+
+class InternalName(str):
+    """A name that no document can spell, since what is read from one is never of this type."""
+
+    __slots__ = ()

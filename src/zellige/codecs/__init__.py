@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zellige.errors import MetadataError, UnknownCodecError
-from zellige.types import JSON
+from zellige.types import JSON, InternalName
 
 if TYPE_CHECKING:
     from zellige.codecs.arrays import BytesCodec, TransposeCodec
@@ -113,6 +113,8 @@ _NUMCODECS = {
 _CLASSES = {place.partition(":")[2]: place for place in _CODECS.values()}
 _CODECS |= {f"numcodecs.{name}": f"zellige.codecs.numcodecs:{name_}" for name, name_ in _NUMCODECS.items()}
 _CODECS["endian"] = _CODECS["bytes"]  # its former name, still met
+_INTERNAL = {"zarr2.filters": "zellige.codecs.v2:FiltersCodec"}
+"""Codecs that documents cannot name: what Zarr v2 says in other ways."""
 
 
 def __getattr__(name: str) -> Any:
@@ -128,6 +130,8 @@ def _load(place: str) -> type[Codec]:
 
 
 def _find(name: str) -> type[Codec]:
+    if isinstance(name, InternalName):
+        return _load(_INTERNAL[name])
     if name in _CODECS:
         return _load(_CODECS[name])
     from importlib.metadata import entry_points  # only for names that are not ours
@@ -164,9 +168,13 @@ def from_item(value: JSON) -> Codec:
 
 
 def parse_codec(value: Any) -> Codec:
-    """What a user gives for one codec: an object, a name (with its defaults), or JSON."""
+    """What a user gives for one codec: an object, a name (with its defaults), or JSON; also one of numcodecs."""
     if isinstance(value, Codec):
         return value
+    if hasattr(value, "get_config"):  # an object of numcodecs
+        value = value.get_config()
+    if isinstance(value, Mapping) and "id" in value and "name" not in value:
+        return _from_numcodecs(dict(value))
     if isinstance(value, str):
         return _with_defaults(value)
     if isinstance(value, Mapping):
@@ -174,6 +182,17 @@ def parse_codec(value: Any) -> Codec:
     raise MetadataError(
         f"{value!r} is not a codec; give a codec object, a name, or {{'name': …, 'configuration': …}}", field="codecs"
     )
+
+
+def _from_numcodecs(config: dict[str, JSON]) -> Codec:
+    """The codec that a configuration of numcodecs means; blosc, zstd and gzip are codecs of Zarr itself."""
+    name = config.pop("id")
+    codec = from_json(f"numcodecs.{name}", config)
+    if name == "blosc":  # which shuffles by the size of the elements, known when the chain is made
+        shuffle = ("noshuffle", "shuffle", "bitshuffle", "shuffle")[config.pop("shuffle", 1)]
+        return _load(_CODECS["blosc"])(**{"cname": "lz4", **config, "shuffle": shuffle})
+    core = getattr(codec, "core", None)
+    return codec if core is None else core()
 
 
 def _with_defaults(name: str) -> Codec:

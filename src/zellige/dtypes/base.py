@@ -33,6 +33,15 @@ class DataType:
         """The form for documents: parameterless types are plain strings, which every reader knows."""
         return self.name if self.configuration is None else {"name": self.name, "configuration": self.configuration}
 
+    def to_native_dtype(self) -> np.dtype[Any]:
+        """The numpy type, in the byte order of this machine."""
+        return self.numpy
+
+    @property
+    def item_size(self) -> int | None:
+        """The bytes of one element; None if elements have any length."""
+        return self.numpy.itemsize if self.codec == "bytes" else None
+
     @property
     def label(self) -> str:
         """The type for people: its name, or numpy's text for one with parameters."""

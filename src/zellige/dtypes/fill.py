@@ -228,6 +228,9 @@ RAW_BASE64 = FillForm(_read_raw, lambda fill: to_base64(fill.tobytes()), _cast_r
 
 def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
     """Whether every element has the bits of the fill value: -0.0 is not 0.0, one NaN is not another."""
+    if array.dtype.kind == "O":
+        wanted = fill.item()
+        return all(_same(item, wanted) for item in array.flat)
     bits, wanted = _bits(array), _bits(fill)
     first = bits[(0,) * bits.ndim]
     return bool(first == wanted) and bool((bits == wanted).all())
@@ -235,6 +238,8 @@ def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
 
 def rows_of_fill(rows: AnyArray, fill: AnyArray) -> AnyArray:
     """`equals_fill` for each item along the first axis of a C-contiguous array."""
+    if rows.dtype.kind == "O":
+        return np.array([equals_fill(row, fill) for row in rows], bool)
     bits, wanted = _bits(rows.reshape(len(rows), -1)), _bits(fill)
     same: AnyArray = bits[:, 0] == wanted
     maybe = np.flatnonzero(same)
@@ -243,14 +248,37 @@ def rows_of_fill(rows: AnyArray, fill: AnyArray) -> AnyArray:
 
 
 def _bits(array: AnyArray) -> AnyArray:
-    """The same elements as plain bits, which compare exactly; strings and bytes objects do so themselves."""
+    """The same elements as plain bits, which compare exactly; strings do so themselves."""
     size = array.dtype.itemsize
     if array.dtype.hasobject:
         return array
     return array.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}")
 
 
+def _same(item: Any, wanted: Any) -> bool:
+    """Whether two objects are the same in every bit; those of types that are not known here are not."""
+    if item is wanted:
+        return True
+    if type(item) is not type(wanted):
+        return False
+    if isinstance(item, np.ndarray):
+        if item.dtype != wanted.dtype or item.shape != wanted.shape or item.dtype.hasobject:
+            return False
+        return bool(item.tobytes() == wanted.tobytes())
+    if isinstance(item, list | tuple):
+        return len(item) == len(wanted) and all(map(_same, item, wanted))
+    if isinstance(item, dict):
+        return list(item) == list(wanted) and all(map(_same, item.values(), wanted.values()))
+    if isinstance(item, float):
+        return item.hex() == wanted.hex()
+    return isinstance(item, str | bytes | int) and bool(item == wanted)
+
+
 def fill_bits(fill: AnyArray) -> bytes | str:
     """What tells one fill value from another of the same type."""
-    item: bytes | str = fill.item() if fill.dtype.hasobject else fill.tobytes()
-    return item
+    if not fill.dtype.hasobject:
+        return fill.tobytes()
+    item = fill.item()
+    if isinstance(item, np.ndarray):
+        item = item.dtype.str, item.shape, item.tobytes()
+    return item if isinstance(item, str | bytes) else repr(item)

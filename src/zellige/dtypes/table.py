@@ -158,6 +158,13 @@ def parse_dtype(value: Any) -> DataType:
     """The data type of whatever a user gives as `dtype=`: a name, a numpy or Python type, JSON."""
     if isinstance(value, DataType):
         return value
+    if isinstance(value, type) and issubclass(value, DataType):  # a class of `zellige.dtype`
+        try:
+            return value()  # type: ignore[call-arg]
+        except TypeError as error:
+            raise UnknownDataTypeError(
+                f"dtype={value.__name__} needs its parameters: {error}", field="data_type"
+            ) from error
     if isinstance(value, dict) and "names" not in value:  # which numpy takes
         return from_json(value)
     if isinstance(value, str | type):

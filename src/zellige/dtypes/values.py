@@ -84,6 +84,11 @@ def _fitting(array: AnyArray, dtype: np.dtype[Any], most: int, unit: str) -> Any
     return array.astype(dtype, copy=False)
 
 
+def _objects(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    """Bytes, or any objects at all where the type says so."""
+    return array.astype(dtype, copy=False) if dtype.metadata else _blobs(array, dtype)
+
+
 def _blobs(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     if array.dtype.kind == "S":
         items = array.ravel().tolist()
@@ -109,9 +114,20 @@ def _times(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
 
 _CONVERT: dict[str, Callable[[AnyArray, np.dtype[Any]], AnyArray]] = {
     "T": _strings,
-    "O": _blobs,
+    "O": _objects,
     "U": _fixed_text,
     "S": _fixed_bytes,
     "M": _times,
     "m": _times,
 }
+
+
+def as_value(value: Any, dtype: np.dtype[Any]) -> AnyArray:
+    """A value as an array; numbers of another type are converted chunk by chunk as they are written."""
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        value = np.asarray(value)
+        if value.dtype.kind == "c" and dtype.kind in "biuf":
+            raise TypeError(f"{value.dtype} values do not fit an array of {dtype}; write .real or .imag")
+        if value.dtype.kind in "biufc" and dtype.kind in "biufc":
+            return value  # type: ignore[no-any-return]
+    return as_values(value, dtype)

@@ -6,6 +6,7 @@ from zellige.metadata.grids import (
     RegularChunkGridMetadata,
     parse_chunk_grid,
 )
+from zellige.metadata.groups import GroupMetadata
 from zellige.metadata.keys import (
     ChunkKeyEncoding,
     DefaultChunkKeyEncoding,
@@ -16,6 +17,7 @@ from zellige.metadata.v3 import ArrayV3Metadata
 
 __all__ = [
     "ArrayV3Metadata",
+    "GroupMetadata",
     "ChunkGridMetadata",
     "RegularChunkGridMetadata",
     "RectilinearChunkGridMetadata",

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, NoReturn
 
+from zellige.config import config
 from zellige.errors import MetadataError
 from zellige.types import JSON
 
@@ -49,9 +50,16 @@ def parse(raw: bytes | memoryview) -> dict[str, JSON]:
 
 
 def dump(document: Mapping[str, JSON]) -> bytes:
-    """The document as bytes: one line for each field, and never a literal NaN, which is not JSON."""
-    lines = [f"  {json.dumps(name)}: {_dump_value(name, value)}" for name, value in document.items()]
-    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+    """The document as bytes: one line for each field, and never a literal NaN, which is not JSON.
+
+    The setting `json_indent` is the space before each field; None puts everything into one line.
+    """
+    indent = config.get("json_indent")
+    fields = [f"{json.dumps(name)}: {_dump_value(name, value)}" for name, value in document.items()]
+    if indent is None:
+        return ("{" + ", ".join(fields) + "}").encode()
+    lines = ",\n".join(" " * indent + line for line in fields)
+    return f"{{\n{lines}\n}}\n".encode()
 
 
 def _dump_value(name: str, value: JSON) -> str:
@@ -146,7 +154,26 @@ def _name(value: JSON, field: str) -> str:
     return value
 
 
+def ignorable(document: Mapping[str, JSON], known: Collection[str]) -> dict[str, JSON]:
+    """The fields that are not known here; refuses those that the document does not let a reader ignore."""
+    extra = {name: value for name, value in document.items() if name not in known}
+    for name, value in extra.items():
+        if not isinstance(value, dict) or value.get("must_understand") is not False:
+            raise MetadataError(
+                f"{name} is not known here and not marked as ignorable by an object with must_understand false",
+                field=name,
+            )
+    return extra
+
+
 # -- attributes -----------------------------------------------------------------------------------
+
+
+def as_attributes(value: JSON) -> dict[str, JSON]:
+    """The attributes of a node, in which keys may even be repeated."""
+    if value is None:  # written by some; the format says absent
+        return {}
+    return value if isinstance(value, dict) else as_object(value, "attributes")
 
 
 def plain(value: Any, field: str = "attributes") -> JSON:

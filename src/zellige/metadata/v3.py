@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import ClassVar, Literal
 
 from zellige import dtypes
 from zellige.dtypes import DataType
@@ -13,12 +13,14 @@ from zellige.grid import ChunkGrid
 from zellige.metadata import grids
 from zellige.metadata.document import (
     Extension,
+    as_attributes,
     as_extension,
     as_integer,
     as_list,
     as_object,
     dump,
     fail,
+    ignorable,
     parse,
     require,
 )
@@ -26,6 +28,8 @@ from zellige.metadata.grids import ChunkGridMetadata, parse_chunk_grid
 from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.metadata.legacy import modern
 from zellige.types import JSON, AnyArray, Shape
+
+DOCUMENT = "zarr.json"
 
 _MAX_RANK = 64  # of numpy
 
@@ -48,6 +52,7 @@ _KNOWN = {
 class ArrayV3Metadata:
     """What an array's document says. Codecs are names with configurations here, nothing more."""
 
+    zarr_format: ClassVar[Literal[3]] = 3
     shape: Shape
     data_type: DataType
     chunk_grid: ChunkGridMetadata
@@ -66,6 +71,11 @@ class ArrayV3Metadata:
         return cls.from_dict(parse(raw))
 
     @classmethod
+    def from_documents(cls, documents: Mapping[str, Mapping[str, JSON]]) -> ArrayV3Metadata:
+        """Read the documents of a node, given by their names."""
+        return cls.from_dict(documents[DOCUMENT])
+
+    @classmethod
     def from_dict(cls, document: Mapping[str, JSON]) -> ArrayV3Metadata:
         """Check a parsed document, field by field."""
         check_header(document, "array")
@@ -82,9 +92,9 @@ class ArrayV3Metadata:
             chunk_key_encoding=parse_chunk_key_encoding(require(document, "chunk_key_encoding", "")),
             fill_value=data_type.read_fill(_without_repeats(require(document, "fill_value", ""), "fill_value")),
             codecs=_codecs(require(document, "codecs", "")),
-            attributes=_attributes(document.get("attributes")),
+            attributes=as_attributes(document.get("attributes")),
             dimension_names=_dimension_names(document.get("dimension_names"), len(shape)),
-            extra=_extra(document),
+            extra=ignorable(document, _KNOWN),
         )
 
     def to_dict(self) -> dict[str, JSON]:
@@ -105,9 +115,17 @@ class ArrayV3Metadata:
             document["attributes"] = self.attributes
         return document | self.extra
 
+    def to_documents(self) -> dict[str, dict[str, JSON]]:
+        """The documents of the node by their names."""
+        return {DOCUMENT: self.to_dict()}
+
     def to_bytes(self) -> bytes:
         """The document as it is stored."""
         return dump(self.to_dict())
+
+    def with_attributes(self, attributes: dict[str, JSON]) -> ArrayV3Metadata:
+        """The document with other attributes."""
+        return replace(self, attributes=attributes)
 
     def resized(self, grid: ChunkGrid) -> ArrayV3Metadata:
         """The document after a resize to this grid."""
@@ -166,12 +184,6 @@ def _codecs(value: JSON) -> tuple[Extension, ...]:
     return tuple(as_extension(codec, f"codecs[{i}]", ignorable=True) for i, codec in enumerate(found))
 
 
-def _attributes(value: JSON) -> dict[str, JSON]:
-    if value is None:  # written by some; the format says absent
-        return {}
-    return value if isinstance(value, dict) else as_object(value, "attributes")
-
-
 def _dimension_names(value: JSON, rank: int) -> tuple[str | None, ...] | None:
     if value is None:
         return None
@@ -187,14 +199,3 @@ def _dimension_names(value: JSON, rank: int) -> tuple[str | None, ...] | None:
 def _refuse_transformers(value: JSON) -> None:
     if value is not None and as_list(value, "storage_transformers"):
         fail("storage_transformers", "empty, because none is defined", value)
-
-
-def _extra(document: Mapping[str, JSON]) -> dict[str, Any]:
-    extra = {name: value for name, value in document.items() if name not in _KNOWN}
-    for name, value in extra.items():
-        if not isinstance(value, dict) or value.get("must_understand") is not False:
-            raise MetadataError(
-                f"{name} is not known here and not marked as ignorable by an object with must_understand false",
-                field=name,
-            )
-    return extra

@@ -3,6 +3,7 @@
 from zellige.stores.base import Store
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
-from zellige.stores.resolve import resolve
+from zellige.stores.path import StorePath
+from zellige.stores.resolve import StoreLike, locate, resolve
 
-__all__ = ["Store", "LocalStore", "MemoryStore", "resolve"]
+__all__ = ["Store", "LocalStore", "MemoryStore", "StorePath", "StoreLike", "locate", "resolve"]

@@ -174,6 +174,11 @@ class Store(ABC):
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix."""
 
+    def rename_prefix(self, source: str, dest: str) -> bool:
+        """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""
+        self._check_writable()
+        return False
+
     # -- locking and views ------------------------------------------------------------------------
 
     @property

@@ -244,6 +244,18 @@ class LocalStore(Store):
         except OSError as exc:
             raise self._named(exc, prefix) from exc
 
+    def rename_prefix(self, source: str, dest: str) -> bool:
+        """Move a directory; False if the file system cannot do that in one step."""
+        self._check_writable()
+        old, new = self._base + check_prefix(source), self._base + check_prefix(dest)
+        try:
+            _in_folder(new.rstrip("/"), lambda _: os.rename(old, new))
+        except OSError as exc:
+            if exc.errno in (errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise self._named(exc, source) from exc
+        return True
+
     # -- locking and views ------------------------------------------------------------------------
 
     @property

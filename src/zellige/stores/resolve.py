@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 from zellige.stores.base import Store
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
+from zellige.stores.path import StorePath
 
-StoreLike: TypeAlias = Store | str | os.PathLike[str] | MutableMapping[str, Any] | None
+StoreLike: TypeAlias = Store | StorePath | str | os.PathLike[str] | MutableMapping[str, Any] | None
 """What every `store` argument accepts."""
 
 _scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://").match
+
+
+def locate(
+    store: StoreLike,
+    path: str = "",
+    *,
+    read_only: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[Store, str]:
+    """The store that is meant, and the path in it; a `StorePath` begins below its root."""
+    if storage_options:
+        raise ValueError(f"storage_options={storage_options!r}: local paths and memory have no options; leave it out")
+    if isinstance(store, StorePath):
+        return resolve(store.store, read_only=read_only), "/".join(part for part in (store.path, path) if part)
+    return resolve(store, read_only=read_only), path
 
 
 def resolve(store: StoreLike, *, read_only: bool = False) -> Store:
@@ -24,6 +40,8 @@ def resolve(store: StoreLike, *, read_only: bool = False) -> Store:
     the directory of a LocalStore. A str may begin with `~` or be a `file://` URL. With `read_only` the result
     refuses to write.
     """
+    if isinstance(store, StorePath):
+        raise TypeError(f"store is the path {store.path!r} within a store; give its .store")
     if isinstance(store, Store):
         return store.as_read_only() if read_only and not store.read_only else store
     if isinstance(store, str):

@@ -1,0 +1,376 @@
+"""Making arrays: `create_array`, and `zeros`, `ones`, `full`, `empty` and `create` in its terms.
+
+Parameters that mean the same everywhere:
+
+store
+    A path, a `file://` URL, a `Store`, a `StorePath`, a dict, or None for memory.
+path, name
+    Where in the store; the root by default. Missing groups above it are created.
+chunks
+    One size for all axes; or for each axis a size, `-1` for the whole axis, or edges such as
+    `[31, 28, 31]` or `[[10, 365]]` (365 times 10); or `{"time": …}` with `dimension_names`; or `"auto"`.
+chunk_grid
+    `"rectilinear"` keeps uniform edges as edges, `"regular"` refuses uneven ones; inferred by default.
+filters, serializer, compressors
+    Codecs, names or JSON; None for none. The default compressor is zstd with its checksum.
+checksum
+    Add a crc32c to every chunk.
+zarr_format
+    3, or 2 for readers that know nothing newer; by default the setting `default_zarr_format`.
+config
+    Settings of the handle: `order`, `write_empty_chunks`, `read_missing_chunks`.
+overwrite
+    Replace a node that is there already; otherwise that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from zellige import node
+from zellige.array import Array
+from zellige.chunking import ChunksLike, GridName, parse_shards
+from zellige.codecs import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, parse_codec, parse_codecs
+from zellige.codecs.chain import CodecChain
+from zellige.codecs.sharding import ShardingCodec
+from zellige.config import ArrayConfig
+from zellige.config import config as settings
+from zellige.dtypes import DataType, parse_dtype
+from zellige.dtypes.values import as_values
+from zellige.errors import NotANodeError
+from zellige.grid import ChunkGrid
+from zellige.metadata import ArrayV3Metadata
+from zellige.metadata.document import Extension, plain
+from zellige.metadata.grids import grid_document
+from zellige.metadata.keys import chunk_key_encoding_argument
+from zellige.stores import Store, StoreLike, locate
+from zellige.types import Shape
+
+if TYPE_CHECKING:
+    from zellige.node import ArrayMetadata
+
+ZarrFormat = Literal[2, 3]
+
+_AT_ONCE = 64 << 20  # data up to this size is converted in one go
+
+
+def create_array(
+    store: StoreLike = None,
+    *,
+    name: str | None = None,
+    shape: int | Sequence[int] | None = None,
+    dtype: Any = None,
+    data: Any = None,
+    chunks: ChunksLike = "auto",
+    shards: ChunksLike = None,
+    chunk_grid: GridName | None = None,
+    filters: Any = "auto",
+    serializer: Any = "auto",
+    compressors: Any = "auto",
+    compressor: Any = "auto",
+    checksum: bool = False,
+    fill_value: Any = None,
+    order: Literal["C", "F"] | None = None,
+    zarr_format: ZarrFormat | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    chunk_key_encoding: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    config: Mapping[str, Any] | ArrayConfig | None = None,
+    write_data: bool = True,
+) -> Array:
+    """Create an array; with `data`, of its shape and type, and filled with it.
+
+    Parameters: see the module's text. `compressor` is the old name for a single compressor.
+
+    >>> import zellige
+    >>> zellige.create_array(shape=(100, 20), chunks=(10, [5, 12, 3]), dtype="int16")
+    <zellige.Array / (100, 20) int16, rectilinear chunks 10 × [5, 12, 3]>
+    """
+    target, path = locate(store, node.new_path(name), storage_options=storage_options)
+    if not _is_auto(compressors) and not _is_auto(compressor):
+        raise ValueError("compressors= and its old name compressor= are both given; leave one out")
+    form = check_format(zarr_format)
+    data = _as_data(data, dtype)
+    shape_, data_type = _shape_and_type(shape, dtype, data)
+    names = _check_dimension_names(dimension_names, len(shape_))
+    grid = parse_shards(
+        chunks,
+        shards,
+        shape_,
+        itemsize=data_type.numpy.itemsize,
+        dimension_names=names,
+        chunk_grid=chunk_grid,
+    )
+    if _is_auto(chunks) or _is_auto(shards):
+        _say_chosen(grid[1], grid[2], data_type)
+    codecs = _Codecs(filters, serializer, compressors if _is_auto(compressor) else compressor, checksum)
+    common = {
+        "shape": shape_,
+        "fill_value": fill_value,
+        "attributes": plain(attributes or {}),
+        "dimension_names": names,
+        "chunk_key_encoding": chunk_key_encoding,
+    }
+    metadata: ArrayMetadata
+    if form == 3:
+        metadata = _metadata_v3(data_type, grid, codecs, **common)
+    else:
+        from zellige.creation_v2 import metadata_v2  # only for those who write such arrays
+
+        declared = dtype if dtype is not None else type_of(data)
+        metadata = metadata_v2(data_type, grid, codecs, declared=declared, order=order or "C", **common)
+    handle = ArrayConfig.of({**_as_dict(config), **({"order": order} if order else {})})
+    array = Array(target, path, metadata, handle)  # checks everything before anything is written
+    _place(array, data, overwrite=overwrite)
+    if data is not None and write_data:
+        copy_values(array, data)
+    return array
+
+
+class _Codecs(NamedTuple):
+    """What a user says about codecs."""
+
+    filters: Any
+    serializer: Any
+    compressors: Any
+    checksum: bool
+
+
+def _metadata_v3(
+    data_type: DataType, grid: tuple[GridName, Any, Shape | None], codecs: _Codecs, **common: Any
+) -> ArrayV3Metadata:
+    grid_name, axes, inner = grid
+    fill = data_type.cast_fill(common.pop("fill_value"))
+    chain = _chain(data_type, codecs)
+    if inner is not None:
+        chain = [_sharding(inner, chain)]
+    checked = CodecChain(chain, data_type, fill, tuple(c if isinstance(c, int) else c[0] for c in axes))
+    return ArrayV3Metadata(
+        data_type=data_type,
+        chunk_grid=grid_document(grid_name, axes),
+        fill_value=fill,
+        codecs=tuple(Extension(codec.name, codec.configuration()) for codec in checked),
+        **{**common, "chunk_key_encoding": chunk_key_encoding_argument(common["chunk_key_encoding"])},
+    )
+
+
+def _place(array: Array, data: Any, *, overwrite: bool) -> None:
+    """Put the documents of a new array into the store."""
+    if not overwrite and (stray := next(array._engine.stored(array.ndim), None)) is not None:
+        _refuse_stray(array, stray[1])
+    if overwrite and isinstance(data, Array):
+        _refuse_to_remove(data, array.store, array.path)
+    node.create(array.store, array.path, array.metadata, overwrite=overwrite)
+
+
+def check_format(zarr_format: Any) -> ZarrFormat:
+    """The format of a new node: 2, 3, or None for the setting `default_zarr_format`."""
+    found: Any = settings.get("default_zarr_format") if zarr_format is None else zarr_format
+    if type(found) is not int or found not in (2, 3):
+        raise ValueError(f"zarr_format={zarr_format!r} must be 3 or 2")
+    return found  # type: ignore[return-value]
+
+
+def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
+    """Overwriting begins by removing what is there; the source of the values must not be among it."""
+    below = source.store.identity == store.identity and f"{source.path}/".startswith(path and path + "/")
+    # Stores with other roots may mean the same place, and then their locks have the same name.
+    here = store.exclusive_here(node.join(path, "zarr.json"))
+    there = source.store.exclusive_here(node.join(source.path, "zarr.json"))
+    if below or here.name == there.name:
+        raise ValueError(
+            f"data is the array {source.name!r} of {source.store!r}, which overwriting '/{path}' would remove before "
+            "it is read; write to another path"
+        )
+
+
+def _refuse_stray(array: Array, key: str) -> None:
+    """Chunks without a document would appear in a new array as if they were written there."""
+    if node.load(array.store, array.path) is None:
+        raise NotANodeError(f"key {key!r} in {array.store!r} looks like a chunk of a lost array; remove it first")
+
+
+def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:
+    if isinstance(config, ArrayConfig):
+        return {name: getattr(config, name) for name in config.__slots__}
+    return dict(config or {})
+
+
+def _as_data(data: Any, dtype: Any) -> Any:
+    """Data that has a shape; of the array's own type where numpy would guess another, as for strings and structs."""
+    if data is None or (hasattr(data, "shape") and not isinstance(data, np.ndarray)):
+        return data
+    if dtype is not None and (numpy := parse_dtype(dtype).numpy).kind not in "biufc":
+        return as_values(data, numpy)
+    return np.asarray(data)
+
+
+def _shape_and_type(shape: int | Sequence[int] | None, dtype: Any, data: Any) -> tuple[Shape, DataType]:
+    if data is not None:
+        if shape is not None and _as_shape(shape) != tuple(data.shape):
+            raise ValueError(f"shape={shape} differs from the shape of the data, {tuple(data.shape)}; leave one out")
+        return tuple(data.shape), parse_dtype(type_of(data) if dtype is None else dtype)
+    if shape is None:
+        raise ValueError("create_array needs shape= and dtype=, or data=")
+    return _as_shape(shape), parse_dtype("float64" if dtype is None else dtype)
+
+
+def type_of(data: Any) -> Any:
+    """The type of something that has one; numpy's does not say all about ours."""
+    return data.metadata.data_type if isinstance(data, Array) else data.dtype
+
+
+def _as_shape(shape: Any) -> Shape:
+    given = (shape,) if isinstance(shape, int | np.integer) and not isinstance(shape, bool) else shape
+    try:
+        lengths = tuple(int(n) if isinstance(n, int | np.integer) and not isinstance(n, bool) else -1 for n in given)
+    except TypeError:
+        lengths = (-1,)
+    if any(n < 0 for n in lengths):
+        raise ValueError(f"shape={shape!r} must be one integer >= 0 for each axis")
+    if any(n >= 2**63 for n in lengths) or len(lengths) > 64:
+        raise ValueError(f"shape={shape!r} is larger than numpy can index")
+    return lengths
+
+
+def _check_dimension_names(names: Sequence[str | None] | None, rank: int) -> tuple[str | None, ...] | None:
+    if names is None:
+        return None
+    found = (names,) if isinstance(names, str) else tuple(names)
+    if len(found) != rank or any(name is not None and not isinstance(name, str) for name in found):
+        raise ValueError(f"dimension_names={names!r} must be {rank} strings or None, one for each axis")
+    return found
+
+
+def _chain(dtype: DataType, codecs: _Codecs) -> list[Codec]:
+    """The codecs of a new array."""
+    filters, serializer, compressors, checksum = codecs
+    first = [] if _is_auto(filters) else parse_codecs(filters)
+    if _is_auto(serializer):
+        middle = parse_codec({"name": dtype.codec, "configuration": {"endian": "little"} if dtype.endian else {}})
+    else:
+        middle = parse_codec(serializer)
+    if _is_auto(compressors):
+        # Around a shard, a compressor would hide its parts; it belongs inside.
+        last = [] if isinstance(middle, ShardingCodec) else [parse_codec("zstd")]
+    else:
+        last = parse_codecs(compressors)
+    return [*first, middle, *last, *([parse_codec("crc32c")] if checksum else [])]
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _sharding(inner: Shape, chain: list[Codec]) -> Codec:
+    index = (parse_codec("bytes"), parse_codec("crc32c"))
+    return ShardingCodec(inner, tuple(chain), index)
+
+
+def _say_chosen(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> None:
+    """What `"auto"` came to, for those who listen to the logger `zellige`."""
+    from logging import getLogger
+
+    from zellige.info import human_bytes
+
+    chosen = inner or tuple(c if isinstance(c, int) else c[0] for c in axes)
+    nbytes = human_bytes(prod(chosen) * dtype.numpy.itemsize)
+    shards = f" in shards {tuple(axes)}" if inner else ""
+    getLogger("zellige").info("'auto' chose chunks %s of %s, %s each%s", chosen, dtype.name, nbytes, shards)
+
+
+def copy_values(target: Array, data: Any) -> None:
+    """Write all values of something array-like, in pieces if they are many."""
+    if isinstance(data, np.ndarray) or target.nbytes <= _AT_ONCE:
+        target[...] = np.asarray(data) if hasattr(data, "shape") else data
+        return
+    for region in _regions(target.grid):  # in pieces, so that memory stays bounded
+        target[region] = np.asarray(data[region])
+
+
+def _regions(grid: ChunkGrid) -> Iterator[tuple[slice, ...]]:
+    return (spec.slices for spec in grid)
+
+
+# -- as numpy makes arrays ------------------------------------------------------------------------
+
+
+def create(shape: int | Sequence[int], *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
+    """An array of fill values, with the keywords of zarr-python's older function as well.
+
+    Parameters: see `create_array`. `chunk_shape` is another name for `chunks`, `codecs` the whole chain at once,
+    `dimension_separator` a part of `chunk_key_encoding`, `object_codec` the first of the filters in Zarr format 2.
+
+    >>> import zellige
+    >>> zellige.create((4, 6), chunks=(2, 3), dtype="int16", fill_value=7)[0, 0]
+    np.int16(7)
+    """
+    return create_array(store, name=path, **modern_options({"shape": shape, **options}))
+
+
+def modern_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of older functions as those of `create_array`."""
+    found = {key: value for key, value in options.items() if key not in _NO_MEANING}
+    if (chunk_shape := found.pop("chunk_shape", None)) is not None:
+        found["chunks"] = chunk_shape
+    chunks = found.get("chunks", "auto")
+    if chunks is None or chunks is True:
+        found["chunks"] = "auto"
+    elif chunks is False:
+        found["chunks"] = -1
+    if (separator := found.pop("dimension_separator", None)) is not None:
+        name = "v2" if check_format(found.get("zarr_format")) == 2 else "default"
+        found["chunk_key_encoding"] = {"name": name, "separator": separator}
+    if (codec := found.pop("object_codec", None)) is not None:
+        found["filters"] = [codec, *(found.get("filters") or [])]
+    if (codecs := found.pop("codecs", None)) is not None:
+        found |= _by_kind(codecs)
+    mode = found.pop("mode", None)
+    return found if mode is None else {**found, "overwrite": mode == "w"}
+
+
+_NO_MEANING = {"synchronizer", "chunk_store", "cache_metadata", "cache_attrs", "meta_array", "read_only"}
+"""Accepted because scripts have them; locks, caches and read-only stores are arranged otherwise here."""
+
+
+def _by_kind(codecs: Any) -> dict[str, Any]:
+    """A whole chain as filters, serializer and compressors."""
+    chain = parse_codecs(codecs)
+    serializers = [codec for codec in chain if isinstance(codec, ArrayBytesCodec)]
+    return {
+        "filters": [codec for codec in chain if isinstance(codec, ArrayArrayCodec)],
+        "serializer": serializers[0] if serializers else "auto",
+        "compressors": [codec for codec in chain if isinstance(codec, BytesBytesCodec)],
+    }
+
+
+def zeros(shape: int | Sequence[int], **options: Any) -> Array:
+    """An array of zeros.
+
+    >>> import zellige
+    >>> zellige.zeros((2, 3), dtype="int8")[0]
+    array([0, 0, 0], dtype=int8)
+    """
+    dtype = options.get("dtype")
+    return create(shape, **{**options, "fill_value": parse_dtype("float64" if dtype is None else dtype).zero})
+
+
+def ones(shape: int | Sequence[int], **options: Any) -> Array:
+    """An array of ones."""
+    return create(shape, **{**options, "fill_value": 1})
+
+
+def full(shape: int | Sequence[int], fill_value: Any, **options: Any) -> Array:
+    """An array of one value."""
+    return create(shape, **{**options, "fill_value": fill_value})
+
+
+def empty(shape: int | Sequence[int], **options: Any) -> Array:
+    """An array to be filled; reads as the fill value until then."""
+    return create(shape, **options)

@@ -1,0 +1,82 @@
+"""What `create_array` does for Zarr format 2: the same arguments as a `.zarray` document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zellige.codecs import parse_codecs
+from zellige.codecs.v2 import v2_config
+from zellige.dtypes import DataType
+from zellige.dtypes.v2 import declared as declared_type
+from zellige.dtypes.v2 import to_v2, write_v2_fill
+from zellige.errors import ChunkShapeError, MetadataError
+from zellige.metadata.keys import V2ChunkKeyEncoding, chunk_key_encoding_argument
+from zellige.metadata.v2 import ArrayV2Metadata
+from zellige.types import JSON, Shape
+
+_DEFAULT = {"id": "zstd", "level": 1, "checksum": True}
+_NAMES = "_ARRAY_DIMENSIONS"  # as xarray names axes in this format
+
+
+def metadata_v2(
+    data_type: DataType, grid: tuple[str, Any, Shape | None], codecs: Any, *, declared: Any, order: str, **common: Any
+) -> ArrayV2Metadata:
+    """The metadata of a new array; raises for what the format cannot say."""
+    dtype = to_v2(data_type if isinstance(declared, DataType) else declared)
+    attributes = dict(common["attributes"])
+    if common["dimension_names"] is not None:
+        attributes[_NAMES] = list(common["dimension_names"])
+    document: dict[str, JSON] = {
+        "zarr_format": 2,
+        "shape": list(common["shape"]),
+        "chunks": _chunks(*grid),
+        "dtype": dtype,
+        "compressor": _compressor(codecs.compressors),
+        "fill_value": write_v2_fill(data_type, declared_type(dtype), data_type.cast_fill(common["fill_value"])),
+        "order": order,
+        "filters": _filters(data_type, codecs) or None,
+        "dimension_separator": _separator(common["chunk_key_encoding"]),
+    }
+    if codecs.serializer is not None and codecs.serializer != "auto":
+        raise MetadataError("Zarr format 2 has no serializers; leave serializer= out", field="serializer")
+    return ArrayV2Metadata.from_documents({".zarray": document, ".zattrs": attributes})
+
+
+def _chunks(name: str, axes: Sequence[Any], inner: Shape | None) -> list[int]:
+    if inner is not None:
+        raise ValueError("Zarr format 2 has no shards; leave shards= out, or use zarr_format=3")
+    if name != "regular":
+        raise ChunkShapeError("Zarr format 2 has chunks of one shape only; use zarr_format=3 for others", axis=None)
+    return list(axes)
+
+
+def _compressor(given: Any) -> JSON:
+    if isinstance(given, str) and given == "auto":
+        return _DEFAULT
+    found = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    if len(found) > 1:
+        raise MetadataError("Zarr format 2 takes one compressor; give the others as filters", field="compressor")
+    return v2_config(found[0]) if found else None
+
+
+def _filters(data_type: DataType, codecs: Any) -> list[JSON]:
+    given = codecs.filters
+    chosen = [] if given is None or (isinstance(given, str) and given == "auto") else given
+    chosen = list(chosen) if isinstance(chosen, list | tuple) else [chosen]
+    found = [v2_config(codec) for codec in chosen]
+    if data_type.codec != "bytes" and not found:
+        found = [v2_config(codec) for codec in parse_codecs(data_type.codec)]
+    return [*found, {"id": "crc32c"}] if codecs.checksum else found
+
+
+def _separator(given: Any) -> str:
+    if given is None:
+        return "."
+    encoding = chunk_key_encoding_argument(given)
+    if not isinstance(encoding, V2ChunkKeyEncoding):
+        raise MetadataError(
+            "Zarr format 2 has chunk keys of its own; give chunk_key_encoding={'name': 'v2', 'separator': …}",
+            field="chunk_key_encoding",
+        )
+    return encoding.separator

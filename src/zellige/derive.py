@@ -1,0 +1,142 @@
+"""Arrays made after others: `from_array`, `array`, and `zeros_like` and its kin."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from zellige.array import Array
+from zellige.codecs.chain import CodecChain
+from zellige.codecs.sharding import ShardingCodec
+from zellige.creation import copy_values, create_array, empty, full, ones, type_of, zeros
+from zellige.dtypes.fill import fill_bits
+from zellige.stores import StoreLike
+
+
+def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, **options: Any) -> Array:
+    """A new array with the values of another array, or of anything array-like.
+
+    Chunks, codecs, fill value, attributes and dimension names of a zellige array are kept unless given
+    anew (`"keep"` says so explicitly). Where grid, type and codecs stay the same, the bytes of the
+    chunks are copied as they are.
+
+    >>> import zellige
+    >>> a = zellige.create_array(data=[1, 2, 3, 4], chunks=[[1, 3]])
+    >>> b = zellige.from_array(data=a)
+    >>> b.write_chunk_sizes, b[:]
+    (((1, 3),), array([1, 2, 3, 4]))
+    """
+    given = {key: value for key, value in options.items() if not (isinstance(value, str) and value == "keep")}
+    write_data = given.pop("write_data", True)
+    array = create_array(store, name=name, data=data, write_data=False, **_keeping(data, given))
+    if write_data:
+        _copy(array, data)
+    return array
+
+
+def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What a new array has of another one, and what is given anew."""
+    kept = _kept(source, given) if isinstance(source, Array) else _kept_chunks(source)
+    unfit = {"chunks", "shards", "chunk_grid"} if given.keys() & {"chunks", "shape"} else set()
+    unfit |= {"shards"} if "shards" in given else set()
+    unfit |= {"compressors"} if "compressor" in given else set()
+    unfit |= {"serializer"} if "dtype" in given else set()  # the byte order belongs to the type
+    return {key: value for key, value in kept.items() if key not in unfit} | given
+
+
+_LAYOUT = {"chunks", "shards", "shape", "dtype", "filters", "serializer", "compressors", "compressor", "checksum"}
+
+
+def _kept(source: Array, given: Collection[str]) -> dict[str, Any]:
+    metadata = source.metadata
+    return {
+        **_kept_layout(source, as_it_is=_LAYOUT.isdisjoint(given)),
+        "chunk_grid": metadata.chunk_grid.name,
+        "fill_value": metadata.fill_value,
+        "attributes": metadata.attributes,
+        "chunk_key_encoding": metadata.chunk_key_encoding,
+        "dimension_names": metadata.dimension_names,
+        "order": source.order,
+    }
+
+
+def _kept_layout(source: Array, *, as_it_is: bool) -> dict[str, Any]:
+    """Chunks, shards and codecs; where something of it changes, what is inside plain shards is kept without them."""
+    grid, shard = list(source.metadata.chunk_grid.axes), source.serializer
+    plain = isinstance(shard, ShardingCodec) and not source.filters and not source.compressors
+    if plain and not as_it_is:
+        assert isinstance(shard, ShardingCodec)
+        inner = CodecChain(shard.codecs, source.metadata.data_type, source.metadata.fill_value, shard.chunk_shape)
+        codecs = {"filters": inner.filters, "serializer": inner.serializer, "compressors": inner.compressors}
+        return {"chunks": shard.chunk_shape, "shards": grid, **codecs}
+    codecs = {"filters": source.filters, "serializer": shard, "compressors": source.compressors}
+    return {"chunks": grid, **codecs}
+
+
+def _kept_chunks(data: Any) -> dict[str, Any]:
+    """The chunks of array-likes that have some: h5py, dask, zarr."""
+    chunks = getattr(data, "chunks", None)
+    if not chunks:
+        return {}
+    # dask has blocks of no length, which a grid has not.
+    return {"chunks": tuple(tuple(n for n in c if n) or -1 if isinstance(c, tuple) else c for c in chunks)}
+
+
+def _copy(target: Array, data: Any) -> None:
+    if isinstance(data, Array) and _same_chunks(target, data):
+        target._engine.copy_chunks(data._engine, target.grid)
+    else:
+        copy_values(target, data)
+
+
+def _same_chunks(a: Array, b: Array) -> bool:
+    """Whether the stored bytes of both arrays mean the same."""
+
+    def meaning(array: Array) -> tuple[Any, ...]:
+        document = array.metadata.to_dict()
+        return document["data_type"], document["fill_value"], document["codecs"], fill_bits(array.metadata.fill_value)
+
+    return a.grid == b.grid and meaning(a) == meaning(b)
+
+
+def array(data: Any, *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
+    """An array with the values of anything array-like.
+
+    >>> import zellige
+    >>> zellige.array([[1, 2], [3, 4]], chunks=(1, 2)).nchunks
+    2
+    """
+    return from_array(store, data=data, name=path, **options)
+
+
+def zeros_like(a: Any, **options: Any) -> Array:
+    """An array of zeros with the shape, type and chunks of another."""
+    return zeros(**like(a, options))
+
+
+def ones_like(a: Any, **options: Any) -> Array:
+    """An array of ones with the shape, type and chunks of another."""
+    return ones(**like(a, options))
+
+
+def empty_like(a: Any, **options: Any) -> Array:
+    """An array to be filled with the shape, type and chunks of another."""
+    return empty(**like(a, options))
+
+
+def full_like(a: Any, *, fill_value: Any = None, **options: Any) -> Array:
+    """An array of one value with the shape, type and chunks of another."""
+    if fill_value is None:
+        fill_value = getattr(a, "fill_value", None)
+    return full(fill_value=fill_value, **like(a, options))
+
+
+def like(a: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """What a new array has of another one, its shape and type among it, and what is given anew."""
+    shaped = a if hasattr(a, "shape") and hasattr(a, "dtype") else np.asarray(a)
+    kept = _keeping(a, options)
+    if isinstance(a, Array):
+        kept = {key: value for key, value in kept.items() if key in options or key not in ("attributes", "fill_value")}
+    return {"shape": shaped.shape, "dtype": type_of(shaped), **kept}

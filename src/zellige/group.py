@@ -1,0 +1,450 @@
+"""`Group`: a node that holds arrays and other groups, like a dict of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from zellige import node
+from zellige.array import Array
+from zellige.consolidated import Consolidated, differences
+from zellige.errors import (
+    BrokenNodeWarning,
+    ContainsArrayError,
+    ContainsGroupError,
+    GroupNotFoundError,
+    MetadataError,
+    NodeNotFoundError,
+    ReadOnlyError,
+    StaleMetadataError,
+)
+from zellige.listing import Listing
+from zellige.making import Making, as_name
+from zellige.metadata import document
+from zellige.metadata.document import plain
+from zellige.metadata.groups import Documents, Entries, GroupMetadata
+from zellige.node import Attributes
+from zellige.stores import Store, StoreLike, StorePath, locate
+from zellige.types import JSON
+
+if TYPE_CHECKING:
+    from zellige.info import Info
+    from zellige.node import NodeMetadata
+    from zellige.tree import Tree
+
+Node: TypeAlias = "Array | Group"
+Found: TypeAlias = tuple[str, "NodeMetadata | MetadataError"]
+
+
+class Group(Listing, Making):
+    """A node that holds arrays and other groups, like a dict whose keys are names or paths.
+
+    Groups are made by `zellige.create_group` and opened by `zellige.open_group`.
+
+    >>> import zellige
+    >>> root = zellige.create_group()
+    >>> t = root.create_array("2024/t", shape=(366,), chunks=[[31, 29, 306]], dtype="float32")
+    >>> root["2024/t"] == t, "2024" in root, list(root)
+    (True, True, ['2024'])
+    """
+
+    __slots__ = ("store", "path", "metadata", "_holder", "_trusts", "__weakref__")
+
+    store: Store
+    path: str
+    """The path within the store; the root is empty."""
+    metadata: GroupMetadata
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        metadata: GroupMetadata,
+        holder: Consolidated | None = None,
+        *,
+        use_consolidated: bool = True,
+    ) -> None:
+        self.store, self.path, self.metadata = store, path, metadata
+        if holder is None and metadata.consolidated is not None:
+            holder = Consolidated(store, path, metadata.zarr_format, metadata.consolidated)
+        self._holder = holder
+        """The consolidated metadata that this group belongs to: its own, or that of a group above."""
+        self._trusts = use_consolidated and holder is not None
+
+    @classmethod
+    def open(
+        cls,
+        store: StoreLike,
+        path: str = "",
+        zarr_format: int | None = None,
+        use_consolidated: bool | None = None,
+        check: bool = False,
+    ) -> Group:
+        """Open the group at a path of a store; one request, or a few for Zarr format 2.
+
+        `use_consolidated` takes what is known of the members from the group's consolidated metadata: by default
+        if there is some; True demands it. `check` compares it with the members and raises if they differ.
+        """
+        store, path = locate(store, node.normalize_path(path))
+        documents = node.load(store, path, zarr_format=zarr_format, consolidated=use_consolidated is not False)
+        if documents is None:
+            raise GroupNotFoundError(f"there is no group at '/{path}' in {store!r}")
+        if not node.is_group(documents):
+            raise GroupNotFoundError(f"there is an array at '/{path}' in {store!r}, not a group; use open_array")
+        group = cls.from_documents(store, path, documents, use_consolidated=use_consolidated is not False)
+        if use_consolidated and not group._trusts:
+            raise ValueError(
+                f"the group at '/{path}' in {store!r} has no consolidated metadata; call consolidate_metadata first, "
+                "or leave use_consolidated out"
+            )
+        if check:
+            group._check_consolidated()
+        return group
+
+    @classmethod
+    def from_documents(
+        cls,
+        store: Store,
+        path: str,
+        documents: Documents,
+        holder: Consolidated | None = None,
+        *,
+        use_consolidated: bool = True,
+    ) -> Group:
+        """The group that parsed documents describe; nothing is read or written."""
+        try:
+            metadata = GroupMetadata.from_documents(documents)
+        except MetadataError as error:
+            message = f"cannot open the group at '/{path}' in {store!r}: {error}"
+            raise type(error)(message, field=error.field) from error
+        return cls(store, path, metadata, holder, use_consolidated=use_consolidated)
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def attrs(self) -> Attributes:
+        """The attributes, as a dict that writes every change."""
+        return Attributes(self)
+
+    @property
+    def name(self) -> str:
+        """The path with a leading slash."""
+        return "/" + self.path
+
+    @property
+    def basename(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return self.store.read_only
+
+    @property
+    def store_path(self) -> StorePath:
+        """The store and the path as one value."""
+        return StorePath(self.store, self.path)
+
+    # -- finding members --------------------------------------------------------------------------
+
+    def _documents(self, path: str) -> Documents | None:
+        """The documents of a node below, from the consolidated metadata or from the store."""
+        if self._trusts and self._holder is not None:
+            return self._holder.documents(path)
+        return node.load(self.store, path, first=self.metadata.zarr_format)
+
+    def _node(self, path: str, documents: Documents) -> Node:
+        if not node.is_group(documents):
+            return Array.from_documents(self.store, path, documents, None, self._holder)
+        return Group.from_documents(self.store, path, documents, self._holder, use_consolidated=self._trusts)
+
+    def __getitem__(self, path: str) -> Node:
+        """The member at a name, or at a path below."""
+        below = node.normalize_path(as_name(path))
+        documents = self._documents(place := node.join(self.path, below)) if below else None
+        if documents is None:
+            raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
+        return self._node(place, documents)
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """The member at a path, or a default if there is none."""
+        try:
+            return self[path]
+        except NodeNotFoundError:
+            return default
+
+    def get_array(self, path: str) -> Array:
+        """The array at a path; raises if there is a group, or nothing."""
+        found = self[path]
+        if not isinstance(found, Array):
+            raise ContainsGroupError(f"{path!r} in group {self.name!r} is a group, not an array")
+        return found
+
+    def get_group(self, path: str) -> Group:
+        """The group at a path; raises if there is an array, or nothing."""
+        found = self[path]
+        if not isinstance(found, Group):
+            raise ContainsArrayError(f"{path!r} in group {self.name!r} is an array, not a group")
+        return found
+
+    def __contains__(self, path: object) -> bool:
+        if not isinstance(path, str) or not node.normalize_path(path):
+            return False
+        return self._documents(node.join(self.path, node.normalize_path(path))) is not None
+
+    def _children(self, path: str) -> list[str]:
+        """The paths directly below a group that may hold nodes; one listing."""
+        if self._trusts and self._holder is not None:
+            names = self._holder.children(path)
+        else:
+            prefix = path and path + "/"
+            names = [found[len(prefix) : -1] for found in self.store.list_dir(prefix)[1]]
+        return [node.join(path, name) for name in names if not name.startswith("__")]
+
+    def _level(self, paths: list[str]) -> Iterator[tuple[str, Documents | MetadataError]]:
+        """The documents of nodes, or what is wrong with them; each is read once, several at a time."""
+
+        def read(path: str) -> Documents | MetadataError | None:
+            try:
+                return self._documents(path)
+            except MetadataError as error:
+                return error
+
+        found = [read(path) for path in paths] if self._trusts else node.gather(read, paths)
+        return ((path, documents) for path, documents in zip(paths, found, strict=True) if documents is not None)
+
+    def _walk(self, max_depth: int | None) -> Iterator[tuple[str, Documents | MetadataError]]:
+        """All nodes below, level by level: their documents, or what is wrong with them."""
+        groups, depth = [self.path], 0
+        while groups and (max_depth is None or depth <= max_depth):
+            below = [self._children(path) for path in groups] if self._trusts else node.gather(self._children, groups)
+            level = list(self._level([path for paths in below for path in paths]))
+            yield from level
+            groups = [path for path, found in level if not isinstance(found, MetadataError) and node.is_group(found)]
+            depth += 1
+
+    def _members(self, max_depth: int | None) -> Iterator[tuple[str, Node]]:
+        """All nodes below that can be read; a warning names each of the others."""
+        for path, documents in self._walk(max_depth):
+            name = path[len(self.path) :].lstrip("/")
+            try:
+                if isinstance(documents, MetadataError):
+                    raise documents
+                found = self._node(path, documents)
+            except MetadataError as error:
+                warnings.warn(f"{name!r} in group {self.name!r} is left out: {error}", BrokenNodeWarning, stacklevel=3)
+            else:
+                yield name, found
+
+    def _without_consolidated(self) -> Group:
+        """The same group, whose members are read from the store."""
+        return Group(self.store, self.path, self.metadata, self._holder, use_consolidated=False)
+
+    # -- changing ---------------------------------------------------------------------------------
+
+    def _check_writable(self) -> None:
+        if self.store.read_only:
+            raise ReadOnlyError(f"group {self.name!r} was opened for reading only; open it with mode='r+' to write")
+
+    def _make_group(self, path: str, attributes: Mapping[str, Any] | None, *, overwrite: bool) -> Group:
+        made = make_group(self.store, path, self.metadata.zarr_format, attributes, overwrite=overwrite)
+        made._trusts = self._trusts
+        return made
+
+    def __delitem__(self, path: str) -> None:
+        """Remove a member with everything below it."""
+        self._check_writable()
+        found = self[path]  # raises if there is none
+        node.remove(self.store, found.path)
+        if self._holder is not None:
+            self._holder.note({found.path: None})
+
+    def move(self, source: str, dest: str) -> None:
+        """Give a member another name, or another place below this group; the groups above it are created.
+
+        On a local disk this is one step. On other stores the bytes are copied, the documents last, and then
+        removed: until it is done, the member is where it was.
+
+        >>> import zellige
+        >>> root = zellige.create_group()
+        >>> _ = root.create_array("a", data=[1, 2, 3])
+        >>> root.move("a", "old/a")
+        >>> list(root), root["old/a"][:]
+        (['old'], array([1, 2, 3]))
+        """
+        old, new = self[source].path, self._new(dest)
+        if f"{new}/".startswith(f"{old}/"):
+            raise ValueError(f"cannot move {source!r} to {dest!r}, which is the same place or lies below it")
+        made = node.move(self.store, old, new, self.metadata.zarr_format)
+        if self._holder is not None:
+            below = dict(Group(self.store, new, self.metadata, use_consolidated=False)._walk(None))
+            found = node.load(self.store, new)
+            entries = {path: _bare(documents) for path, documents in below.items() if isinstance(documents, dict)}
+            self._holder.note({old: None, **made, new: _bare(found or {}), **entries})
+
+    def update_attributes(self, new_attributes: Mapping[str, Any]) -> Group:
+        """Change several attributes in one write."""
+        self.attrs.update(new_attributes)
+        return self
+
+    def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
+        self._check_writable()
+        names = node.document_names(self.metadata)
+
+        def rewrite(documents: Documents) -> tuple[Documents, dict[str, JSON]]:
+            attributes = dict(GroupMetadata.from_documents(documents).attributes)
+            change(attributes)
+            return _with_attributes(documents, attributes), attributes
+
+        attributes = node.update(self.store, self.path, names, rewrite)
+        self.metadata = self.metadata.with_attributes(attributes)
+        if self._holder is not None:
+            own = self.metadata.with_consolidated(None).to_documents()
+            self._holder.note({self.path: own})
+
+    def refresh(self) -> None:
+        """Read the document again: another handle may have changed it."""
+        trusts = self._trusts and self.path == (self._holder.path if self._holder else None)
+        fresh = Group.open(self.store, self.path, self.metadata.zarr_format, None if trusts else False)
+        self.metadata, self._holder, self._trusts = fresh.metadata, fresh._holder, fresh._trusts
+
+    # -- consolidated metadata --------------------------------------------------------------------
+
+    def _collect(self) -> Entries:
+        """The documents of all nodes below as they are in the store; a warning names what is left out."""
+        entries: Entries = {}
+        for path, documents in self._without_consolidated()._walk(None):
+            name = path[len(self.path) :].lstrip("/")
+            if isinstance(documents, MetadataError):
+                _warn(f"{name!r} is not in the consolidated metadata of {self.name!r}: {documents}")
+            elif ("zarr.json" in documents) != (self.metadata.zarr_format == 3):
+                other = 5 - self.metadata.zarr_format
+                _warn(f"{name!r} is not in the consolidated metadata of {self.name!r}: it has Zarr format {other}")
+            else:
+                entries[name] = _bare(documents)
+        return entries
+
+    def consolidate_metadata(self) -> Group:
+        """Write the documents of all nodes below into this group's own, so that one request reads them all.
+
+        Changes made through this group, or through members reached through it, are followed. After other changes
+        call this again; `open_consolidated(…, check=True)` tells.
+        """
+        self._check_writable()
+        metadata = self.metadata.with_consolidated(self._collect())
+        if metadata.zarr_format == 3:
+            block = metadata.to_dict()["consolidated_metadata"]
+
+            def with_block(documents: Documents) -> tuple[Documents, None]:
+                return {"zarr.json": {**documents["zarr.json"], "consolidated_metadata": block}}, None
+
+            node.update(self.store, self.path, ["zarr.json"], with_block)
+        else:
+            raw = document.dump(metadata.to_documents()[".zmetadata"])
+            self.store.put(node.join(self.path, ".zmetadata"), raw)
+        return Group(self.store, self.path, metadata)
+
+    def _check_consolidated(self) -> None:
+        held = self.metadata.consolidated
+        if held is None:
+            raise ValueError(f"the group {self.name!r} in {self.store!r} has no consolidated metadata to check")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BrokenNodeWarning)
+            found = tuple(differences(held, self._collect()))
+        if found:
+            shown = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+            raise StaleMetadataError(
+                f"the consolidated metadata of {self.name!r} in {self.store!r} is not up to date: {shown}; call "
+                "consolidate_metadata, or open with use_consolidated=False",
+                differences=found,
+            )
+
+    # -- showing ----------------------------------------------------------------------------------
+
+    def tree(
+        self, expand: bool | None = None, level: int | None = None, *, max_nodes: int = 500, plain: bool = False
+    ) -> Tree:
+        """The hierarchy below as a tree: text in a terminal, HTML in a notebook.
+
+        `level` is how deep to go, `max_nodes` how many lines to show; `plain` uses ASCII only, `expand` opens
+        all groups of the HTML.
+
+        >>> import zellige
+        >>> root = zellige.create_group()
+        >>> _ = root.create_array("a/t", shape=(59,), chunks=[[31, 28]], dtype="float32")
+        >>> root.tree()
+        /
+        └── a
+            └── t (59,) float32
+        """
+        from zellige.tree import Tree
+
+        return Tree.of(self, level=level, max_nodes=max_nodes, plain=plain, expand=expand)
+
+    def _repr_html_(self) -> str:
+        return self.tree()._repr_html_()
+
+    @property
+    def info(self) -> Info:
+        """A summary for people, without reading the members."""
+        from zellige.info import describe_group
+
+        return describe_group(self)
+
+    def info_complete(self) -> Info:
+        """Like `info`, with the number of members; lists the store."""
+        from zellige.info import describe_group
+
+        return describe_group(self, complete=True)
+
+    def __repr__(self) -> str:
+        return f"<zellige.Group {self.name} in {self.store!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Group):
+            return NotImplemented
+        same = self.store == other.store and self.path == other.path
+        return same and self.metadata.with_consolidated(None) == other.metadata.with_consolidated(None)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the consolidated metadata, which can be large; it is read again if somebody asks for it.
+        bare = self.metadata.with_consolidated(None).to_documents()
+        return _unpickle, (self.store, self.path, bare, self._holder, self._trusts)
+
+
+def _unpickle(store: Store, path: str, documents: Documents, holder: Consolidated | None, trusts: bool) -> Group:
+    return Group.from_documents(store, path, documents, holder, use_consolidated=trusts)
+
+
+def make_group(
+    store: Store, path: str, zarr_format: Literal[2, 3], attributes: Mapping[str, Any] | None, *, overwrite: bool
+) -> Group:
+    """Create a group, with the groups above it."""
+    metadata = GroupMetadata(plain(attributes or {}), zarr_format)
+    node.create(store, path, metadata, overwrite=overwrite)
+    return Group(store, path, metadata)
+
+
+def _with_attributes(documents: Documents, attributes: dict[str, JSON]) -> Documents:
+    """The documents of a group with other attributes, and everything else as it is."""
+    if "zarr.json" not in documents:
+        return {**documents, ".zattrs": attributes}
+    rest = {key: value for key, value in documents["zarr.json"].items() if key != "attributes"}
+    return {"zarr.json": {**rest, "attributes": attributes} if attributes else rest}
+
+
+def _bare(documents: Documents) -> Documents:
+    """Documents as consolidated metadata holds them: without such of their own."""
+    return {
+        name: {key: value for key, value in content.items() if key != "consolidated_metadata"}
+        for name, content in documents.items()
+        if name != ".zmetadata"
+    }
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, BrokenNodeWarning, stacklevel=4)

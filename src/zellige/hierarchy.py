@@ -1,0 +1,106 @@
+"""Several nodes created at once: `create_hierarchy`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from zellige import node
+from zellige.array import Array
+from zellige.config import ArrayConfig
+from zellige.errors import ContainsArrayError
+from zellige.group import Group, Node
+from zellige.metadata import GroupMetadata
+from zellige.stores import Store, StoreLike, locate
+
+if TYPE_CHECKING:
+    from zellige.node import NodeMetadata
+
+NodeLike: TypeAlias = "NodeMetadata | Mapping[str, Any]"
+"""The metadata of a node, or the content of its `zarr.json`."""
+
+
+def create_hierarchy(
+    *, store: StoreLike, nodes: Mapping[str, NodeLike], overwrite: bool = False
+) -> Iterator[tuple[str, Node]]:
+    """Create the nodes of a hierarchy, given by their paths, and the groups above them; those made are returned.
+
+    Everything is checked before the first write. Groups that are there already stay if they are only above others.
+
+    >>> import zellige
+    >>> t = zellige.zeros((59,), chunks=[[31, 28]]).metadata
+    >>> made = dict(zellige.create_hierarchy(store={}, nodes={"a/t": t, "a/u": t}))
+    >>> sorted(made)
+    ['', 'a', 'a/t', 'a/u']
+    """
+    target, base = locate(store)
+    return iter(_create(target, base, nodes, overwrite=overwrite).items())
+
+
+def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
+    """Create nodes below a group, by their paths relative to it."""
+    group._check_writable()
+    made = _create(group.store, group.path, nodes, overwrite=overwrite)
+    made.pop("", None)
+    holder = group._holder
+    if holder is not None:
+        if overwrite:
+            holder.note({node.join(group.path, path): None for path in made})
+        holder.note({found.path: found.metadata.to_documents() for found in made.values()})
+        for found in made.values():
+            found._holder = holder
+    return made
+
+
+def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
+    """Create nodes below a path, from the root downwards."""
+    given = {node.new_path(path): _metadata(value) for path, value in nodes.items()}
+    _check_tree(given)
+    above = _above(given)
+    handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
+    # Whatever is there already is found before anything is written.
+    if not overwrite:
+        node.gather(lambda path: node.refuse_occupied(store, node.join(base, path)), list(given))
+    made: dict[str, Node] = {}
+    for path in sorted({**above, **handles}, key=lambda path: (path.count("/"), path)):
+        place = node.join(base, path)
+        if path in handles:
+            node.create(store, place, handles[path].metadata, overwrite=overwrite)
+            made[path] = handles[path]
+        elif node.load(store, place) is None:
+            node.create(store, place, above[path], overwrite=False)
+            made[path] = Group(store, place, above[path])
+    return made
+
+
+def _metadata(value: NodeLike) -> NodeMetadata:
+    return node.parse({"zarr.json": dict(value)}) if isinstance(value, Mapping) else value
+
+
+def _handle(store: Store, path: str, metadata: NodeMetadata) -> Node:
+    """The node, which checks what its document says."""
+    if isinstance(metadata, GroupMetadata):
+        return Group(store, path, metadata)
+    return Array(store, path, metadata, ArrayConfig.of())
+
+
+def _above(given: Mapping[str, NodeMetadata]) -> dict[str, GroupMetadata]:
+    """The groups above nodes that are not given themselves."""
+    found = {}
+    for path, metadata in given.items():
+        while path:
+            path = path.rpartition("/")[0]
+            if path not in given:
+                found[path] = GroupMetadata(zarr_format=metadata.zarr_format)
+    return found
+
+
+def _check_tree(given: Mapping[str, NodeMetadata]) -> None:
+    if len({metadata.zarr_format for metadata in given.values()}) > 1:
+        raise ValueError("the nodes of a hierarchy have one Zarr format; found 2 and 3")
+    arrays = {path for path, metadata in given.items() if not isinstance(metadata, GroupMetadata)}
+    for path in given:
+        parts = path.split("/") if path else []
+        above = {"/".join(parts[:depth]) for depth in range(len(parts))} & arrays
+        if above:
+            raise ContainsArrayError(f"'{min(above)}' is given as an array, which cannot hold {path!r}")

@@ -1,0 +1,162 @@
+"""The documents of groups, v3 and v2, and the consolidated metadata that they may hold (spec: 3.2, 9, 10.1).
+
+Consolidated metadata is, in both formats, the documents of all nodes below a group: `{"a/b": {"zarr.json": …}}`
+here, whatever its form in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from zellige.errors import MetadataError
+from zellige.metadata.document import as_attributes, as_object, fail, ignorable, require
+from zellige.metadata.v3 import DOCUMENT, check_header
+from zellige.types import JSON
+
+ARRAY_V2, GROUP_V2, ATTRIBUTES_V2, CONSOLIDATED_V2 = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+
+Documents: TypeAlias = dict[str, dict[str, JSON]]
+"""The parsed documents of one node by their names: `zarr.json`, or `.zarray` with `.zattrs`, and so on."""
+Entries: TypeAlias = dict[str, Documents]
+"""The documents of nodes by their paths."""
+
+_KNOWN = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
+_BLOCK = "consolidated_metadata"
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMetadata:
+    """What the documents of a group say."""
+
+    attributes: dict[str, JSON] = field(default_factory=dict)
+    zarr_format: Literal[2, 3] = 3
+    consolidated: Entries | None = None
+    """The documents of the nodes below, by their paths relative to the group; None if there are none."""
+    extra: dict[str, JSON] = field(default_factory=dict)
+    """Unknown fields that may be ignored; kept when the document is written again."""
+
+    @classmethod
+    def from_documents(cls, documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
+        """Check parsed documents, given by their names."""
+        return _read_v3(documents[DOCUMENT]) if DOCUMENT in documents else _read_v2(documents)
+
+    def to_documents(self) -> Documents:
+        """The documents by their names; optional parts that are empty are left out."""
+        return _write_v3(self) if self.zarr_format == 3 else _write_v2(self)
+
+    def to_dict(self) -> dict[str, JSON]:
+        """The main document."""
+        return next(iter(self.to_documents().values()))
+
+    def with_attributes(self, attributes: dict[str, JSON]) -> GroupMetadata:
+        """The same group with other attributes."""
+        return replace(self, attributes=attributes)
+
+    def with_consolidated(self, entries: Entries | None) -> GroupMetadata:
+        """The same group with other consolidated metadata, or none."""
+        return replace(self, consolidated=entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GroupMetadata) and self.to_documents() == other.to_documents()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+# -- v3: a field of the group's document ----------------------------------------------------------
+
+
+def _read_v3(document: dict[str, JSON]) -> GroupMetadata:
+    check_header(document, "group")
+    block = document.get(_BLOCK)
+    readable = isinstance(block, dict) and block.get("kind") == "inline"
+    if block is not None and not readable:
+        # Not the form that is known: not used, and kept only if the document lets a reader ignore it.
+        return _group_v3(document, None, ignorable({_BLOCK: block}, ()))
+    return _group_v3(document, None if block is None else block_entries(block), {})
+
+
+def _group_v3(document: dict[str, JSON], entries: Entries | None, kept: dict[str, JSON]) -> GroupMetadata:
+    attributes = as_attributes(document.get("attributes"))
+    return GroupMetadata(attributes, 3, entries, {**ignorable(document, _KNOWN), **kept})
+
+
+def block_entries(block: JSON) -> Entries:
+    """The entries of a `consolidated_metadata` block."""
+    found = as_object(require(as_object(block, _BLOCK), "metadata", _BLOCK), f"{_BLOCK}.metadata")
+    return {_relative(path): {DOCUMENT: _entry(path, entry)} for path, entry in found.items()}
+
+
+def block_of(entries: Entries) -> dict[str, JSON]:
+    """The `consolidated_metadata` block of some entries, in the order of zarr-python: by depth, then name."""
+    paths = sorted(entries, key=lambda path: (path.count("/"), path))
+    # A document of the other format has no place in the block.
+    metadata = {path: entries[path][DOCUMENT] for path in paths if DOCUMENT in entries[path]}
+    return {"kind": "inline", "must_understand": False, "metadata": metadata}
+
+
+def _write_v3(group: GroupMetadata) -> Documents:
+    document: dict[str, JSON] = {"zarr_format": 3, "node_type": "group"}
+    if group.attributes:
+        document["attributes"] = group.attributes
+    if group.consolidated is not None:
+        document[_BLOCK] = block_of(group.consolidated)
+    return {DOCUMENT: document | group.extra}
+
+
+def _relative(path: str) -> str:
+    """A path of consolidated metadata, which some begin with a slash."""
+    found = path.strip("/")
+    if not found:
+        raise MetadataError(f"{_BLOCK}.metadata has an entry without a path", field=f"{_BLOCK}.metadata")
+    return found
+
+
+def _entry(path: str, value: JSON) -> dict[str, JSON]:
+    # Nothing more is checked before the entry is used, so that a broken one does not hide the others.
+    return value if isinstance(value, dict) else {"": value}
+
+
+# -- v2: a document of its own --------------------------------------------------------------------
+
+
+def _read_v2(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
+    entries = None
+    if CONSOLIDATED_V2 in documents:
+        entries = consolidated_entries(documents[CONSOLIDATED_V2])
+        documents = {**entries.pop("", {}), **documents}
+    found = require(documents.get(GROUP_V2, {}), "zarr_format", "")
+    if type(found) is not int or found != 2:
+        fail("zarr_format", "2", found)
+    extra = {key: value for key, value in documents[GROUP_V2].items() if key not in ("zarr_format", _BLOCK)}
+    return GroupMetadata(as_attributes(documents.get(ATTRIBUTES_V2)), 2, entries, extra)
+
+
+def consolidated_entries(document: dict[str, JSON]) -> Entries:
+    """The entries of a `.zmetadata` document; the group itself has the empty path."""
+    if document.get("zarr_consolidated_format") != 1:
+        fail("zarr_consolidated_format", "1", document.get("zarr_consolidated_format"))
+    entries: Entries = {}
+    for key, value in as_object(require(document, "metadata", ""), "metadata").items():
+        path, _, name = key.strip("/").rpartition("/")
+        if name in (ARRAY_V2, GROUP_V2, ATTRIBUTES_V2):
+            entries.setdefault(path, {})[name] = _entry(key, value)
+    return {path: found for path, found in entries.items() if found.keys() != {ATTRIBUTES_V2} or not path}
+
+
+def consolidated_document(entries: Entries) -> dict[str, JSON]:
+    """The `.zmetadata` document of some entries, among them the group itself."""
+    keys: dict[str, JSON] = {}
+    for path, documents in entries.items():
+        keys |= {f"{path}/{name}" if path else name: content for name, content in documents.items()}
+    return {"zarr_consolidated_format": 1, "metadata": dict(sorted(keys.items()))}
+
+
+def _write_v2(group: GroupMetadata) -> Documents:
+    documents: Documents = {GROUP_V2: {"zarr_format": 2, **group.extra}}
+    if group.attributes:
+        documents[ATTRIBUTES_V2] = group.attributes
+    if group.consolidated is not None:
+        documents[CONSOLIDATED_V2] = consolidated_document({"": dict(documents), **group.consolidated})
+    return documents

@@ -1,0 +1,310 @@
+"""`.zarray` of Zarr v2, as the same grid, chain and keys that a v3 document gives (spec: 10).
+
+What a chunk goes through in Zarr v2 is one list: the order of its axes, the filters, the compressor. Here it becomes
+a chain of codecs. The last ones that are from bytes to bytes have their own classes; what comes before them is
+`bytes`, a codec for elements of any length, or, if nothing else says it, the filters of numcodecs themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from zellige.dtypes import DataType
+from zellige.dtypes import v2 as types
+from zellige.errors import MetadataError
+from zellige.grid import ChunkGrid
+from zellige.metadata.document import (
+    Extension,
+    as_attributes,
+    as_integer,
+    as_list,
+    as_object,
+    dump,
+    fail,
+    require,
+)
+from zellige.metadata.grids import RegularChunkGridMetadata
+from zellige.metadata.keys import V2ChunkKeyEncoding
+from zellige.types import JSON, AnyArray, InternalName, Shape
+
+ARRAY, ATTRIBUTES = ".zarray", ".zattrs"
+FILTERS = InternalName("zarr2.filters")
+
+_MAX_RANK = 64  # of numpy
+_NAMES = "_ARRAY_DIMENSIONS"  # where xarray puts the names of axes
+_KNOWN = {
+    "zarr_format",
+    "shape",
+    "chunks",
+    "dtype",
+    "compressor",
+    "fill_value",
+    "order",
+    "filters",
+    "dimension_separator",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayV2Metadata:
+    """What an array's documents say. Codecs are names with configurations here, nothing more."""
+
+    zarr_format: ClassVar[Literal[2]] = 2
+    shape: Shape
+    data_type: DataType
+    chunk_grid: RegularChunkGridMetadata
+    chunk_key_encoding: V2ChunkKeyEncoding
+    fill_value: AnyArray
+    """0-d, so that every bit of it is kept."""
+    codecs: tuple[Extension, ...]
+    """What the order, the filters and the compressor come to, with the byte order of the elements."""
+    dtype: JSON
+    """As the document has it, with byte orders."""
+    compressor: dict[str, JSON] | None = None
+    filters: list[dict[str, JSON]] | None = None
+    order: Literal["C", "F"] = "C"
+    fill_is_null: bool = False
+    """Whether the document has no fill value, so that elements which were never written are undefined."""
+    attributes: dict[str, JSON] = field(default_factory=dict)
+    extra: dict[str, JSON] = field(default_factory=dict)
+    """Other fields, which mean nothing here; kept when the document is written again."""
+
+    @classmethod
+    def from_documents(cls, documents: Mapping[str, Mapping[str, JSON]]) -> ArrayV2Metadata:
+        """Check parsed documents, given by their names: `.zarray`, and maybe `.zattrs`."""
+        document = as_object(documents.get(ARRAY), "")
+        _check_format(document)
+        shape = _shape(require(document, "shape", ""))
+        filters = _filters(document.get("filters"))
+        compressor = _compressor(document.get("compressor"))
+        order = _order(require(document, "order", ""))
+        dtype = require(document, "dtype", "")
+        data_type = types.from_v2(dtype, filters[0]["id"] if filters else None)
+        fill = require(document, "fill_value", "")
+        return cls(
+            shape=shape,
+            data_type=data_type,
+            chunk_grid=RegularChunkGridMetadata(_chunks(require(document, "chunks", ""), len(shape))),
+            chunk_key_encoding=V2ChunkKeyEncoding(_separator(document.get("dimension_separator", "."))),
+            fill_value=types.read_v2_fill(data_type, types.declared(dtype), fill),
+            codecs=_chain(dtype, data_type, _steps(filters, compressor), order, len(shape)),
+            dtype=dtype,
+            compressor=compressor,
+            filters=filters or None,
+            order=order,
+            fill_is_null=fill is None,
+            attributes=as_attributes(documents.get(ATTRIBUTES)),
+            extra={name: value for name, value in document.items() if name not in _KNOWN},
+        )
+
+    def to_documents(self) -> dict[str, dict[str, JSON]]:
+        """The documents by their names; that of the attributes only if there are any."""
+        documents = {ARRAY: self.to_dict()}
+        return {**documents, ATTRIBUTES: self.attributes} if self.attributes else documents
+
+    def to_dict(self) -> dict[str, JSON]:
+        """The document without the attributes."""
+        fill = types.write_v2_fill(self.data_type, types.declared(self.dtype), self.fill_value)
+        document: dict[str, JSON] = {
+            "zarr_format": 2,
+            "shape": list(self.shape),
+            "chunks": list(self.chunk_grid.chunk_shape),
+            "dtype": self.dtype,
+            "compressor": self.compressor,
+            "fill_value": None if self.fill_is_null else fill,
+            "order": self.order,
+            "filters": self.filters,
+            "dimension_separator": self.chunk_key_encoding.separator,
+        }
+        return document | self.extra
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """The names of the axes as xarray writes them, if the attributes have them."""
+        names = self.attributes.get(_NAMES)
+        if not isinstance(names, list) or len(names) != len(self.shape):
+            return None
+        return tuple(names) if all(isinstance(name, str) for name in names) else None
+
+    def with_attributes(self, attributes: dict[str, JSON]) -> ArrayV2Metadata:
+        """The documents with other attributes."""
+        return replace(self, attributes=attributes)
+
+    def resized(self, grid: ChunkGrid) -> ArrayV2Metadata:
+        """The documents after a resize to this grid."""
+        sizes = tuple(dim.chunks for dim in grid.dimensions)
+        if sizes != self.chunk_grid.chunk_shape:
+            raise MetadataError("Zarr v2 has chunks of one shape only, which does not change", field="chunks")
+        return replace(self, shape=grid.shape)
+
+    def __eq__(self, other: object) -> bool:
+        # Through the documents, where a NaN equals itself and -0.0 differs from 0.0 by its text.
+        return isinstance(other, ArrayV2Metadata) and dump(self.to_documents()) == dump(other.to_documents())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+# -- fields ---------------------------------------------------------------------------------------
+
+
+def _check_format(document: Mapping[str, JSON]) -> None:
+    found = require(document, "zarr_format", "")
+    if type(found) is not int or found != 2:
+        fail("zarr_format", "2", found)
+
+
+def _shape(value: JSON) -> Shape:
+    sizes = as_list(value, "shape")
+    if len(sizes) > _MAX_RANK:
+        fail("shape", f"at most {_MAX_RANK} dimensions", value)
+    return tuple(as_integer(n, f"shape[{axis}]", 0) for axis, n in enumerate(sizes))
+
+
+def _chunks(value: JSON, rank: int) -> Shape:
+    sizes = as_list(value, "chunks")
+    if len(sizes) != rank:
+        fail("chunks", f"{rank} sizes, one for each dimension", value)
+    # Zero is met where the array was empty.
+    return tuple(as_integer(n, f"chunks[{axis}]", 0) or 1 for axis, n in enumerate(sizes))
+
+
+def _order(value: JSON) -> Literal["C", "F"]:
+    if value == "C":
+        return "C"
+    return "F" if value == "F" else fail("order", "'C' or 'F'", value)
+
+
+def _separator(value: JSON) -> str:
+    if value not in (".", "/"):
+        fail("dimension_separator", "'.' or '/'", value)
+    return str(value)
+
+
+def _filters(value: JSON) -> list[dict[str, JSON]]:
+    if value is None:
+        return []
+    return [_codec(item, f"filters[{i}]") for i, item in enumerate(as_list(value, "filters"))]
+
+
+def _compressor(value: JSON) -> dict[str, JSON] | None:
+    return None if value is None else _codec(value, "compressor")
+
+
+def _codec(value: JSON, place: str) -> dict[str, JSON]:
+    found = as_object(value, place)
+    name = require(found, "id", place)
+    if not isinstance(name, str) or not name:
+        fail(f"{place}.id", "the name of a codec", name)
+    return found
+
+
+# -- the chain ------------------------------------------------------------------------------------
+
+_COMPRESSORS = ("blosc", "zstd", "gzip", "zlib", "bz2", "lzma", "lz4")
+_BYTES = {*_COMPRESSORS, "shuffle", "crc32", "adler32", "crc32c", "fletcher32", "jenkins_lookup3"}
+"""From bytes to bytes, with a class of our own: `numcodecs.<id>`."""
+_VARIABLE = {"vlen-utf8": "string", "vlen-bytes": "bytes"}
+"""Codecs that Zarr v3 has, too, and their data types."""
+_OBJECTS = {*_VARIABLE, "vlen-array", "pickle"}
+"""Filters for objects only."""
+_SHAPED = {"json2", "msgpack2"}
+"""They write the shape of the chunk, so that the order of its axes in memory is nothing to them."""
+_NUMBERS = {"zfpy", "pcodec"}
+"""From numbers in native byte order to bytes, with a class of our own: `numcodecs.<id>`."""
+_NATIVE = "little" if np.little_endian else "big"
+
+
+class _Step(NamedTuple):
+    """A filter or the compressor."""
+
+    place: str
+    id: str
+    configuration: dict[str, JSON]
+
+    def to_json(self) -> dict[str, JSON]:
+        """As the document has it."""
+        return {"id": self.id, **self.configuration}
+
+
+def _steps(filters: list[dict[str, JSON]], compressor: dict[str, JSON] | None) -> list[_Step]:
+    """What chunks go through, in this order."""
+    items = [(f"filters[{i}]", item) for i, item in enumerate(filters)]
+    items += [("compressor", compressor)] if compressor else []
+    return [_Step(place, item["id"], {k: v for k, v in item.items() if k != "id"}) for place, item in items]
+
+
+def _chain(dtype: JSON, data_type: DataType, steps: list[_Step], order: str, rank: int) -> tuple[Extension, ...]:
+    split = len(steps)
+    while split and steps[split - 1].id in _BYTES:
+        split -= 1
+    before, after = steps[:split], steps[split:]
+    _check_objects(data_type, before)
+    turned = order == "F" and rank > 1 and not (before and before[0].id in _SHAPED)
+    axes = [Extension("transpose", {"order": list(range(rank))[::-1]})] if turned else []
+    # What a chain takes for the size of elements: that of the array's, whatever filters make of them.
+    usual = 1 if data_type.numpy.hasobject else data_type.numpy.itemsize
+    return (*axes, _serializer(dtype, data_type, before), *_bytes_codecs(after, _itemsize(dtype, before), usual))
+
+
+def _check_objects(data_type: DataType, steps: list[_Step]) -> None:
+    """Filters for objects come first, and only where there are objects."""
+    for i, step in enumerate(steps):
+        objects = data_type.numpy.hasobject and i == 0
+        if (step.id in _OBJECTS and not objects) or (step.id in _SHAPED and i):
+            raise MetadataError(
+                f"{step.place}.id: {step.id!r} must be the first of the filters, of an array of objects",
+                field=f"{step.place}.id",
+            )
+
+
+def _serializer(dtype: JSON, data_type: DataType, steps: list[_Step]) -> Extension:
+    """The codec from the chunk to bytes: one of ours if it can say the same."""
+    declared = types.declared(dtype)
+    orders = types.byte_orders(declared)
+    if not steps and len(orders) < 2 and not types.has_subarrays(declared):
+        return Extension("bytes", {"endian": next(iter(orders))} if orders else {})
+    if len(steps) == 1 and data_type.name == _VARIABLE.get(steps[0].id):
+        return Extension(steps[0].id, steps[0].configuration)
+    if len(steps) == 1 and steps[0].id in _NUMBERS and orders == {_NATIVE}:
+        return Extension(f"numcodecs.{steps[0].id}", steps[0].configuration)
+    return Extension(FILTERS, {"dtype": dtype, "filters": [step.to_json() for step in steps]})
+
+
+def _bytes_codecs(steps: list[_Step], itemsize: int, usual: int) -> list[Extension]:
+    """Codecs from bytes to bytes. numcodecs hands elements of some size to the first one, and bytes to the others."""
+    found = []
+    for step in steps:
+        configuration = step.configuration
+        if step.id == "shuffle":
+            configuration = {"elementsize": 4, **configuration}  # by default
+        if step.id == "blosc" and itemsize != usual:
+            configuration = {"typesize": itemsize, **configuration}
+        found.append(Extension(f"numcodecs.{step.id}", configuration))
+        itemsize = 1
+    return found
+
+
+_ENCODED = {
+    "delta": ("astype", "dtype"),
+    "fixedscaleoffset": ("astype", "dtype"),
+    "quantize": ("astype", "dtype"),
+    "astype": ("encode_dtype",),
+    "categorize": ("astype",),
+}
+"""Filters from arrays to arrays, and where they say the type of the second."""
+
+
+def _itemsize(dtype: JSON, steps: list[_Step]) -> int:
+    """The size of the elements that the filters make; 1 if they are bytes."""
+    size = types.declared(dtype).itemsize
+    for step in steps:
+        if step.id in _ENCODED:
+            key = next((key for key in _ENCODED[step.id] if step.configuration.get(key) is not None), None)
+            size = types.filter_type(step.configuration[key], f"{step.place}.{key}").itemsize if key else 1
+        elif step.id != "bitround":
+            size = 1
+    return size

@@ -1,0 +1,118 @@
+"""A hierarchy as a tree for people: lines of text, or nested HTML that opens and closes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from zellige import node
+from zellige.errors import MetadataError
+from zellige.metadata.groups import GroupMetadata
+
+if TYPE_CHECKING:
+    from zellige.group import Group
+    from zellige.metadata.groups import Documents
+
+
+class _Marks(NamedTuple):
+    """What the lines of a tree are drawn with."""
+
+    fork: str
+    last: str
+    down: str
+    gap: str
+    more: str
+
+
+_UNICODE = _Marks("├── ", "└── ", "│   ", "    ", "…")
+_ASCII = _Marks("|-- ", "`-- ", "|   ", "    ", "...")
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A node with what is shown of it, and those below."""
+
+    name: str
+    label: str = ""
+    is_group: bool = True
+    broken: bool = False
+    below: dict[str, _Branch] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A hierarchy to look at; prints as text, and shows as HTML in notebooks."""
+
+    root: _Branch
+    hidden: int
+    """How many nodes are there beyond those shown."""
+    plain: bool = False
+    expand: bool | None = None
+
+    @classmethod
+    def of(
+        cls,
+        group: Group,
+        *,
+        level: int | None = None,
+        max_nodes: int = 500,
+        plain: bool = False,
+        expand: bool | None = None,
+    ) -> Tree:
+        """The tree below a group: each document is read once, or none with consolidated metadata."""
+        if level is not None and level < 1:
+            return cls(_Branch(group.name), 0, plain, expand)
+        found = sorted(group._walk(None if level is None else level - 1), key=lambda item: item[0].split("/"))
+        root = _Branch(group.name)
+        for path, documents in found[:max_nodes]:
+            parts = path[len(group.path) :].lstrip("/").split("/")
+            parent = root
+            for part in parts[:-1]:
+                parent = parent.below.setdefault(part, _Branch(part))
+            parent.below[parts[-1]] = _branch(parts[-1], documents)
+        return cls(root, max(0, len(found) - max_nodes), plain, expand)
+
+    def __repr__(self) -> str:
+        marks = _ASCII if self.plain else _UNICODE
+        lines = [self.root.name, *_lines(self.root, "", marks)]
+        if self.hidden:
+            lines.append(f"{marks.more} and {self.hidden} more; give max_nodes= to see them")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        more = f"<p>… and {self.hidden} more; give <code>max_nodes=</code> to see them</p>" if self.hidden else ""
+        return f'<div class="zellige-tree">{_html(self.root, 0, self.expand)}{more}</div>'
+
+
+def _branch(name: str, documents: Documents | MetadataError) -> _Branch:
+    try:
+        if isinstance(documents, MetadataError):
+            raise documents
+        metadata = node.parse(documents)
+    except MetadataError as error:
+        return _Branch(name, f"cannot be read: {error}", is_group=False, broken=True)
+    if isinstance(metadata, GroupMetadata):
+        return _Branch(name)
+    return _Branch(name, f"{metadata.shape} {metadata.data_type.label}", is_group=False)
+
+
+def _lines(branch: _Branch, indent: str, marks: _Marks) -> list[str]:
+    lines = []
+    for k, child in enumerate(branch.below.values(), 1):
+        last = k == len(branch.below)
+        text = f"{child.name} {child.label}".rstrip()
+        lines.append(f"{indent}{marks.last if last else marks.fork}{text}")
+        lines += _lines(child, indent + (marks.gap if last else marks.down), marks)
+    return lines
+
+
+def _html(branch: _Branch, depth: int, expand: bool | None) -> str:
+    name = escape(branch.name)
+    if not branch.is_group:
+        warning = " role='alert'" if branch.broken else ""
+        return f"<div{warning} style='margin-left:1.2em'><b>{name}</b> {escape(branch.label)}</div>"
+    below = "".join(_html(child, depth + 1, expand) for child in branch.below.values())
+    opened = " open" if expand or (expand is None and depth < 2) else ""
+    margin = " style='margin-left:1.2em'" if depth else ""
+    return f"<details{opened}{margin}><summary><b>{name}</b></summary>{below}</details>"

@@ -1,0 +1,51 @@
+"""From one store into another, with other chunks, codecs or formats."""
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec
+from zarr.storage import LocalStore, MemoryStore
+
+memory = MemoryStore()
+source = zarr.create_array(
+    store=memory,
+    name="source",
+    shape=(50, 40),
+    chunks=(10, 8),
+    dtype="f4",
+    fill_value=np.nan,
+    attributes={"units": "m/s", "comment": "wind"},
+    dimension_names=("y", "x"),
+)
+source[:25] = np.arange(1000).reshape(25, 40)
+
+# As it is.
+copy = zarr.from_array(store="copy.zarr", data=source)
+print(copy.shape, copy.chunks, copy.dtype, copy.fill_value, np.array_equal(copy[:], source[:], equal_nan=True))
+print(copy.metadata.dimension_names, copy.nchunks_initialized)
+
+# With other chunks and another compressor.
+rechunked = zarr.from_array(
+    store=LocalStore("rechunked.zarr"), data=source, chunks=(25, 40), compressors=BloscCodec(cname="zstd")
+)
+print(rechunked.chunks, type(rechunked.compressors[0]).__name__, rechunked[24, 39], np.isnan(rechunked[25:]).all())
+
+# In format 2, sharded, and empty.
+bare = zarr.create_array(store=memory, name="bare", data=source[:], chunks=(10, 8))
+old = zarr.from_array(store="old.zarr", data=bare, zarr_format=2)
+print(old.metadata.zarr_format, np.nansum(old[:]), old.chunks)
+sharded = zarr.from_array(store="sharded.zarr", data=source, shards=(20, 40), overwrite=True)
+print(sharded.shards, sharded.chunks, np.nansum(sharded[:]))
+empty = zarr.from_array(store={}, data=source, write_data=False)
+print(np.isnan(empty[:]).all(), empty.chunks)
+
+# From numpy, and by hand.
+plain = zarr.from_array("plain.zarr", data=np.arange(12).reshape(3, 4), chunks=(2, 2))
+print(plain[:].tolist())
+target = zarr.open_group("target.zarr", mode="w")
+for name, array in zarr.open_group(memory, mode="r").arrays():
+    new = target.create_array(name, shape=array.shape, chunks=array.chunks, dtype=array.dtype)
+    new.attrs.update(array.attrs)
+    new[:] = array[:]
+print(sorted(target), dict(target["source"].attrs), np.nanmax(target["source"][:]))
+target["again"] = source[:]
+print(target["again"].shape, np.array_equal(target["again"][:], source[:], equal_nan=True))
