@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src tests examples bench
 
-.PHONY: help demo test lint format check peer clean
+.PHONY: help demo test lint format check peer bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -28,6 +28,10 @@ check: lint test  ## what CI runs
 
 peer:  ## an environment with zarr-python >= 3.4, which needs Python 3.12; the tests say when it is missing
 	@bash tools/peer_env.sh
+
+bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', QUICK=1, ARGS=--help
+	@bash tools/bench_env.sh
+	@.venv-bench/bin/python -m bench $(if $(CASE),--case '$(CASE)') $(if $(QUICK),--quick) $(ARGS)
 
 clean:  ## remove everything that was made here
 	rm -rf $(VENV) .venv-peer demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

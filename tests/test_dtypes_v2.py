@@ -114,7 +114,7 @@ def test_padding_has_no_name_in_the_document():
     ],
 )
 def test_objects_are_what_the_first_filter_says(codec, name):
-    found = from_v2("|O", codec)
+    found = from_v2("|O", codec, "<i4")
     assert found.name == name
     assert to_v2(found) == "|O"
     assert declared("|O") == np.dtype(object)
@@ -206,9 +206,11 @@ def test_types_in_filters(value):
     assert filter_type(value, "x") == np.dtype(value)
 
 
-@pytest.mark.parametrize(
-    "value", ["(2,3)i4", "i4,f4", "", None, 4, "V5", "<i3", ["a"], "U99999999", "f", "int", "longdouble"]
-)
+REFUSED_IN_FILTERS = ["(2,3)i4", "i4,f4", "", None, 4, "V5", "<i3", ["a"], "U99999999", "f", "int", "longdouble"]
+REFUSED_IN_FILTERS += ["|S9999999999", "<U999999999", "<M8[9999999999s]", "<M8"]
+
+
+@pytest.mark.parametrize("value", REFUSED_IN_FILTERS)
 def test_refused_types_in_filters(value):
     with pytest.raises(MetadataError) as info:
         filter_type(value, "filters[0].dtype")
@@ -295,7 +297,6 @@ NULLS = [
     ("|O", "categorize", ""),
     ("|O", "vlen-bytes", b""),
     ("|O", "json2", None),
-    ("|O", "vlen-array", None),
 ]
 
 
@@ -342,6 +343,23 @@ def test_fill_values_of_objects_from_users():
     assert found.write_fill(found.cast_fill([1])) == [1]
     with pytest.raises(MetadataError, match="no form in JSON"):
         write_v2_fill(found, declared("|O"), found.cast_fill({1, 2}))
+
+
+def test_fill_values_of_arrays():
+    found, stored = from_v2("|O", "vlen-array", ">i4"), declared("|O")
+    for value, expected in ((None, []), (0, []), ([], []), ([1, 2], [1, 2])):
+        item = read_v2_fill(found, stored, value).item()
+        assert (item.dtype, item.tolist()) == (np.dtype("i4"), expected)
+        assert write_v2_fill(found, stored, found.cast_fill(item)) == expected
+    assert found.zero.item().shape == (0,)
+    for value in (1, "a", [[1]], ["a"], [1, [2]], {}, [2**40]):
+        with pytest.raises(MetadataError) as info:
+            read_v2_fill(found, stored, value)
+        assert info.value.field == "fill_value"
+    for dtype in (None, "|O", "i4,f4"):
+        with pytest.raises(MetadataError) as info:
+            from_v2("|O", "vlen-array", dtype)
+        assert info.value.field == "filters[0].dtype"
 
 
 def test_there_is_one_nan():

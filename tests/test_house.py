@@ -32,9 +32,9 @@ LAYERS = [
     {"runs", "dimensions", "grid", "chunking", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "pool", "shards"},
-    {"node", "info", "consolidated", "tree", "views"}
+    {"node", "info", "consolidated", "treeview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
-    | {"creation", "creation_v2", "derive", "hierarchy", "copying", "migration"},
+    | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"},
     {"api", "__init__", "dtype", "storage"},
     {"display", "aio"},
 ]

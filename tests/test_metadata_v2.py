@@ -115,7 +115,7 @@ def test_the_fill_value_may_be_undefined():
 def test_other_fields_are_kept():
     found = metadata(later={"a": [1]}, node_type="array")
     assert found.extra == {"later": {"a": [1]}, "node_type": "array"}
-    assert found.resized(ChunkGrid.from_sizes([2, 3], [9, 9])).to_documents()[".zarray"]["later"] == {"a": [1]}
+    assert found.resized(ChunkGrid.from_sizes([9, 9], [2, 3])).to_documents()[".zarray"]["later"] == {"a": [1]}
 
 
 @pytest.mark.parametrize(
@@ -172,11 +172,11 @@ def test_empty_attributes_have_no_document():
 
 
 def test_resizing():
-    found = metadata().resized(ChunkGrid.from_sizes([2, 3], [9, 1]))
+    found = metadata().resized(ChunkGrid.from_sizes([9, 1], [2, 3]))
     assert found.shape == (9, 1)
     assert found == metadata(shape=[9, 1])
     with pytest.raises(MetadataError) as info:
-        metadata().resized(ChunkGrid.from_sizes([[1, 3], 3], [4, 6]))
+        metadata().resized(ChunkGrid.from_sizes([4, 6], [[1, 3], 3]))
     assert info.value.field == "chunks"
 
 
@@ -340,6 +340,11 @@ def test_refused_of_objects():
         with pytest.raises(MetadataError) as info:
             metadata(dtype="|O", filters=filters, fill_value="")
         assert info.value.field == "filters"
+    for dtype in (MISSING, "|O", "i4,f4"):
+        given = {k: v for k, v in {"id": "vlen-array", "dtype": dtype}.items() if v is not MISSING}
+        with pytest.raises(MetadataError) as info:
+            metadata(dtype="|O", filters=[given], fill_value=None)
+        assert info.value.field == "filters[0].dtype"
     with pytest.raises(PickleCodecDisabledError):
         metadata(dtype="|O", filters=[{"id": "pickle"}], fill_value=0)
 

@@ -222,6 +222,35 @@ def test_the_other_ways_write_too(case, way, data):
         check_equal(array[...], model if wrong else expected)
 
 
+CHAINS: dict[str, Callable[[Any], Any]] = {
+    "positions of axes that stand apart": lambda x: x[:, [0, 1, 1], :, [1, 0, 2]],
+    "positions of axes that stand apart, and an integer": lambda x: x[:, [0, 1, 1]][:, :, 3, [1, 0, 2]],
+    "a product and points": lambda x: x[[2, 0], :, [3, 1]][..., [2, 0]],
+    "positions over two axes, transposed": lambda x: x[[[0, 1, 2], [2, 1, 0]]].T,
+    "positions of positions": lambda x: x[[[0, 1, 2], [2, 1, 0]]].T[..., [2, 1], [1, 0]],
+    "slices of positions": lambda x: x[[[0, 1, 2], [2, 1, 0]], :, [[3], [0]]][::-1, 1:].T[:, 1],
+    "single positions of positions": lambda x: x[:, [0, 1, 0], [3, 2, 1]][:, 1],
+    "axes in a circle": lambda x: x[0].transpose(1, 2, 0),
+    "four axes in a circle": lambda x: x.transpose(3, 0, 1, 2)[..., ::-1],
+    "new axes among others": lambda x: x[:, None, 1:, 0, None].T[..., None, ::-1],
+    "elements that repeat": lambda x: x[None][[0, 0, 0], 1:].T[2],
+    "elements that repeat, and positions that do": lambda x: x[:, None][[1, 1], [0, 0], 0].T,
+}
+
+
+@pytest.mark.parametrize("kind", ["an array", "numpy"])
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_chains_one_by_one(chain, kind):
+    model = ours.counted((3, 2, 4, 3))
+    source = SOURCES[kind](model, [[1, 2], 1, 3, [2, 1]])
+    view, positions = chain(lazy(source)), chain(numbered(model.shape))
+    check_equal(view[...], model.ravel()[positions])
+    check_equal(concat([view, view], 1)[:, 1:][...], np.concatenate([model.ravel()[positions]] * 2, 1)[:, 1:])
+    value = -ours.counted(positions.shape)
+    view[...] = value
+    check_equal(source[...], assigned(model, positions, value))
+
+
 # -- several arrays as one ------------------------------------------------------------------------
 
 
@@ -728,6 +757,8 @@ def test_fields_of_structs():
         check_equal(found[...], expected)
     view[1:]["x"] = 7
     model["x"][1:] = 7
+    view[["y", "x"]]["x"][2] = 8
+    model["x"][2] = 8
     view[["x", "p"]][0, 0] = (3, (4, 5))
     model[["x", "p"]][0, 0] = (3, (4, 5))
     assert (view == model).all()

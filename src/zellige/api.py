@@ -22,7 +22,7 @@ from zellige.group import Group, Node, make_group
 from zellige.stores import Store, StoreLike, locate
 
 if TYPE_CHECKING:
-    from zellige.tree import Tree
+    from zellige.treeview import Tree
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "w-"]
 

@@ -16,7 +16,7 @@ from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCode
 from zellige.codecs.chain import CodecChain
 from zellige.config import ArrayConfig
 from zellige.dtypes.fill import fill_bits
-from zellige.dtypes.values import as_value
+from zellige.dtypes.values import as_value, boxed
 from zellige.errors import (
     ArrayNotFoundError,
     BroadcastError,
@@ -365,6 +365,8 @@ class Array(Selecting, Resizing):
     def _write(self, selection: Selection, value: Any, fields: FieldNames | None = None) -> None:
         self._check_writable()
         dtype = self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype
+        if self.metadata.data_type.name == "object" and selection.result_shape == ():
+            value = boxed(value)  # one object, even if it is a list
         # Everything that can be wrong with the value shows here, before the first byte is written.
         work = selection.value_to_work(as_value(value, dtype))
         plan = plan_for(selection, self.grid)
@@ -404,7 +406,7 @@ class Array(Selecting, Resizing):
             metadata = change(found)
             return metadata.to_documents(), metadata
 
-        self._bind(node.update(self.store, self.path, node.document_names(self.metadata), rewrite))
+        node.update(self.store, self.path, node.document_names(self.metadata), rewrite, self._bind)
         if self._holder is not None:
             self._holder.note({self.path: self.metadata.to_documents()})
 

@@ -93,6 +93,8 @@ class Config:
     | `array.rectilinear_chunks` | True | always True: chunks of any size are always on |
     | `array.allow_unsafe_pickle_decode` | False | always False: a pickle can run any code |
     | `array.target_shard_size_bytes` | None | the size of shards with `shards="auto"`; None: 64 MiB |
+    | `async.concurrency` | 10 | how many operations of `zellige.aio` are under way at once in an event loop |
+    | `async.timeout` | None | the seconds that one of them may take |
     | `default_zarr_format` | 3 | the format of new nodes |
     | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
@@ -103,8 +105,6 @@ class Config:
     |---|---|---|
     | `array.sharding_coalesce_max_gap_bytes` | 1 MiB | parts of a shard closer than this are fetched together |
     | `array.sharding_coalesce_max_bytes` | 16 MiB | the most that is fetched together |
-    | `async.concurrency` | 10 | how many requests are under way at once |
-    | `async.timeout` | None | the seconds that a request may take |
 
     >>> config["array.order"], config.get("array")["order"], "array.order" in config
     ('C', 'C', True)

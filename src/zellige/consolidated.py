@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zellige import node
+from zellige.errors import MetadataError
 from zellige.metadata.groups import (
     CONSOLIDATED_V2,
     Documents,
@@ -90,7 +91,10 @@ def _change_block(documents: Documents, changes: Mapping[str, Documents | None])
     block = group.get(_BLOCK)
     if not isinstance(block, dict) or block.get("kind") != "inline":
         return documents, None  # removed meanwhile, or never readable
-    entries = block_entries(block)
+    try:
+        entries = block_entries(block)
+    except MetadataError:
+        return documents, None  # it was broken by others; nothing in it can be followed
     # The group's own document is the one that holds the block.
     _apply(entries, {path: found for path, found in changes.items() if path})
     return {DOCUMENT: {**group, _BLOCK: block_of(entries)}}, None

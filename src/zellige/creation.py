@@ -96,6 +96,10 @@ def create_array(
     if not _is_auto(compressors) and not _is_auto(compressor):
         raise ValueError("compressors= and its old name compressor= are both given; leave one out")
     form = check_format(zarr_format)
+    if form == 2 and (dtype is object or (dtype is None and getattr(data, "dtype", np.dtype(bool)).kind == "O")):
+        from zellige.creation_v2 import object_type
+
+        dtype = object_type(filters)
     data = _as_data(data, dtype)
     shape_, data_type = _shape_and_type(shape, dtype, data)
     names = _check_dimension_names(dimension_names, len(shape_))
@@ -123,7 +127,7 @@ def create_array(
     else:
         from zellige.creation_v2 import metadata_v2  # only for those who write such arrays
 
-        declared = dtype if dtype is not None else type_of(data)
+        declared = dtype if dtype is not None else data_type if data is None else type_of(data)
         metadata = metadata_v2(data_type, grid, codecs, declared=declared, order=order or "C", **common)
     handle = ArrayConfig.of({**_as_dict(config), **({"order": order} if order else {})})
     array = Array(target, path, metadata, handle)  # checks everything before anything is written
@@ -162,8 +166,8 @@ def _metadata_v3(
 
 def _place(array: Array, data: Any, *, overwrite: bool) -> None:
     """Put the documents of a new array into the store."""
-    if not overwrite and (stray := next(array._engine.stored(array.ndim), None)) is not None:
-        _refuse_stray(array, stray[1])
+    if not overwrite:
+        refuse_stray(array)
     if overwrite and isinstance(data, Array):
         _refuse_to_remove(data, array.store, array.path)
     node.create(array.store, array.path, array.metadata, overwrite=overwrite)
@@ -190,10 +194,11 @@ def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
         )
 
 
-def _refuse_stray(array: Array, key: str) -> None:
+def refuse_stray(array: Array) -> None:
     """Chunks without a document would appear in a new array as if they were written there."""
-    if node.load(array.store, array.path) is None:
-        raise NotANodeError(f"key {key!r} in {array.store!r} looks like a chunk of a lost array; remove it first")
+    stray = next(array._engine.stored(array.ndim), None)
+    if stray is not None and node.load(array.store, array.path) is None:
+        raise NotANodeError(f"key {stray[1]!r} in {array.store!r} looks like a chunk of a lost array; remove it first")
 
 
 def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from zellige.codecs import parse_codecs
 from zellige.codecs.v2 import v2_config
 from zellige.dtypes import DataType
 from zellige.dtypes.v2 import declared as declared_type
-from zellige.dtypes.v2 import to_v2, write_v2_fill
-from zellige.errors import ChunkShapeError, MetadataError
+from zellige.dtypes.v2 import from_v2, to_v2, write_v2_fill
+from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError
 from zellige.metadata.keys import V2ChunkKeyEncoding, chunk_key_encoding_argument
 from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.types import JSON, Shape
 
-_DEFAULT = {"id": "zstd", "level": 1, "checksum": True}
+_DEFAULT = {"id": "zstd", "level": 1}  # without the checksum, which not every reader of this format knows
 _NAMES = "_ARRAY_DIMENSIONS"  # as xarray names axes in this format
 
 
@@ -43,6 +43,26 @@ def metadata_v2(
     return ArrayV2Metadata.from_documents({".zarray": document, ".zattrs": attributes})
 
 
+def object_type(filters: Any) -> DataType:
+    """The data type of arrays of Python objects, which is what the first of the filters makes of them."""
+    chosen = _as_list(filters)
+    if not chosen:
+        raise UnknownDataTypeError(
+            "dtype=object does not say what the objects are; say dtype='string' or dtype='bytes', or give "
+            "object_codec=, such as numcodecs.JSON()",
+            field="data_type",
+        )
+    first = v2_config(chosen[0])
+    return from_v2("|O", first["id"], first.get("dtype"))
+
+
+def _as_list(given: Any) -> list[Any]:
+    """What a user gives for several codecs: nothing, one codec, or several."""
+    if given is None or (isinstance(given, str) and given == "auto"):
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
 def _chunks(name: str, axes: Sequence[Any], inner: Shape | None) -> list[int]:
     if inner is not None:
         raise ValueError("Zarr format 2 has no shards; leave shards= out, or use zarr_format=3")
@@ -54,17 +74,14 @@ def _chunks(name: str, axes: Sequence[Any], inner: Shape | None) -> list[int]:
 def _compressor(given: Any) -> JSON:
     if isinstance(given, str) and given == "auto":
         return _DEFAULT
-    found = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    found = _as_list(given)
     if len(found) > 1:
         raise MetadataError("Zarr format 2 takes one compressor; give the others as filters", field="compressor")
     return v2_config(found[0]) if found else None
 
 
 def _filters(data_type: DataType, codecs: Any) -> list[JSON]:
-    given = codecs.filters
-    chosen = [] if given is None or (isinstance(given, str) and given == "auto") else given
-    chosen = list(chosen) if isinstance(chosen, list | tuple) else [chosen]
-    found = [v2_config(codec) for codec in chosen]
+    found = [v2_config(codec) for codec in _as_list(codecs.filters)]
     if data_type.codec != "bytes" and not found:
         found = [v2_config(codec) for codec in parse_codecs(data_type.codec)]
     return [*found, {"id": "crc32c"}] if codecs.checksum else found

@@ -23,15 +23,16 @@ from zellige.listing import Listing
 from zellige.making import Making, as_name
 from zellige.metadata import document
 from zellige.metadata.document import plain
-from zellige.metadata.groups import Documents, Entries, GroupMetadata
+from zellige.metadata.groups import Documents, Entries, GroupMetadata, attributes_of, with_attributes
 from zellige.node import Attributes
 from zellige.stores import Store, StoreLike, StorePath, locate
+from zellige.stores.base import is_key
 from zellige.types import JSON
 
 if TYPE_CHECKING:
     from zellige.info import Info
     from zellige.node import NodeMetadata
-    from zellige.tree import Tree
+    from zellige.treeview import Tree
 
 Node: TypeAlias = "Array | Group"
 Found: TypeAlias = tuple[str, "NodeMetadata | MetadataError"]
@@ -49,7 +50,7 @@ class Group(Listing, Making):
     (True, True, ['2024'])
     """
 
-    __slots__ = ("store", "path", "metadata", "_holder", "_trusts", "__weakref__")
+    __slots__ = ("store", "path", "metadata", "_holder", "_trusts", "_listed", "__weakref__")
 
     store: Store
     path: str
@@ -71,6 +72,7 @@ class Group(Listing, Making):
         self._holder = holder
         """The consolidated metadata that this group belongs to: its own, or that of a group above."""
         self._trusts = use_consolidated and holder is not None
+        self._listed = None
 
     @classmethod
     def open(
@@ -114,7 +116,9 @@ class Group(Listing, Making):
     ) -> Group:
         """The group that parsed documents describe; nothing is read or written."""
         try:
-            metadata = GroupMetadata.from_documents(documents)
+            # What a copy within consolidated metadata says about its own is not used.
+            used = use_consolidated and holder is None
+            metadata = GroupMetadata.from_documents(documents, use_consolidated=used)
         except MetadataError as error:
             message = f"cannot open the group at '/{path}' in {store!r}: {error}"
             raise type(error)(message, field=error.field) from error
@@ -162,11 +166,17 @@ class Group(Listing, Making):
 
     def __getitem__(self, path: str) -> Node:
         """The member at a name, or at a path below."""
-        below = node.normalize_path(as_name(path))
-        documents = self._documents(place := node.join(self.path, below)) if below else None
-        if documents is None:
+        place = self._place(path)
+        documents = None if place is None else self._documents(place)
+        if place is None or documents is None:
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
         return self._node(place, documents)
+
+    def _place(self, path: str) -> str | None:
+        """The path in the store of a member that may be there; None for what can be none."""
+        below = "/".join(part for part in as_name(path).split("/") if part)
+        place = node.join(self.path, below)
+        return place if below and is_key(place) else None
 
     def get(self, path: str, default: Any = None) -> Any:
         """The member at a path, or a default if there is none."""
@@ -190,9 +200,11 @@ class Group(Listing, Making):
         return found
 
     def __contains__(self, path: object) -> bool:
-        if not isinstance(path, str) or not node.normalize_path(path):
-            return False
-        return self._documents(node.join(self.path, node.normalize_path(path))) is not None
+        place = self._place(path) if isinstance(path, str) else None
+        try:
+            return place is not None and self._documents(place) is not None
+        except MetadataError:
+            return True  # something broken is there
 
     def _children(self, path: str) -> list[str]:
         """The paths directly below a group that may hold nodes; one listing."""
@@ -225,16 +237,20 @@ class Group(Listing, Making):
             groups = [path for path, found in level if not isinstance(found, MetadataError) and node.is_group(found)]
             depth += 1
 
-    def _members(self, max_depth: int | None) -> Iterator[tuple[str, Node]]:
-        """All nodes below that can be read; a warning names each of the others."""
+    def _below(self, max_depth: int | None) -> Iterator[tuple[str, Node | MetadataError]]:
+        """All nodes below with their paths relative to this group, or what is wrong with them."""
         for path, documents in self._walk(max_depth):
             name = path[len(self.path) :].lstrip("/")
             try:
-                if isinstance(documents, MetadataError):
-                    raise documents
-                found = self._node(path, documents)
+                yield name, documents if isinstance(documents, MetadataError) else self._node(path, documents)
             except MetadataError as error:
-                warnings.warn(f"{name!r} in group {self.name!r} is left out: {error}", BrokenNodeWarning, stacklevel=3)
+                yield name, error
+
+    def _members(self, max_depth: int | None) -> Iterator[tuple[str, Node]]:
+        """All nodes below that can be read; a warning names each of the others."""
+        for name, found in self._below(max_depth):
+            if isinstance(found, MetadataError):
+                warnings.warn(f"{name!r} in group {self.name!r} is left out: {found}", BrokenNodeWarning, stacklevel=3)
             else:
                 yield name, found
 
@@ -256,10 +272,12 @@ class Group(Listing, Making):
     def __delitem__(self, path: str) -> None:
         """Remove a member with everything below it."""
         self._check_writable()
-        found = self[path]  # raises if there is none
-        node.remove(self.store, found.path)
+        place = self._place(path)
+        if place is None or path not in self:
+            raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
+        node.remove(self.store, place)
         if self._holder is not None:
-            self._holder.note({found.path: None})
+            self._holder.note({place: None})
 
     def move(self, source: str, dest: str) -> None:
         """Give a member another name, or another place below this group; the groups above it are created.
@@ -294,12 +312,14 @@ class Group(Listing, Making):
         names = node.document_names(self.metadata)
 
         def rewrite(documents: Documents) -> tuple[Documents, dict[str, JSON]]:
-            attributes = dict(GroupMetadata.from_documents(documents).attributes)
+            attributes = dict(attributes_of(documents))
             change(attributes)
-            return _with_attributes(documents, attributes), attributes
+            return with_attributes(documents, attributes), attributes
 
-        attributes = node.update(self.store, self.path, names, rewrite)
-        self.metadata = self.metadata.with_attributes(attributes)
+        def follow(attributes: dict[str, JSON]) -> None:
+            self.metadata = self.metadata.with_attributes(attributes)
+
+        node.update(self.store, self.path, names, rewrite, follow)
         if self._holder is not None:
             own = self.metadata.with_consolidated(None).to_documents()
             self._holder.note({self.path: own})
@@ -379,7 +399,7 @@ class Group(Listing, Making):
         └── a
             └── t (59,) float32
         """
-        from zellige.tree import Tree
+        from zellige.treeview import Tree
 
         return Tree.of(self, level=level, max_nodes=max_nodes, plain=plain, expand=expand)
 
@@ -427,14 +447,6 @@ def make_group(
     metadata = GroupMetadata(plain(attributes or {}), zarr_format)
     node.create(store, path, metadata, overwrite=overwrite)
     return Group(store, path, metadata)
-
-
-def _with_attributes(documents: Documents, attributes: dict[str, JSON]) -> Documents:
-    """The documents of a group with other attributes, and everything else as it is."""
-    if "zarr.json" not in documents:
-        return {**documents, ".zattrs": attributes}
-    rest = {key: value for key, value in documents["zarr.json"].items() if key != "attributes"}
-    return {"zarr.json": {**rest, "attributes": attributes} if attributes else rest}
 
 
 def _bare(documents: Documents) -> Documents:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from zellige import node
 from zellige.array import Array
 from zellige.config import ArrayConfig
+from zellige.creation import refuse_stray
 from zellige.errors import ContainsArrayError
 from zellige.group import Group, Node
 from zellige.metadata import GroupMetadata
@@ -39,7 +40,10 @@ def create_hierarchy(
 
 def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
     """Create nodes below a group, by their paths relative to it."""
-    group._check_writable()
+    for path in nodes:
+        group._new(path)  # refuses what cannot name a member
+    if any(_metadata(path, value).zarr_format != group.metadata.zarr_format for path, value in nodes.items()):
+        raise ValueError(f"the members of group {group.name!r} have its Zarr format, {group.metadata.zarr_format}")
     made = _create(group.store, group.path, nodes, overwrite=overwrite)
     made.pop("", None)
     holder = group._holder
@@ -54,13 +58,19 @@ def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool
 
 def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
     """Create nodes below a path, from the root downwards."""
-    given = {node.new_path(path): _metadata(value) for path, value in nodes.items()}
+    given = {node.new_path(path): _metadata(path, value) for path, value in nodes.items()}
+    if len(given) < len(nodes):
+        raise ValueError("some of the paths mean the same node")
     _check_tree(given)
     above = _above(given)
     handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
-    # Whatever is there already is found before anything is written.
-    if not overwrite:
-        node.gather(lambda path: node.refuse_occupied(store, node.join(base, path)), list(given))
+    # Whatever is in the way is found before anything is written.
+    parents = {node.join(base, path) for path in above} | set(_above({base: GroupMetadata()}) if base else ())
+    node.gather(lambda path: node.check_parent(store, path), sorted(parents))
+    node.gather(lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), list(given))
+    for handle in handles.values():
+        if isinstance(handle, Array) and not overwrite:
+            refuse_stray(handle)
     made: dict[str, Node] = {}
     for path in sorted({**above, **handles}, key=lambda path: (path.count("/"), path)):
         place = node.join(base, path)
@@ -73,8 +83,12 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     return made
 
 
-def _metadata(value: NodeLike) -> NodeMetadata:
-    return node.parse({"zarr.json": dict(value)}) if isinstance(value, Mapping) else value
+def _metadata(path: str, value: NodeLike) -> NodeMetadata:
+    if isinstance(value, Mapping):
+        return node.parse({"zarr.json": dict(value)})
+    if not hasattr(value, "to_documents"):
+        raise TypeError(f"{path!r}: a node is given by its metadata or the content of its zarr.json, found {value!r}")
+    return value
 
 
 def _handle(store: Store, path: str, metadata: NodeMetadata) -> Node:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from zellige.array import Array
 from zellige.errors import MetadataError
 
 if TYPE_CHECKING:
     from zellige.group import Group, Node
-    from zellige.metadata.groups import Documents
 
 
 class Listing:
@@ -19,9 +19,10 @@ class Listing:
     __slots__ = ()
 
     if TYPE_CHECKING:
+        _listed: ref[_Names] | None
 
         def _members(self, max_depth: int | None) -> Iterator[tuple[str, Node]]: ...
-        def _walk(self, max_depth: int | None) -> Iterator[tuple[str, Documents | MetadataError]]: ...
+        def _below(self, max_depth: int | None) -> Iterator[tuple[str, Node | MetadataError]]: ...
         def _without_consolidated(self) -> Group: ...
 
     def members(
@@ -43,7 +44,7 @@ class Listing:
 
     def nmembers(self, max_depth: int | None = 0) -> int:
         """The number of nodes below, as in `members`."""
-        return sum(not isinstance(found, MetadataError) for _, found in self._walk(_depth(max_depth)))
+        return sum(not isinstance(found, MetadataError) for _, found in self._below(_depth(max_depth)))
 
     def keys(self) -> Iterator[str]:
         """The names of the direct members."""
@@ -97,13 +98,35 @@ class Listing:
         return None
 
     def __iter__(self) -> Iterator[str]:
-        return self.keys()
+        names = _Names([name for name, _ in self._members(0)])
+        self._listed = ref(names)  # type: ignore[misc]
+        return names
 
     def __len__(self) -> int:
-        return self.nmembers()
+        # `list(group)` asks for the length right after it has begun: what was just listed is not listed again.
+        names = None if self._listed is None else self._listed()
+        return self.nmembers() if names is None or names.at else len(names.names)
 
     def __bool__(self) -> bool:
         return True  # an empty group is a group
+
+
+class _Names:
+    """An iterator that knows whether it has begun."""
+
+    __slots__ = ("names", "at", "__weakref__")
+
+    def __init__(self, names: list[str]) -> None:
+        self.names, self.at = names, 0
+
+    def __iter__(self) -> _Names:
+        return self
+
+    def __next__(self) -> str:
+        self.at += 1
+        if self.at > len(self.names):
+            raise StopIteration
+        return self.names[self.at - 1]
 
 
 def _depth(max_depth: int | None) -> int | None:

@@ -35,6 +35,7 @@ class Making:
         def name(self) -> str:
             """The path with a leading slash."""
 
+        def __getitem__(self, path: str) -> Any: ...
         def get(self, path: str, default: Any = None) -> Any:
             """The member at a path."""
 
@@ -83,7 +84,10 @@ class Making:
         """The group at a path, created if there is nothing; with `overwrite` always anew."""
         found = None if overwrite else self.get(name)
         if found is None:
-            return self.create_group(name, overwrite=overwrite)
+            try:
+                return self.create_group(name, overwrite=overwrite)
+            except ContainsGroupError:
+                found = self[name]  # another one was quicker
         if isinstance(found, Array):
             raise ContainsArrayError(f"{name!r} in group {self.name!r} is an array, not a group")
         return found  # type: ignore[no-any-return]
@@ -139,6 +143,8 @@ class Making:
 
     def array(self, name: str, data: Any, **options: Any) -> Array:
         """Create an array with the values, and by default the chunks, of anything array-like."""
+        if isinstance(data, Mapping | Making):
+            raise TypeError(f"{name!r}: a {type(data).__name__} is no array; use zellige.copy for groups")
         return self._make(derive.array, name, options, data)
 
     def zeros(self, *, name: str, shape: Any, **options: Any) -> Array:

@@ -6,7 +6,8 @@ the older format. Nothing above this module asks which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from zellige import pool
@@ -30,6 +31,7 @@ from zellige.metadata.groups import (
 from zellige.metadata.v3 import DOCUMENT
 from zellige.plans import Tasks
 from zellige.stores import Store
+from zellige.stores.base import is_key
 from zellige.types import JSON
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ S = TypeVar("S")
 
 _TRIES = 100
 _MOST_BYTES = 255  # of a name, in the file systems that most stores end up in
+_LONGEST_PATH = 900  # bytes; the rest of a key of 1,024 is for chunks
 
 
 # -- names and paths ------------------------------------------------------------------------------
@@ -50,15 +53,21 @@ _MOST_BYTES = 255  # of a name, in the file systems that most stores end up in
 
 def normalize_path(path: str | None) -> str:
     """A path within a store, without outer slashes; the root is empty. For nodes that exist: tolerant."""
-    return "/".join(part for part in (path or "").replace("\\", "/").split("/") if part)
+    return "/".join(part for part in _text(path).split("/") if part)
 
 
 def new_path(path: str | None) -> str:
     """The path of a node to be created, below the root of a store; strict, but for outer slashes."""
-    found = (path or "").replace("\\", "/").strip("/")
+    found = _text(path).strip("/")
     if found:
         check_names(found)
     return found
+
+
+def _text(path: Any) -> str:
+    if path is not None and not isinstance(path, str):
+        raise TypeError(f"a path within a store is a string, found {path!r} of type {type(path).__name__}")
+    return path or ""
 
 
 def join(path: str, name: str) -> str:
@@ -69,18 +78,34 @@ def join(path: str, name: str) -> str:
 def check_names(path: str) -> None:
     """Refuse names that the format does not allow for new nodes (spec: node names)."""
     for name in path.split("/"):
-        if not name.strip(".") or name.startswith("__") or name == DOCUMENT or "\0" in name:
+        if not name.strip(".") or name.startswith("__") or name == DOCUMENT or not _is_text(name):
             raise NodeNameError(
                 f"{_shortened(name)!r} in path {_shortened(path)!r} cannot name a node: a name is not empty, is not "
-                f"made of dots only, does not begin with '__' and is not {DOCUMENT!r}; write paths as 'a/b'",
+                f"made of dots only, does not begin with '__', is not {DOCUMENT!r}, and is text without NUL; write "
+                "paths as 'a/b'",
                 name=name,
             )
-        if len(name.encode("utf-8", "surrogatepass")) > _MOST_BYTES:
+        if len(name.encode()) > _MOST_BYTES:
             raise NodeNameError(
                 f"{_shortened(name)!r} cannot name a node: it has {len(name)} characters, and file systems take names "
                 f"of {_MOST_BYTES} bytes; use a shorter one",
                 name=name,
             )
+    if len(path.encode()) > _LONGEST_PATH:
+        raise NodeNameError(
+            f"path {_shortened(path)!r} has {len(path)} characters, and object stores take keys of 1,024 bytes; use a "
+            "shorter one",
+            name=path,
+        )
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written as UTF-8, and is one that stores take."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return is_key(name) is not None
 
 
 def _shortened(text: str) -> str:
@@ -121,13 +146,16 @@ def _load_v2(store: Store, path: str, *, consolidated: bool) -> Documents | None
 
 
 def _fetch(store: Store, path: str, name: str) -> Documents | None:
-    raw = store.get(join(path, name))
+    try:
+        raw = store.get(join(path, name))
+    except IsADirectoryError as error:
+        raise MetadataError(f"{name} of '/{path}' in {store!r} is a directory, not a document", field="") from error
     return None if raw is None else {name: _parsed(store, path, name, raw)}
 
 
 def _parsed(store: Store, path: str, name: str, raw: bytes) -> dict[str, JSON]:
     try:
-        return document.parse(raw)
+        return document.parse_attributes(raw) if name == ATTRIBUTES_V2 else document.parse(raw)
     except MetadataError as error:
         raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
 
@@ -171,10 +199,8 @@ def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) 
         check_names(path)
     # Whatever is refused is refused before the first write.
     parents = _missing_parents(store, path)
-    if overwrite:
-        clear(store, path)
-    elif error := _node_there(store, path):
-        raise error
+    if check_place(store, path, overwrite=overwrite):
+        store.delete_prefix(path and path + "/")
     group = GroupMetadata(zarr_format=metadata.zarr_format).to_documents()
     made = {parent: group for parent in parents if _create(store, parent, group)}
     documents = metadata.to_documents()
@@ -183,41 +209,53 @@ def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) 
     return {**made, path: documents}
 
 
-def refuse_occupied(store: Store, path: str) -> None:
-    """Raise if there is a node at a path already."""
-    if error := _node_there(store, path):
-        raise error
+def check_place(store: Store, path: str, *, overwrite: bool) -> bool:
+    """Whether there is a node at a path, to be overwritten; raises if there is one that must stay, or no node."""
+    if not overwrite:
+        if error := _node_there(store, path):
+            raise error
+        return False
+    prefix = path and path + "/"
+    keys, prefixes = store.list_dir(prefix)
+    names = {key[len(prefix) :] for key in keys}
+    if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2}:
+        raise NotANodeError(
+            f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
+        )
+    return bool(keys)
 
 
 def _create(store: Store, path: str, documents: Documents) -> bool:
     """Store the documents of a new node; False if another one was quicker."""
     (name, main), *others = documents.items()
     key = join(path, name)
-    if not others:
+    if name == DOCUMENT:
         return store.create(key, document.dump(main))
     # The main one last: a node is there once it is whole.
     with store.exclusive(key):
         if store.exists(key):
             return False
+        if not others:
+            store.delete(join(path, ATTRIBUTES_V2))  # what may be left of a node that was removed by half
         for other, content in others:
             store.put(join(path, other), document.dump(content))
         return store.create(key, document.dump(main))
 
 
 def _missing_parents(store: Store, path: str) -> list[str]:
+    """The paths above that have no group yet; raises if one of them is an array."""
     parts = path.split("/") if path else []
-    missing = []
-    for depth in range(len(parts)):
-        parent = "/".join(parts[:depth])
-        found = store.get(join(parent, DOCUMENT))
-        is_array = _node_type(found) == "array" if found is not None else store.exists(join(parent, ARRAY_V2))
-        if is_array:
-            raise ContainsArrayError(
-                f"'/{parent}' in {store!r} is an array, which cannot hold '/{path}'; choose another path"
-            )
-        if found is None and not store.exists(join(parent, GROUP_V2)):
-            missing.append(parent)
-    return missing
+    above = ["/".join(parts[:depth]) for depth in range(len(parts))]
+    return [parent for parent in above if not check_parent(store, parent)]
+
+
+def check_parent(store: Store, path: str) -> bool:
+    """Whether there is a group at a path that is to hold others; raises if there is an array."""
+    found = store.get(join(path, DOCUMENT))
+    is_array = _node_type(found) == "array" if found is not None else store.exists(join(path, ARRAY_V2))
+    if is_array:
+        raise ContainsArrayError(f"'/{path}' in {store!r} is an array, which holds no other nodes; choose another path")
+    return found is not None or store.exists(join(path, GROUP_V2))
 
 
 def _node_type(raw: bytes) -> JSON:
@@ -226,20 +264,6 @@ def _node_type(raw: bytes) -> JSON:
         return document.parse(raw).get("node_type")
     except MetadataError:
         return None
-
-
-def clear(store: Store, path: str) -> None:
-    """Remove a node that is to be overwritten; refuses to remove what is not a node."""
-    prefix = path and path + "/"
-    keys, prefixes = store.list_dir(prefix)
-    if not keys and not prefixes:
-        return
-    names = {key[len(prefix) :] for key in keys}
-    if not names & {DOCUMENT, ARRAY_V2, GROUP_V2}:
-        raise NotANodeError(
-            f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
-        )
-    store.delete_prefix(prefix)
 
 
 def _node_there(store: Store, path: str) -> ContainsArrayError | ContainsGroupError | None:
@@ -258,10 +282,17 @@ def _node_there(store: Store, path: str) -> ContainsArrayError | ContainsGroupEr
 # -- changing -------------------------------------------------------------------------------------
 
 
-def update(store: Store, path: str, names: Sequence[str], change: Callable[[Documents], tuple[Documents, T]]) -> T:
+def update(
+    store: Store,
+    path: str,
+    names: Sequence[str],
+    change: Callable[[Documents], tuple[Documents, T]],
+    follow: Callable[[T], object] = lambda _: None,
+) -> None:
     """Read documents of a node, change them and write them back, so that no other change is lost.
 
-    The first name is the document that must be there; the others may be missing.
+    The first name is the document that must be there; the others may be missing. `follow` gets what `change` gave
+    beside the documents, in the order of the writes.
     """
     for _ in range(_TRIES):
         with store.exclusive(join(path, names[0])):
@@ -272,7 +303,8 @@ def update(store: Store, path: str, names: Sequence[str], change: Callable[[Docu
             after, result = change(before)
             changed = {name: after.get(name, {}) for name in names if after.get(name, {}) != before.get(name, {})}
             if all(_rewrite(store, join(path, name), new, found[name]) for name, new in changed.items()):
-                return result
+                follow(result)
+                return
     raise ConflictError(f"'/{path}' in {store!r} kept changing; nothing was written, try again")
 
 
@@ -307,27 +339,32 @@ def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3]) -> di
 def copy_keys(source: Store, path: str, target: Store, dest: str) -> None:
     """Copy the bytes of a node and everything below it; documents last, those of the node itself at the very end."""
     prefix = path and path + "/"
-    keys = sorted(source.list(prefix), key=_document_last)
 
     def copy(key: str) -> None:
         raw = source.get(key)
         if raw is not None:
             target.put(join(dest, key[len(prefix) :]), raw)
 
-    chunks = [key for key in keys if not _is_document(key)]
-    gather(copy, chunks)
-    for key in keys[len(chunks) :]:
-        copy(key)
+    for batch in copy_order(source.list(prefix)):
+        gather(copy, batch)
 
 
-def _is_document(key: str) -> bool:
-    return key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2, ATTRIBUTES_V2, CONSOLIDATED_V2)
+def copy_order(keys: Iterable[str]) -> Iterator[list[str]]:
+    """Keys in the order in which they are copied, so that what is cut short never looks like a node.
+
+    All chunks first; then the documents from the depth upwards, and of each depth those that make nodes last.
+
+    >>> list(copy_order(["zarr.json", "a/zarr.json", "a/c/0", "b/.zarray", "b/.zattrs", "b/0"]))
+    [['a/c/0', 'b/0'], ['b/.zattrs'], ['a/zarr.json', 'b/.zarray'], ['zarr.json']]
+    """
+    return (list(batch) for _, batch in groupby(sorted(keys, key=_turn), key=_turn))
 
 
-def _document_last(key: str) -> tuple[bool, int, bool]:
-    """Chunks, then documents from the depth upwards; the one that makes a node after the others of that node."""
-    is_main = key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)
-    return _is_document(key), -key.count("/"), is_main
+def _turn(key: str) -> tuple[bool, int, bool]:
+    name = key.rpartition("/")[2]
+    is_main = name in (DOCUMENT, ARRAY_V2, GROUP_V2)
+    is_document = is_main or name in (ATTRIBUTES_V2, CONSOLIDATED_V2)
+    return (True, -key.count("/"), is_main) if is_document else (False, 0, False)
 
 
 def document_names(metadata: NodeMetadata) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ print(dict(sorted(again["level"].attrs.asdict().items())))
 print({key: type(value).__name__ for key, value in sorted(again["level"].attrs.items())})
 
 # Attributes change through any handle; a new one sees them.
-zarr.open_array("attributes.zarr/level", mode="r+").attrs["history"] = ["created", "changed"]
+z = zarr.open_array("attributes.zarr/level", mode="r+")
+z.attrs["history"] = ["created", "changed"]
 print(zarr.open("attributes.zarr/level", mode="r").attrs["history"])
 
 # Replace all at once.

@@ -14,6 +14,7 @@ z = zarr.create_array(
     zarr_format=2,
 )
 print(np.array_equal(zarr.open("delta.zarr", mode="r")[:], data), z.metadata.zarr_format)
+print(len(z.filters), [item["id"] for item in z.metadata.to_dict()["filters"]])
 z[50:60] = 0
 print(z[48:62].tolist())
 

@@ -4,12 +4,14 @@ import numcodecs
 import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs.numcodecs import LZ4, Delta, Shuffle
 
 data = np.arange(20000, dtype="i4").reshape(200, 100)
 names = [
-    ("blosc", {"compressors": BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle")}),
+    ("blosc", {"compressors": BloscCodec(cname="zstd", clevel=3, shuffle=zarr.codecs.BloscShuffle.bitshuffle)}),
     ("gzip", {"compressors": GzipCodec(level=5)}),
     ("zstd", {"compressors": [ZstdCodec(level=3)]}),
+    ("numcodecs", {"filters": Delta(dtype="<i4"), "compressors": [Shuffle(elementsize=4), LZ4(acceleration=2)]}),
     ("several", {"compressors": (GzipCodec(level=1), Crc32cCodec())}),
     ("none", {"compressors": None}),
     ("dict", {"compressors": {"name": "blosc", "configuration": {"cname": "lz4", "clevel": 5}}}),
@@ -35,7 +37,7 @@ try:
     print(root["big"].compressor)
 except TypeError:
     print(None)  # 3.x wants to be asked for `compressors` here
-print([codec.to_dict() for codec in root["several"].compressors])
+print([codec["name"] for codec in root["several"].metadata.to_dict()["codecs"]])
 
 # The whole chain at once.
 z = zarr.create(
@@ -47,7 +49,7 @@ z = zarr.create(
     zarr_format=3,
 )
 z[:] = 9
-print(z[7, 7], [type(codec).__name__ for codec in z.metadata.codecs])
+print(z[7, 7], [codec["name"] for codec in z.metadata.to_dict()["codecs"]])
 
 # The old way: Zarr format 2 and one compressor.
 old = zarr.open_group("old.zarr", mode="w", zarr_format=2)
@@ -66,4 +68,6 @@ for name, compressor in [
     again = zarr.open_array("old.zarr", path=name)
     print(name, np.array_equal(again[:], data), again.compressor is None, again.metadata.zarr_format)
     if compressor is not None:
-        print(again.compressor.codec_id, again.compressor == compressor, again.compressor.get_config()["id"])
+        print(again.metadata.to_dict()["compressor"]["id"])
+    same = old.create_array(f"{name} again", shape=5, dtype="u1", compressor=again.compressor)
+    print((same.metadata.to_dict()["compressor"] or {}).get("id"))

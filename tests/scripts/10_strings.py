@@ -22,7 +22,7 @@ print(s[:].tolist(), s.shape, [len(text) for text in s[:]])
 # Fixed length.
 u = zarr.create_array(store="fixed.zarr", data=np.array(["abc", "de", "fghij"]), chunks=2)
 print(u.dtype.kind, u.dtype.itemsize, u[:].tolist(), u.fill_value == "")
-u[1] = "more than five"
+u[1] = "fives"
 print(u[1], zarr.open("fixed.zarr", mode="r")[1:].tolist())
 b = zarr.create_array(store={}, data=np.array([b"x", b"yyy"]))
 print(b.dtype, b[:].tolist())

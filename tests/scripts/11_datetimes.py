@@ -9,7 +9,9 @@ print(z.dtype, z.shape, z[59], z[-1], z[366 - 3 :])
 print(np.array_equal(zarr.open("days.zarr", mode="r")[:], days))
 print((z[:] < np.datetime64("2024-03-01")).sum(), z[:].astype("M8[M]")[::100])
 
-stamps = zarr.create_array(store="stamps.zarr", shape=(4,), dtype="datetime64[ns]", fill_value=np.datetime64("NaT", "ns"))
+stamps = zarr.create_array(
+    store="stamps.zarr", shape=(4,), dtype="datetime64[ns]", fill_value=np.datetime64("NaT", "ns")
+)
 stamps[1] = np.datetime64("2024-02-29T12:34:56.789")
 stamps[2] = "1969-07-20T20:17:40"
 print(stamps[:], np.isnat(stamps[:]), np.isnat(stamps.fill_value))

@@ -23,7 +23,13 @@ for dtype, fill in [
 ]:
     for zarr_format in (2, 3):
         z = zarr.create_array(
-            store="fill.zarr", shape=(3,), chunks=2, dtype=dtype, fill_value=fill, zarr_format=zarr_format, overwrite=True
+            store="fill.zarr",
+            shape=(3,),
+            chunks=2,
+            dtype=dtype,
+            fill_value=fill,
+            zarr_format=zarr_format,
+            overwrite=True,
         )
         again = zarr.open("fill.zarr", mode="r")
         print(dtype, zarr_format, again.fill_value, again[:].tolist(), files("fill.zarr"))
@@ -34,7 +40,7 @@ for dtype in ("i8", "f4", "?", "c16", "U2", "S2", "M8[s]"):
 
 none = zarr.create_array(store="none.zarr", shape=(4,), chunks=2, dtype="i2", fill_value=None, zarr_format=2)
 none[:2] = 3
-print(none[:2], zarr.open("none.zarr").fill_value)
+print(none[:2], files("none.zarr"))
 
 # Empty chunks are not written, unless wanted.
 z = zarr.create_array(store="sparse.zarr", shape=(100,), chunks=(10,), dtype="i4")
@@ -58,6 +64,6 @@ print(files("other.zarr"))
 old = zarr.open("old.zarr", mode="w", shape=(10,), chunks=(5,), dtype="i4", write_empty_chunks=True, zarr_format=2)
 old[:] = 0
 print(files("old.zarr"))
-again = zarr.open_array("sparse.zarr", config={"write_empty_chunks": True})
+again = zarr.open_array("sparse.zarr", mode="r+").with_config({"write_empty_chunks": True})
 again[:10] = 0
 print(files("sparse.zarr"))

@@ -8,7 +8,11 @@ from zarr.storage import LocalStore
 a = zarr.array(np.arange(20, dtype="i2").reshape(4, 5), chunks=(2, 5))
 z = zarr.zeros_like(a)
 print(z.shape, z.chunks, z.dtype, z[:].sum(), zarr.ones_like(a, dtype="f4")[:].sum())
-print(zarr.full_like(a, fill_value=9)[0], zarr.empty_like(a, chunks=(4, 1)).chunks, zarr.zeros_like(np.ones((2, 3)))[:].tolist())
+print(
+    zarr.full_like(a, fill_value=9)[0],
+    zarr.empty_like(a, chunks=(4, 1)).chunks,
+    zarr.zeros_like(np.ones((2, 3)))[:].tolist(),
+)
 
 root = zarr.group(store=LocalStore("hierarchy.zarr"), attributes={"Conventions": "CF-1.8"})
 root.zeros(name="zeros", shape=(2, 2), dtype="u1")
@@ -34,4 +38,5 @@ made = dict(zarr.create_hierarchy(store=root.store, nodes=nodes))
 print(sorted(made), made["groups/one/x"].shape, dict(root["groups/one"].attrs), root["groups/one/x"][:].sum())
 below = dict(root.create_hierarchy({"more": root["a"].metadata, "more/y": root["ones"].metadata}))
 print(sorted(below), root["more/y"][:])
+print(root.tree())
 print(sorted(root.group_keys()), [array.ndim for array in root["a/b/c"].array_values()])

@@ -180,7 +180,7 @@ def _as_bytes(value: Any) -> AnyArray:
     array = value if isinstance(value, np.ndarray) else np.frombuffer(value, np.uint8)
     if array.dtype.hasobject:
         raise CodecError("a filter made objects, where there should be bytes")
-    return array.reshape(-1, order="A").view(np.uint8)
+    return np.ascontiguousarray(array.reshape(-1, order="A")).view(np.uint8)
 
 
 def _as_buffer(value: Any) -> memoryview:
@@ -214,6 +214,8 @@ class _Conversion(_Step):
             self._after = filter_type(encoded, f"configuration.{after}")
         if "O" in (self._after.kind, self._before.kind) and (self._after.kind == "O" or self.id != "categorize"):
             raise MetadataError(f"filter {self.id!r} cannot handle objects", field=f"configuration.{before}")
+        if self.id == "delta" and not {self._before.kind, self._after.kind} <= set(_SUMMED):
+            raise MetadataError(f"filter 'delta' is for numbers, not for {self._before}", field="configuration.dtype")
         self._codec = _numcodecs(configuration)
 
     def after(self, stage: _Stage | None) -> _Stage | None:
@@ -255,8 +257,10 @@ _TYPES = {
     "categorize": ("dtype", "astype"),
 }
 """Where a filter says the type of what it gets, and of what it makes."""
-_CHECKED = ("delta", "fixedscaleoffset", "quantize")
+_CHECKED = ("fixedscaleoffset", "quantize")
 """Their parameters are checked by the codecs that Zarr v3 has of them."""
+_SUMMED = "biufcmM"
+"""Kinds of elements that have differences."""
 
 
 class _BitRound(_Step):

@@ -71,9 +71,7 @@ class VLenArray(ObjectFilter):
 
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
         only_keys(self.id, configuration, "id", "dtype")
-        self._dtype = filter_type(configuration.get("dtype"), "configuration.dtype")
-        if self._dtype.kind == "O":
-            raise MetadataError(f"codec {self.id!r}: arrays of objects are not supported", field="configuration.dtype")
+        self._dtype = filter_type(configuration["dtype"], "configuration.dtype")
 
     def _coder(self) -> Any:
         return library(self.id, "numcodecs.vlen", "numcodecs").VLenArray(self._dtype)
@@ -93,7 +91,8 @@ class VLenArray(ObjectFilter):
         if used != len(raw):
             raise CodecError(f"{self.id}: {used} bytes expected, {len(raw)} found")
         native = self._dtype.newbyteorder("=")
-        return _filled((item.astype(native, copy=False) for item in items), spec.shape)
+        arrays = (item.astype(native, copy=False) for item in items)
+        return np.fromiter(arrays, object, expected).reshape(spec.shape)
 
 
 class _Listed(ObjectFilter):
@@ -111,16 +110,18 @@ class _Listed(ObjectFilter):
             if not all(isinstance(row, list) and len(row) == length for row in level):
                 raise CodecError(f"{self.id}: the elements do not have the shape {list(shape)}")
             level = [item for row in level for item in row]
-        if len(level) != prod(shape):
-            raise CodecError(f"{self.id}: {prod(shape)} elements expected, {len(level)} found")
-        return _filled(level, shape) if dtype.hasobject else np.array(level, dtype).reshape(shape)
+        # Lists and arrays among the elements are elements like any other.
+        found = np.fromiter(level, object, len(level)) if dtype.hasobject else np.array(level, dtype)
+        if found.shape != (prod(shape),):
+            raise CodecError(f"{self.id}: {prod(shape)} elements expected, {found.shape} found")
+        return found.reshape(shape)
 
 
 class Json2(_Listed):
     """JSON."""
 
     id = "json2"
-    _TAIL = re.compile(r'"([^"\\]{1,40})"\s*,\s*\[([0-9,\s]{0,2000})\]\s*\]\s*\Z')
+    _TAIL = re.compile(r'"([^"\\]{1,40})"\s*,\s*\[([0-9,\s]{0,4000})\]\s*\]\s*\Z')
 
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
         options = {key: value for key, value in configuration.items() if key != "id"}
@@ -145,7 +146,7 @@ class Json2(_Listed):
     def decode(self, raw: Buffer, spec: ArraySpec, declared: np.dtype[Any]) -> AnyArray:
         """The elements; the end of the text is looked at before all of it is read."""
         text = bytes(raw).decode(self._encoding)
-        end = self._TAIL.search(text, max(0, len(text) - 4096))
+        end = self._TAIL.search(text, max(0, len(text) - 8192))
         if (
             end is None
             or end[1] != declared.str
@@ -184,11 +185,6 @@ class MsgPack2(_Listed):
         if bytes(raw[-len(end) :]) != end:
             raise CodecError(f"{self.id}: the bytes do not end with {declared.str} and {list(spec.shape)}")
         return self._rebuilt(msgpack.unpackb(raw, raw=self._raw), spec.shape, declared)
-
-
-def _filled(items: Any, shape: Shape) -> AnyArray:
-    """An array of objects; lists and arrays among them are elements like any other."""
-    return np.fromiter(items, object, prod(shape)).reshape(shape)
 
 
 OBJECT_FILTERS: dict[str, type[ObjectFilter]] = {

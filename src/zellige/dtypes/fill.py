@@ -270,7 +270,7 @@ def _same(item: Any, wanted: Any) -> bool:
     if isinstance(item, dict):
         return list(item) == list(wanted) and all(map(_same, item.values(), wanted.values()))
     if isinstance(item, float):
-        return item.hex() == wanted.hex()
+        return bool(item.hex() == wanted.hex())
     return isinstance(item, str | bytes | int) and bool(item == wanted)
 
 

@@ -100,10 +100,11 @@ _FLOATS = re.compile(r"float(16|32|64)|complex(64|128)")
 
 def filter_type(value: JSON, field: str) -> np.dtype[Any]:
     """The type that the configuration of a filter names; the byte order may be missing, or the name numpy's own."""
-    forms = (_NAMED, _FLOATS, _ONE_BYTE, _ORDERED, _TIMES)
-    if not isinstance(value, str) or not (value == "|O" or any(form.fullmatch(value) for form in forms)):
+    if isinstance(value, str) and (value == "|O" or _NAMED.fullmatch(value) or _FLOATS.fullmatch(value)):
+        return np.dtype(value)
+    if not isinstance(value, str):
         raise MetadataError(f"{field} must name a type, as '<f4', found {shown(value)}", field=field)
-    return np.dtype(value)
+    return _simple(value, field)
 
 
 def leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
@@ -149,11 +150,14 @@ class V2DataType(DataType):
         return "object" if self.numpy.hasobject else str(self.numpy)
 
 
-def from_v2(value: JSON, object_codec: str | None) -> DataType:
-    """The data type of a v2 `dtype`; for objects, the `id` of the first filter says what they are."""
+def from_v2(value: JSON, object_codec: str | None, items: JSON = None) -> DataType:
+    """The data type of a v2 `dtype`; for objects, the `id` of the first filter says what they are.
+
+    If they are arrays, `items` is the `dtype` of that filter.
+    """
     stored = declared(value)
     if stored.hasobject:
-        return _of_objects(object_codec)
+        return _of_objects(object_codec) if object_codec != "vlen-array" else _of_arrays(items)
     native = stored.newbyteorder("=")
     if has_subarrays(native):
         return V2DataType("zarr2.struct", native, _STRUCT, bool(byte_orders(native)))
@@ -167,7 +171,7 @@ def _of_objects(codec: str | None) -> DataType:
         return table.from_json("string")
     if codec == "vlen-bytes":
         return table.from_json("bytes")
-    if codec in ("json2", "msgpack2", "vlen-array"):
+    if codec in ("json2", "msgpack2"):
         return _OBJECT
     if codec == "pickle":
         raise PickleCodecDisabledError(
@@ -179,6 +183,19 @@ def _of_objects(codec: str | None) -> DataType:
         f"dtype '|O' needs a filter that says what the objects are: first in filters must be {known}, found {codec!r}",
         field="filters",
     )
+
+
+def _of_arrays(items: JSON) -> DataType:
+    dtype = filter_type(items, "filters[0].dtype").newbyteorder("=")
+    if dtype.kind == "O":
+        raise MetadataError("filters[0].dtype: arrays of objects are not supported", field="filters[0].dtype")
+    form = FillForm(
+        lambda value, _: _vector([] if _is_zero(value) else value, dtype),
+        lambda fill: _write_object(fill.item().tolist()),
+        lambda value, _: _vector(value, dtype),
+        lambda _: _vector([], dtype),
+    )
+    return V2DataType("object", _ANY, form, endian=False, codec="zarr2.filters")
 
 
 def to_v2(value: Any, endian: Literal["little", "big"] | None = None) -> JSON:
@@ -255,7 +272,7 @@ def read_v2_fill(data_type: DataType, declared: np.dtype[Any], value: JSON) -> A
     if value is None:
         fill = data_type.form.default(data_type.numpy)
     else:
-        fill = _READ.get(_kind(data_type), _read_number)(value, data_type, declared)
+        fill = _READ.get(_kind(data_type), _read_other)(value, data_type, declared)
     fill.flags.writeable = False
     return fill
 
@@ -263,8 +280,6 @@ def read_v2_fill(data_type: DataType, declared: np.dtype[Any], value: JSON) -> A
 def write_v2_fill(data_type: DataType, declared: np.dtype[Any], fill: AnyArray) -> JSON:
     """The JSON form of a fill value; there is only one NaN."""
     kind = _kind(data_type)
-    if kind == "object":
-        return _write_object(fill.item())
     if kind in ("struct", "V"):
         return to_base64(fill.astype(declared).tobytes())
     if kind == "M":
@@ -292,8 +307,8 @@ def _is_zero(value: JSON) -> bool:
     return type(value) in (int, float) and value == 0
 
 
-def _read_number(value: JSON, data_type: DataType, declared: np.dtype[Any]) -> AnyArray:
-    """The form of Zarr v3, with floats for integers: 1.0."""
+def _read_other(value: JSON, data_type: DataType, declared: np.dtype[Any]) -> AnyArray:
+    """The type's own form, with floats for integers: 1.0."""
     if isinstance(value, float) and data_type.numpy.kind in "iu" and value.is_integer():
         value = int(value)
     return data_type.form.read(value, data_type.numpy)
@@ -338,10 +353,6 @@ def _read_packed(value: JSON, data_type: DataType, declared: np.dtype[Any]) -> A
         raise MetadataError(f"fill_value does not fit {data_type.numpy}: {error}", field="fill_value") from error
 
 
-def _read_object(value: JSON, data_type: DataType, declared: np.dtype[Any]) -> AnyArray:
-    return _boxed(value)
-
-
 _READ: dict[str, Callable[[JSON, DataType, np.dtype[Any]], AnyArray]] = {
     "b": _read_bool,
     "f": _read_floats,
@@ -352,7 +363,6 @@ _READ: dict[str, Callable[[JSON, DataType, np.dtype[Any]], AnyArray]] = {
     "bytes": _read_base64,
     "V": _read_packed,
     "struct": _read_packed,
-    "object": _read_object,
 }
 
 
@@ -363,6 +373,17 @@ def _boxed(value: Any) -> AnyArray:
     fill = np.empty((), object)
     fill[()] = value
     return fill
+
+
+def _vector(value: Any, dtype: np.dtype[Any]) -> AnyArray:
+    """An array of one axis as an object."""
+    try:
+        items = np.array(value, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise bad(value, dtype, f"a list of {dtype}") from error
+    if items.ndim != 1:
+        raise bad(value, dtype, f"a list of {dtype}")
+    return _boxed(items)
 
 
 def _cast_object(value: Any, dtype: np.dtype[Any]) -> AnyArray:
@@ -388,9 +409,11 @@ def _refuse(expected: str, value: JSON, dtype: np.dtype[Any]) -> AnyArray:
     raise bad(value, dtype, expected)
 
 
+# The metadata tells arrays of any objects from those of bytes.
+_ANY = np.dtype(object, metadata={"zellige": "object"})
 _OBJECT = V2DataType(
     "object",
-    np.dtype(object, metadata={"zellige": "object"}),  # by which arrays of any objects are told from those of bytes
+    _ANY,
     FillForm(
         lambda value, dtype: _boxed(value),
         lambda fill: _write_object(fill.item()),

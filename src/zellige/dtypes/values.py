@@ -122,6 +122,13 @@ _CONVERT: dict[str, Callable[[AnyArray, np.dtype[Any]], AnyArray]] = {
 }
 
 
+def boxed(value: Any) -> AnyArray:
+    """Any object as a 0-d array that holds it."""
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
 def as_value(value: Any, dtype: np.dtype[Any]) -> AnyArray:
     """A value as an array; numbers of another type are converted chunk by chunk as they are written."""
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):

@@ -37,16 +37,24 @@ def _pairs(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 def parse(raw: bytes | memoryview) -> dict[str, JSON]:
     """The object that a document holds."""
+    return as_object(_parse(raw), "")
+
+
+def parse_attributes(raw: bytes | memoryview) -> dict[str, JSON]:
+    """The object that a document of attributes holds, in which keys may be repeated."""
+    return as_attributes(_parse(raw))
+
+
+def _parse(raw: bytes | memoryview) -> JSON:
     try:
         text = bytes(raw).decode("utf-8-sig")  # a byte order mark is met in the wild, and harmless
-        found = json.loads(text, object_pairs_hook=_pairs)
+        return json.loads(text, object_pairs_hook=_pairs)
     except UnicodeDecodeError as error:
         raise MetadataError(f"the document is not UTF-8: {error}", field="") from error
     except RecursionError as error:
         raise MetadataError("the document is nested too deeply", field="") from error
     except ValueError as error:
         raise MetadataError(f"the document is not valid JSON: {error}", field="") from error
-    return as_object(found, "")
 
 
 def dump(document: Mapping[str, JSON]) -> bytes:
@@ -181,14 +189,21 @@ def plain(value: Any, field: str = "attributes") -> JSON:
 
     JSON has no NaN and no infinities: they become "NaN", "Infinity" and "-Infinity", as in fill values.
     """
+    try:
+        return _plain(value, field)
+    except RecursionError as error:
+        raise MetadataError(f"{field} is nested too deeply, or in a circle", field=field) from error
+
+
+def _plain(value: Any, field: str) -> JSON:
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, Mapping):
-        return {_attribute_name(k, field): plain(v, f"{field}.{k}") for k, v in value.items()}
+        return {_attribute_name(k, field): _plain(v, f"{field}.{k}") for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v, f"{field}[{i}]") for i, v in enumerate(value)]
+        return [_plain(v, f"{field}[{i}]") for i, v in enumerate(value)]
     if hasattr(value, "tolist"):  # numpy scalars and arrays, without importing numpy here
-        return plain(value.tolist(), field)
+        return _plain(value.tolist(), field)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

@@ -38,9 +38,17 @@ class GroupMetadata:
     """Unknown fields that may be ignored; kept when the document is written again."""
 
     @classmethod
-    def from_documents(cls, documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
-        """Check parsed documents, given by their names."""
-        return _read_v3(documents[DOCUMENT]) if DOCUMENT in documents else _read_v2(documents)
+    def from_documents(
+        cls, documents: Mapping[str, dict[str, JSON]], *, use_consolidated: bool = True
+    ) -> GroupMetadata:
+        """Check parsed documents, given by their names; consolidated metadata that is broken only if it is used."""
+        read = _read_v3 if DOCUMENT in documents else _read_v2
+        try:
+            return read(documents)
+        except BrokenBlockError:
+            if use_consolidated:
+                raise
+        return read(_without_consolidated(documents))
 
     def to_documents(self) -> Documents:
         """The documents by their names; optional parts that are empty are left out."""
@@ -67,7 +75,8 @@ class GroupMetadata:
 # -- v3: a field of the group's document ----------------------------------------------------------
 
 
-def _read_v3(document: dict[str, JSON]) -> GroupMetadata:
+def _read_v3(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
+    document = documents[DOCUMENT]
     check_header(document, "group")
     block = document.get(_BLOCK)
     readable = isinstance(block, dict) and block.get("kind") == "inline"
@@ -84,15 +93,18 @@ def _group_v3(document: dict[str, JSON], entries: Entries | None, kept: dict[str
 
 def block_entries(block: JSON) -> Entries:
     """The entries of a `consolidated_metadata` block."""
-    found = as_object(require(as_object(block, _BLOCK), "metadata", _BLOCK), f"{_BLOCK}.metadata")
-    return {_relative(path): {DOCUMENT: _entry(path, entry)} for path, entry in found.items()}
+    try:
+        found = as_object(require(as_object(block, _BLOCK), "metadata", _BLOCK), f"{_BLOCK}.metadata")
+        return {_relative(path): {DOCUMENT: _entry(entry)} for path, entry in found.items()}
+    except MetadataError as error:
+        raise _broken(error) from error
 
 
 def block_of(entries: Entries) -> dict[str, JSON]:
     """The `consolidated_metadata` block of some entries, in the order of zarr-python: by depth, then name."""
     paths = sorted(entries, key=lambda path: (path.count("/"), path))
     # A document of the other format has no place in the block.
-    metadata = {path: entries[path][DOCUMENT] for path in paths if DOCUMENT in entries[path]}
+    metadata = {path: _content(entries[path][DOCUMENT]) for path in paths if DOCUMENT in entries[path]}
     return {"kind": "inline", "must_understand": False, "metadata": metadata}
 
 
@@ -113,9 +125,54 @@ def _relative(path: str) -> str:
     return found
 
 
-def _entry(path: str, value: JSON) -> dict[str, JSON]:
+class BrokenBlockError(MetadataError):
+    """Consolidated metadata that cannot be read; without it the group can."""
+
+
+def _broken(error: MetadataError) -> BrokenBlockError:
+    remedy = "open with use_consolidated=False, or call consolidate_metadata to write it anew"
+    return BrokenBlockError(f"consolidated metadata: {error}; {remedy}", field=error.field)
+
+
+class BrokenEntry(dict[str, JSON]):
+    """An entry that is no document at all; it is written back as it was."""
+
+    value: JSON
+
+
+def _entry(value: JSON) -> dict[str, JSON]:
     # Nothing more is checked before the entry is used, so that a broken one does not hide the others.
-    return value if isinstance(value, dict) else {"": value}
+    if isinstance(value, dict):
+        return value
+    entry = BrokenEntry()
+    entry.value = value
+    return entry
+
+
+def _content(entry: dict[str, JSON]) -> JSON:
+    return entry.value if isinstance(entry, BrokenEntry) else entry
+
+
+def _without_consolidated(documents: Mapping[str, dict[str, JSON]]) -> Documents:
+    """The documents of a group without consolidated metadata."""
+    rest = {name: content for name, content in documents.items() if name != CONSOLIDATED_V2}
+    if DOCUMENT in rest:
+        rest[DOCUMENT] = {key: value for key, value in rest[DOCUMENT].items() if key != _BLOCK}
+    return rest
+
+
+def attributes_of(documents: Documents) -> dict[str, JSON]:
+    """The attributes in the documents of a node."""
+    found = documents[DOCUMENT].get("attributes") if DOCUMENT in documents else documents.get(ATTRIBUTES_V2)
+    return as_attributes(found)
+
+
+def with_attributes(documents: Documents, attributes: dict[str, JSON]) -> Documents:
+    """The documents of a node with other attributes, and everything else as it is."""
+    if DOCUMENT not in documents:
+        return {**documents, ATTRIBUTES_V2: attributes}
+    rest = {key: value for key, value in documents[DOCUMENT].items() if key != "attributes"}
+    return {DOCUMENT: {**rest, "attributes": attributes} if attributes else rest}
 
 
 # -- v2: a document of its own --------------------------------------------------------------------
@@ -126,6 +183,8 @@ def _read_v2(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
     if CONSOLIDATED_V2 in documents:
         entries = consolidated_entries(documents[CONSOLIDATED_V2])
         documents = {**entries.pop("", {}), **documents}
+        if GROUP_V2 not in documents:
+            raise _broken(MetadataError(f"{CONSOLIDATED_V2} says nothing about the group itself", field="metadata"))
     found = require(documents.get(GROUP_V2, {}), "zarr_format", "")
     if type(found) is not int or found != 2:
         fail("zarr_format", "2", found)
@@ -135,13 +194,20 @@ def _read_v2(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
 
 def consolidated_entries(document: dict[str, JSON]) -> Entries:
     """The entries of a `.zmetadata` document; the group itself has the empty path."""
+    try:
+        return _entries_v2(document)
+    except MetadataError as error:
+        raise _broken(error) from error
+
+
+def _entries_v2(document: dict[str, JSON]) -> Entries:
     if document.get("zarr_consolidated_format") != 1:
         fail("zarr_consolidated_format", "1", document.get("zarr_consolidated_format"))
     entries: Entries = {}
     for key, value in as_object(require(document, "metadata", ""), "metadata").items():
         path, _, name = key.strip("/").rpartition("/")
         if name in (ARRAY_V2, GROUP_V2, ATTRIBUTES_V2):
-            entries.setdefault(path, {})[name] = _entry(key, value)
+            entries.setdefault(path, {})[name] = _entry(value)
     return {path: found for path, found in entries.items() if found.keys() != {ATTRIBUTES_V2} or not path}
 
 
@@ -149,7 +215,7 @@ def consolidated_document(entries: Entries) -> dict[str, JSON]:
     """The `.zmetadata` document of some entries, among them the group itself."""
     keys: dict[str, JSON] = {}
     for path, documents in entries.items():
-        keys |= {f"{path}/{name}" if path else name: content for name, content in documents.items()}
+        keys |= {f"{path}/{name}" if path else name: _content(entry) for name, entry in documents.items()}
     return {"zarr_consolidated_format": 1, "metadata": dict(sorted(keys.items()))}
 
 

@@ -83,7 +83,8 @@ class ArrayV2Metadata:
         compressor = _compressor(document.get("compressor"))
         order = _order(require(document, "order", ""))
         dtype = require(document, "dtype", "")
-        data_type = types.from_v2(dtype, filters[0]["id"] if filters else None)
+        first = filters[0] if filters else {}
+        data_type = types.from_v2(dtype, first.get("id"), first.get("dtype"))
         fill = require(document, "fill_value", "")
         return cls(
             shape=shape,

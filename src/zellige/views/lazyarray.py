@@ -138,7 +138,7 @@ class LazyArray(NDArrayOperatorsMixin):
     def _edges(self, axis: int) -> Edges:
         """The chunk sizes along one axis; none for an empty one."""
         for number, place in enumerate(self._at.places):
-            if isinstance(place, Along) and place.axis == axis and place.at:
+            if isinstance(place, Along) and place.axis == axis:
                 return cut(self._source.sizes(number), place.at)
         return one_chunk(self.shape[axis])
 

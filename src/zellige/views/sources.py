@@ -54,7 +54,7 @@ class Source:
         raise NotImplementedError
 
     def sizes(self, axis: int) -> Edges:
-        """The sizes of the chunks along an axis that is not empty."""
+        """The sizes of the chunks along an axis."""
         raise NotImplementedError
 
 
@@ -77,7 +77,7 @@ class _Wrapped(Source):
         raise ReadOnlyError(f"a view of {type(self._base).__name__} is for reading only; write to the array itself")
 
     def sizes(self, axis: int) -> Edges:
-        """The sizes of the chunks along an axis that is not empty."""
+        """The sizes of the chunks along an axis."""
         self._check_shape()
         return declared(self._base, axis, self.shape[axis])
 

@@ -209,7 +209,7 @@ def _pick_positions(place: Picked, inner: Transform) -> Place:
     """The positions that a transform picks from some."""
     own = [inner.places[axis] for axis in place.axes]
     if not any(isinstance(at, Picked) for at in own):
-        kept = place.positions[(*map(_item, own), ...)]
+        kept: Indices = place.positions[tuple(map(_item, own))]
         return _picked([at.axis for at in own if isinstance(at, Along)], kept)
     shared = sorted({axis for at in own for axis in _axes(at)})
     return _picked(shared, place.positions[tuple(_aligned(at, shared) for at in own)])

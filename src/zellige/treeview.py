@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-from zellige import node
+from zellige.array import Array
 from zellige.errors import MetadataError
-from zellige.metadata.groups import GroupMetadata
 
 if TYPE_CHECKING:
-    from zellige.group import Group
-    from zellige.metadata.groups import Documents
+    from zellige.group import Group, Node
 
 
 class _Marks(NamedTuple):
@@ -63,14 +61,14 @@ class Tree:
         """The tree below a group: each document is read once, or none with consolidated metadata."""
         if level is not None and level < 1:
             return cls(_Branch(group.name), 0, plain, expand)
-        found = sorted(group._walk(None if level is None else level - 1), key=lambda item: item[0].split("/"))
+        found = sorted(group._below(None if level is None else level - 1), key=lambda item: item[0].split("/"))
         root = _Branch(group.name)
-        for path, documents in found[:max_nodes]:
-            parts = path[len(group.path) :].lstrip("/").split("/")
+        for path, member in found[:max_nodes]:
+            *above, name = path.split("/")
             parent = root
-            for part in parts[:-1]:
+            for part in above:
                 parent = parent.below.setdefault(part, _Branch(part))
-            parent.below[parts[-1]] = _branch(parts[-1], documents)
+            parent.below[name] = _branch(name, member)
         return cls(root, max(0, len(found) - max_nodes), plain, expand)
 
     def __repr__(self) -> str:
@@ -85,16 +83,12 @@ class Tree:
         return f'<div class="zellige-tree">{_html(self.root, 0, self.expand)}{more}</div>'
 
 
-def _branch(name: str, documents: Documents | MetadataError) -> _Branch:
-    try:
-        if isinstance(documents, MetadataError):
-            raise documents
-        metadata = node.parse(documents)
-    except MetadataError as error:
-        return _Branch(name, f"cannot be read: {error}", is_group=False, broken=True)
-    if isinstance(metadata, GroupMetadata):
-        return _Branch(name)
-    return _Branch(name, f"{metadata.shape} {metadata.data_type.label}", is_group=False)
+def _branch(name: str, found: Node | MetadataError) -> _Branch:
+    if isinstance(found, MetadataError):
+        return _Branch(name, f"cannot be read: {found}", is_group=False, broken=True)
+    if isinstance(found, Array):
+        return _Branch(name, f"{found.shape} {found.metadata.data_type.label}", is_group=False)
+    return _Branch(name)
 
 
 def _lines(branch: _Branch, indent: str, marks: _Marks) -> list[str]:

@@ -1,0 +1,147 @@
+"""The command `python -m bench`; see the package for its use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import machine, report
+from bench.cases import CASES, Case, select
+from bench.libraries import LIBRARIES, OURS
+from bench.runner import Options, Runner
+
+HERE = Path(__file__).parent
+ROOM = 5 * 2**30
+"""Bytes that the data needs at full size, at most."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Compare the speed of zellige and its peers.")
+    parser.add_argument("--case", default="*", help="names or patterns, with commas between them")
+    parser.add_argument("--quick", action="store_true", help="smaller arrays and fewer rounds")
+    parser.add_argument("--check", action="store_true", help="no timing: only whether all libraries agree")
+    parser.add_argument("--scale", type=int, help="divide the length of each axis by this")
+    parser.add_argument("--rounds", type=int, help="how often each library takes its turn")
+    parser.add_argument("--libraries", default="", help="only these, with commas; zellige always takes part")
+    parser.add_argument("--folder", help="where the data goes; by default memory if there is room")
+    parser.add_argument("--save", help="the result's files without their suffixes")
+    parser.add_argument("--list", action="store_true", help="show the names of all cases")
+    found = parser.parse_args(arguments)
+    if unknown := set(filter(None, found.libraries.split(","))) - set(LIBRARIES):
+        parser.error(f"no library {', '.join(unknown)}; there are {', '.join(LIBRARIES)}")
+    return found
+
+
+def options(arguments: argparse.Namespace) -> Options:
+    """How to measure."""
+    usual = Options(scale=2, rounds=3, least=0.02, patience=0.3, sure=1) if arguments.quick else Options()
+    return usual._replace(scale=arguments.scale or usual.scale, rounds=arguments.rounds or usual.rounds)
+
+
+def command(arguments: Sequence[str]) -> str:
+    """How to repeat this run."""
+    rest = [argument for argument in arguments if argument != "--quick"]
+    words = ["make bench"] + ["QUICK=1"] * (len(rest) != len(arguments))
+    if len(rest) == 2 and rest[0] == "--case":
+        words.append(f"CASE={shlex.quote(rest[1])}")
+    elif rest:
+        words.append(f"ARGS={shlex.quote(shlex.join(rest))}")
+    return " ".join(words)
+
+
+def is_complete(arguments: argparse.Namespace) -> bool:
+    """Whether this is the run whose table goes into the README."""
+    return not (arguments.quick or arguments.scale or arguments.libraries or arguments.check) and arguments.case == "*"
+
+
+def run_all(runner: Runner, cases: Sequence[Case], say: Callable[[str], None], *, timed: bool) -> list[dict[str, Any]]:
+    """Run the cases, each line of the table as soon as it is known."""
+    peers = [peer for peer in (*report.PEERS, report.REGULAR) if any(peer in case.peers for case in cases)]
+    say(report.terminal_line(report.header(peers)))
+    rows = []
+    for position, case in enumerate(cases):
+        row = report.judge(case, runner.run(case, timed=timed), runner.options.scale)
+        runner.forget(cases[position + 1 :])
+        rows.append(row)
+        if timed or row["figures"]:
+            say(report.terminal_line(report.cells(row, peers)))
+        else:
+            agree = {True: "all agree", False: "VALUES DIFFER", None: "-"}[row["equal"]]
+            fails = "".join(f"; {who}: {why}" for who, why in row["errors"].items())
+            say(f"{case.name:{report.NAME}}{agree}{fails}")
+    return rows
+
+
+def make_report(arguments: Sequence[str], chosen: Options, where: str, before: float | None) -> dict[str, Any]:
+    """All that is known before the first case."""
+    return {
+        "command": command(arguments),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": machine.describe(),
+        "versions": machine.versions(),
+        "where": where,
+        "scale": chosen.scale,
+        "rounds": chosen.rounds,
+        "others_percent": before,
+    }
+
+
+def share(rows: Sequence[dict[str, Any]]) -> float | None:
+    """What others used of the cores during the run: the mean over the cases."""
+    found = [row["others_percent"] for row in rows if row.get("others_percent") is not None]
+    return round(sum(found) / len(found), 1) if found else None
+
+
+def save(result: dict[str, Any], prefix: Path) -> None:
+    """Write the report as JSON and as Markdown."""
+    prefix.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    prefix.with_suffix(".md").write_text(report.markdown(result))
+    print(f"saved as {prefix.name}.json and {prefix.name}.md in {prefix.parent.name}/")
+
+
+def measure(raw: Sequence[str], arguments: argparse.Namespace, cases: Sequence[Case]) -> dict[str, Any]:
+    """Run the cases in a new folder, and say what came out."""
+    chosen, before = options(arguments), machine.others()
+    only = [OURS, *filter(None, arguments.libraries.split(","))] if arguments.libraries else []
+    folder, where = machine.place(ROOM // chosen.scale**2, arguments.folder)
+    result = make_report(raw, chosen, where, before)
+    print(f"{len(cases)} cases; data on {where}; other processes use {before} % of the cores")
+    runner = Runner(folder, chosen, lambda line: print(line, flush=True), only)
+    try:
+        rows = run_all(runner, cases, runner.say, timed=not arguments.check)
+    finally:
+        runner.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    during = share(rows)
+    quiet = None if before is None or during is None else max(before, during) < machine.QUIET
+    return result | {"others_percent_during": during, "quiet": quiet, "absent": runner.absent, "cases": rows}
+
+
+def main(raw: Sequence[str]) -> int:
+    """Run what the command line asks for; 1 if values differ or zellige fails."""
+    arguments = parse(raw)
+    if arguments.list:
+        print("\n".join(f"{case.name:{report.NAME}}{case.about}" for case in CASES.values()))
+        return 0
+    start = time.perf_counter()
+    result = measure(raw, arguments, select(arguments.case.split(",")))
+    print("\n".join(["", *report.notes(result), report.quietness(result)]))
+    if not arguments.check:
+        print(report.summary(result))
+        default = "results" if is_complete(arguments) else "last"
+        save(result, Path(arguments.save) if arguments.save else HERE / default)
+    print(f"{time.perf_counter() - start:.0f} s")
+    return int(any(row["equal"] is False or OURS in row["errors"] for row in result["cases"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,214 @@
+"""The table of cases: names, what they do, on which layout, and the ratios that issue 5 asks for.
+
+A target is the least ratio, the peer's time over ours. Against zarr-python and zarrs it is 1 everywhere; against
+TensorStore it depends on the case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import partial
+from itertools import product
+from typing import Any
+
+from bench import works
+from bench.layouts import Grid, Layout, Members, Stored
+from bench.libraries import OURS, PEERS
+from bench.works import Site, Work
+
+REGULAR = "regular"
+"""Stands among the peers for our own regular array, next to a rectilinear one."""
+
+# Chunks of 2 * n**3 bytes, in cubes that give each size enough of them.
+SIZES = {"4M": (512, 128), "512K": (512, 64), "64K": (256, 32), "8K": (128, 16)}
+SHARDS = {"64K": (256, 32), "8K": (256, 16)}
+SHARD = 128  # 4 MiB
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table."""
+
+    name: str
+    about: str
+    stored: Stored | None
+    work: Callable[[Site], Work] | None = None
+    """The work that is timed."""
+    once: Callable[[Site], float] | None = None
+    """Instead of it, a measurement that needs a new process."""
+    twin: tuple[Stored, Callable[[Site], Work]] | None = None
+    """The same work on our own regular array."""
+    bulk: Callable[[int], int] | None = None
+    """The bytes that are moved at some scale, where a rate says more than a time."""
+    unit: str = "s"
+    peers: tuple[str, ...] = PEERS
+    targets: dict[str, float] = field(default_factory=dict)
+    limit: float | None = None
+    """What our own figure may be at most, in seconds or bytes."""
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Who takes part, each in a process of its own."""
+        return (OURS, *(peer for peer in self.peers if peer != REGULAR))
+
+    @property
+    def needs(self) -> tuple[Stored, ...]:
+        """What must be there."""
+        return tuple(s for s in (self.stored, self.twin and self.twin[0]) if s is not None)
+
+
+def _targets(tensorstore: float, others: float = 1.0) -> dict[str, float]:
+    return {peer: tensorstore if peer == "tensorstore" else others for peer in PEERS}
+
+
+def _cube(stored: Layout) -> Callable[[int], int]:
+    return lambda scale: 2 * stored.length(scale) ** 3 * stored.blocks
+
+
+def _layouts() -> Iterator[tuple[str, str, Layout]]:
+    """The layouts of the issue's table: name, words, layout."""
+    for codec, sizes in (("raw", SIZES), ("zstd", SIZES), ("blosc", ("4M", "512K", "64K")), ("gzip", ("512K",))):
+        for size in sizes:
+            yield f"{codec}_{size}", f"{codec}, {size} chunks", Layout(*SIZES[size], codec)
+    for codec, size in product(("raw", "zstd"), SHARDS):
+        layout = Layout(*SHARDS[size], codec, SHARD)
+        yield f"shard_{codec}_{size}", f"{codec}, {size} chunks in 4M shards", layout
+
+
+def _least_read(name: str) -> float:
+    """The least ratio against TensorStore for reading a layout whole."""
+    if name.startswith("shard_"):
+        return 1.2 if name.endswith("_8K") else 1.0
+    if name.endswith("_8K"):
+        return 0.7
+    if name.endswith("_64K"):
+        return 1.0
+    return {"raw": 2.0, "blosc": 1.5, "zstd": 1.3, "gzip": 1.0}[name.partition("_")[0]]
+
+
+def _least_write(name: str) -> float:
+    return (1.2 if name.startswith("shard_") else 0.7) if name.endswith("_8K") else 1.0
+
+
+def _whole() -> Iterator[Case]:
+    """Reading and writing all of an array, and reading one with uneven chunks."""
+    for name, words, layout in _layouts():
+        work, least = partial(works.read, layout=layout), _targets(_least_read(name))
+        yield Case(f"read_{name}", f"read: {words}", layout, work, bulk=_cube(layout), targets=least)
+    for name, words, layout in _layouts():
+        work, least = partial(works.write, layout=layout), _targets(_least_write(name))
+        yield Case(f"write_{name}", f"overwrite: {words}", layout, work, bulk=_cube(layout), targets=least)
+    for name, words, layout in _layouts():
+        fields = vars(layout) | {"writer": OURS}
+        uneven, even = Layout(**fields | {"uneven": True}), Layout(**fields)
+        yield Case(
+            f"rect_{name}",
+            f"read, rectilinear: {words}",
+            uneven,
+            partial(works.read, layout=uneven),
+            twin=(even, partial(works.read, layout=even)),
+            bulk=_cube(uneven),
+            peers=(REGULAR,),
+            targets={REGULAR: 0.95},
+        )
+
+
+CODECS = ("raw", "zstd")
+LARGE = {codec: Layout(512, 64, codec) for codec in CODECS}
+MEDIUM = {codec: Layout(256, 64, codec) for codec in CODECS}
+SHARDED = {codec: Layout(256, 32, codec, SHARD) for codec in CODECS}
+
+
+def _parts() -> Iterator[Case]:
+    """Reading and writing parts of arrays, and in other orders."""
+    for codec in CODECS:
+        large, medium, words = LARGE[codec], MEDIUM[codec], f"{codec}, 512K chunks"
+        turned = Layout(512, 64, codec, transposed=True)
+        whole = {"targets": _targets(1.0)}
+        for aligned in (True, False):
+            name = "aligned" if aligned else "unaligned"
+            work = partial(works.read_region, layout=large, aligned=aligned)
+            yield Case(f"region_{name}_{codec}", f"box of many chunks, {name}: {words}", large, work, **whole)
+        for step, index in ((2, (slice(None, None, 2),) * 3), (7, (slice(None, None, 7),))):
+            work = partial(works.read, layout=large, index=index)
+            text = "[::2, ::2, ::2]" if step == 2 else "[::7]"
+            yield Case(f"strided_{step}_{codec}", f"{text}: {words}", large, work, **whole)
+        work = partial(works.read, layout=turned)
+        yield Case(
+            f"transposed_{codec}", f"read, chunks transposed: {words}", turned, work, bulk=_cube(turned), **whole
+        )
+        work = partial(works.read, layout=large, order="F")
+        yield Case(f"order_f_{codec}", f"read in F order: {words}", large, work, bulk=_cube(large), **whole)
+        work = partial(works.write_region, layout=medium)
+        yield Case(f"write_part_{codec}", f"write a box, unaligned: {words}", medium, work, **whole)
+
+
+def _small() -> Iterator[Case]:
+    """Opening, and reading little."""
+    medium = MEDIUM["raw"]
+    work = partial(works.open_array, layout=medium)
+    yield Case("open", "open an array", medium, work, targets=_targets(2.5, 2.5))
+    for name, layout in (("raw", medium), ("zstd", MEDIUM["zstd"]), ("shard", SHARDED["zstd"])):
+        words = "zstd shard of 64K chunks" if name == "shard" else f"{name}, 512K chunks"
+        least = 2.5 if name == "raw" else 1.0
+        work = partial(works.read_elements, layout=layout)
+        yield Case(f"scalar_{name}", f"one element: {words}", layout, work, targets=_targets(least, least))
+        chunk = "shard_inner" if name == "shard" else f"chunk_{name}"
+        work = partial(works.read_boxes, layout=layout)
+        yield Case(chunk, f"one chunk: {words}", layout, work, targets=_targets(1.0))
+    for codec in CODECS:
+        work = partial(works.write_boxes, layout=SHARDED[codec])
+        words = f"replace one 64K chunk of a {codec} shard"
+        yield Case(f"shard_update_{codec}", words, SHARDED[codec], work, targets=_targets(1.0))
+    for kind, count, codec in product(("points", "oindex"), (1_000, 100_000), CODECS):
+        function = works.read_points if kind == "points" else works.read_planes
+        work = partial(function, layout=MEDIUM[codec], count=count)
+        words = f"{'vindex' if kind == 'points' else 'oindex'}, {count:,} points: {codec}, 512K chunks"
+        yield Case(f"{kind}_{count}_{codec}", words, MEDIUM[codec], work, targets=_targets(1.0))
+
+
+def _others() -> Iterator[Case]:
+    """Groups, imports, grids of very many chunks, memory."""
+    zarr_only = ("zarr",)
+    for consolidated in (False, True):
+        members = Members(1_000, consolidated)
+        yield Case(
+            "group_consolidated" if consolidated else "group_1000",
+            f"list a group, open its 1,000 arrays{', consolidated' if consolidated else ''}",
+            members,
+            partial(works.open_members, members=members),
+            peers=tuple(peer for peer in PEERS if not (consolidated and peer == "tensorstore")),
+            targets=_targets(1.0),
+        )
+    yield Case("import", "import, over numpy", None, once=works.import_time, targets=_targets(1.0), limit=0.010)
+    runs, edges = Grid(10_000_000, runs=True), Grid(10_000_000, runs=False)
+    for name, words, grid in (("rect_open_10M", "3 runs", runs), ("rect_open_10M_edges", "all different", edges)):
+        work = partial(works.open_grid, grid=grid, count=1_000)
+        words = f"open a grid of 10^7 chunks, {words}; 1,000 look-ups"
+        yield Case(name, words, grid, work, peers=zarr_only, targets=_targets(1.0))
+    work = partial(works.look_up, grid=edges, count=10_000_000)
+    words = "10^7 look-ups in a grid of 10^7 chunks, all different"
+    yield Case("rect_look_up_10M", words, edges, work, peers=zarr_only, targets=_targets(1.0))
+    for name, layout in (
+        ("zstd_4M", Layout(512, 128, "zstd", blocks=4)),
+        ("shard_zstd_64K", Layout(512, 32, "zstd", SHARD, blocks=4)),
+    ):
+        words = "zstd, 4M chunks" if name == "zstd_4M" else "zstd, 64K chunks in 4M shards"
+        more: dict[str, Any] = {"unit": "B", "limit": 64 * 2**20}
+        once = partial(works.memory_read, layout=layout)
+        yield Case(f"memory_read_{name}", f"peak over a 1 GiB result: {words}", layout, once=once, **more)
+        once = partial(works.memory_write, layout=layout)
+        yield Case(f"memory_write_{name}", f"peak of writing 1 GiB: {words}", layout, once=once, **more)
+
+
+CASES = {case.name: case for case in (*_whole(), *_parts(), *_small(), *_others())}
+
+
+def select(patterns: Sequence[str]) -> list[Case]:
+    """The cases whose names match any of the patterns; a pattern that matches none is an error."""
+    for pattern in patterns:
+        if not any(fnmatch(name, pattern) for name in CASES):
+            raise SystemExit(f"there is no case {pattern!r}; --list shows the names")
+    return [case for case in CASES.values() if any(fnmatch(case.name, pattern) for pattern in patterns)]

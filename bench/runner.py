@@ -1,0 +1,227 @@
+"""Running cases: one process for each library, rounds in which each takes its turn, the best round of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.cases import REGULAR, Case
+from bench.layouts import Stored
+from bench.libraries import OURS
+from bench.machine import Load
+
+ROOT = Path(__file__).parents[1]
+TIMEOUT = 600
+"""Seconds after which a process that does not answer is ended."""
+
+
+class Options(NamedTuple):
+    """How to measure."""
+
+    scale: int = 1
+    rounds: int = 5
+    least: float = 0.2
+    """Seconds for each library in each round, at least."""
+    patience: float = 8.0
+    """A library that has used as many seconds for a case gets no further rounds, after `sure` of them."""
+    sure: int = 2
+
+
+class Process:
+    """The process of a library; started when first asked."""
+
+    def __init__(self, library: str, folder: str, scale: int) -> None:
+        self.library = library
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.worker", library, folder, str(scale)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self.pid = self._process.pid
+        self.missing = self._answer().get("error")
+        """Why the library cannot take part, if it cannot."""
+
+    def ask(self, do: str, **more: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer; `error` in it says what went wrong."""
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            return {"error": self._last_words()}
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout
+        alarm = threading.Timer(TIMEOUT, self._process.kill)
+        alarm.start()
+        line = self._process.stdout.readline()
+        alarm.cancel()
+        return json.loads(line) if line else {"error": self._last_words()}
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().splitlines() or [""]
+        return f"the process ended with {self._process.returncode}: {lines[-1][:200]}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin
+        assert self._process.stdout
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+
+class Runner:
+    """All processes, and the folder that they share."""
+
+    def __init__(self, folder: str, options: Options, say: Callable[[str], None], only: Sequence[str] = ()) -> None:
+        self.folder, self.options, self.say, self.only = folder, options, say, only
+        self._processes: dict[str, Process] = {}
+        self._stored: dict[str, Stored] = {}
+        self.absent: dict[str, str] = {}
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self._processes.values():
+            process.close()
+
+    # -- what the cases need ----------------------------------------------------------------------
+
+    def process(self, library: str) -> Process | None:
+        """The process of a library; None if it is not installed."""
+        if library in self.absent:
+            return None
+        found = self._processes.get(library)
+        if found is None or not found.alive:
+            found = self._processes[library] = Process(library, self.folder, self.options.scale)
+            if found.missing:
+                self.absent[library] = found.missing
+                self.say(f"{library} is left out: {found.missing}")
+                return None
+        return found
+
+    def _store(self, case: Case) -> str | None:
+        """Write what a case needs and is not there; says what went wrong."""
+        for stored in case.needs:
+            if stored.name not in self._stored:
+                writer = self.process(stored.writer) or self.process(OURS)
+                answer = writer.ask("store", name=stored.name) if writer else {"error": "nobody writes the data"}
+                if "error" in answer:
+                    return str(answer["error"])
+                self._stored[stored.name] = stored
+        return None
+
+    def forget(self, later: Sequence[Case]) -> None:
+        """Remove what no later case needs."""
+        kept = {stored.name for case in later for stored in case.needs}
+        for name in self._stored.keys() - kept:
+            shutil.rmtree(os.path.join(self.folder, name))
+            del self._stored[name]
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def run(self, case: Case, *, timed: bool = True) -> dict[str, Any]:
+        """Run a case: what each library took, whether they agree, and what went wrong."""
+        start = time.perf_counter()
+        names = [name for name in case.libraries if not self.only or name in self.only]
+        result: dict[str, Any] = {"name": case.name, "figures": {}, "errors": {}, "equal": None}
+        if error := self._store(case):
+            result["errors"][OURS] = error
+            return result
+        processes = {name: process for name in names if (process := self.process(name))}
+        self.process("numpy")
+        load = Load(process.pid for process in self._processes.values())
+        if case.once:
+            self._measure_once(case, list(processes), result, timed=timed)
+        else:
+            self._prepare(case, processes, result)
+            if timed:
+                self._rounds(case, processes, result)
+            for process in self._processes.values():
+                if process.alive:
+                    process.ask("finish")
+        result["others_percent"] = load.percent()
+        result["took"] = round(time.perf_counter() - start, 2)
+        return result
+
+    def _prepare(self, case: Case, processes: dict[str, Process], result: dict[str, Any]) -> None:
+        """Let all do the work once, and compare what came out with numpy's answer."""
+        oracle = self.process("numpy")
+        expected = (oracle.ask("prepare", case=case.name).get("answers") or [None])[0] if oracle else None
+        result["equal"] = True
+        for name in list(processes):
+            answer = processes[name].ask("prepare", case=case.name)
+            answers = list(answer.get("answers", []))
+            if answer.get("written"):
+                answers.append(self._read_back(answer["written"]))
+            if "error" in answer:
+                result["errors"][name] = answer["error"]
+                del processes[name]
+            elif set(answers) != {expected}:
+                result["equal"] = False
+                result["errors"][name] = f"other values: {' and '.join(map(str, answers))} instead of {expected}"
+                del processes[name]
+
+    def _read_back(self, path: str) -> object:
+        """What zarr-python, or else zellige, finds in an array that some library has written."""
+        reader = self.process("zarr") or self.process(OURS)
+        answer = reader.ask("verify", path=path) if reader else {}
+        return answer.get("answer", answer)
+
+    def _rounds(self, case: Case, processes: dict[str, Process], result: dict[str, Any]) -> None:
+        figures, spent = result["figures"], dict.fromkeys(processes, 0.0)
+        for number in range(self.options.rounds):
+            for name, process in list(processes.items()):
+                if number >= self.options.sure and spent[name] > self.options.patience:
+                    continue
+                start = time.perf_counter()
+                answer = process.ask("run", least=self.options.least)
+                spent[name] += time.perf_counter() - start
+                if "error" in answer:
+                    result["errors"][name] = answer["error"]
+                    del processes[name]
+                    continue
+                for who, seconds in zip((name, REGULAR), answer["seconds"], strict=False):
+                    figures[who] = min(figures.get(who, seconds), seconds)
+
+    def _measure_once(self, case: Case, names: list[str], result: dict[str, Any], *, timed: bool) -> None:
+        """Measure in new processes: memory once, an import in every round."""
+        rounds = 1 if case.unit == "B" or not timed else self.options.rounds
+        figures = result["figures"]
+        for name in names * rounds:
+            process = Process(name, self.folder, self.options.scale)
+            answer = process.ask("once", case=case.name)
+            process.ask("finish")
+            process.close()
+            if "error" in answer:
+                result["errors"][name] = answer["error"]
+            else:
+                figures[name] = min(figures.get(name, answer["value"]), answer["value"])

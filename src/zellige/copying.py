@@ -1,0 +1,261 @@
+"""Copying nodes: `copy` and `copy_all`; bytes as they are, within a store or between stores.
+
+A copy is planned from a listing of each side, and whatever is refused is refused then, before the first write. Chunks
+come first and documents last, those of the copied node itself at the very end: what is cut short is not a node.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from zellige import node
+from zellige.array import Array
+from zellige.copy_plan import Found, Options, Plan, Survey
+from zellige.creation import copy_values
+from zellige.dtypes.fill import fill_bits
+from zellige.dtypes.values import as_value
+from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
+from zellige.group import Group
+from zellige.metadata.groups import GroupMetadata
+from zellige.stores import StoreLike, locate
+from zellige.transfer import Copied, CopyError, Courier, LogLike, Progress, ProgressLike, copy_store, opened
+from zellige.types import AnyArray
+
+__all__ = ["Copied", "CopyError", "copy", "copy_all", "copy_store"]
+
+IfExists: TypeAlias = Literal["raise", "replace", "skip", "skip_initialized"]
+
+
+def copy(
+    source: Array | Group | StoreLike,
+    dest: Group | StoreLike,
+    name: str | None = None,
+    *,
+    shallow: bool = False,
+    without_attrs: bool = False,
+    if_exists: IfExists = "raise",
+    dry_run: bool = False,
+    verify: bool = False,
+    progress: ProgressLike = None,
+    log: LogLike = None,
+    **create: Any,
+) -> Copied:
+    """Copy an array, or a group with everything below it, into a group; the bytes of chunks stay as they are.
+
+    source, dest
+        An array or a group, and a group; or a place, as `store` elsewhere. A group that is not there is created.
+    name
+        What the copy is called, or its path below the group; by default what the source is called.
+    shallow
+        Of a group copy itself and its arrays, but not the groups in it.
+    without_attrs
+        Leave out the attributes.
+    if_exists
+        For a node in the way of an array, or an array in the way of a group: `"raise"`; `"replace"` removes it first;
+        `"skip"` leaves it; `"skip_initialized"` leaves an array with chunks enough (all that the source has, or if it
+        is cut otherwise all of its grid), and replaces another array. A group merges into a group that is there.
+        Keys without a node are in the way, too; all but `"raise"` remove those that the same copy has left there when
+        it was cut short, and refuse others.
+    dry_run
+        Change nothing, and tell how much would be copied and skipped.
+    verify
+        Read every value back from the target and compare; one that differs is removed and raises a `CopyError`.
+    progress
+        Called as `progress(done, total, key)` after each key that was written, from any thread but one at a time:
+        `done` counts them from 1 to `total`, `key` is the one in the target. An array that is encoded anew counts as
+        one key. What it raises stops the copy. True shows a line on stderr if that is a terminal.
+    log
+        A path, a file or a function that takes lines: one for each node, and a summary.
+    create
+        Options of `from_array`, such as `chunks` or `compressors`: the arrays are encoded anew with them, in the Zarr
+        format of the group. Without such options every node keeps its format.
+
+    Each key of the source is read once. Keys that belong to no node are not copied; the result names them.
+
+    >>> import zellige
+    >>> root = zellige.group()
+    >>> _ = root.create_array("2024/t", data=range(59), chunks=[[31, 28]], attributes={"unit": "K"})
+    >>> backup = zellige.group()
+    >>> copied = copy(root["2024"], backup, log=print)  # doctest: +ELLIPSIS
+    copy /2024
+    copy /2024/t (59,) int64
+    all done: 2 copied, 0 skipped, ... bytes copied
+    >>> copy(root["2024/t"], backup, "uniform", chunks=20)[:2]
+    (1, 0)
+    >>> backup["2024/t"].write_chunk_sizes, backup["uniform"].write_chunk_sizes
+    (((31, 28),), ((20, 20, 19),))
+    """
+    options = Options(if_exists, shallow, without_attrs, dry_run, verify, progress, log, create)
+    options.check()
+    origin, root = _origin(source)
+    group = _group(dest, root, options)
+    if name is None and not root.path:
+        raise NodeNameError(f"the source is the root of {origin.store!r}, which has no name; give name=", name="")
+    target = group._new(root.path.rpartition("/")[2] if name is None else name)
+    plan = Plan(origin, root.path, group, target, options)
+    plan.add([root], depth=0)
+    return _carry_out(plan)
+
+
+def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any) -> Copied:
+    """Copy all members of a group into another. Options: see `copy`; with `shallow` only the arrays among them.
+
+    >>> import zellige
+    >>> source, dest = zellige.group(), zellige.group()
+    >>> source["a"], source["b"] = [1, 2], [3, 4]
+    >>> copy_all(source, dest)[:2], list(dest)
+    ((2, 0), ['a', 'b'])
+    """
+    known = {name: options.pop(name) for name in Options._fields[:-1] if name in options}
+    checked = Options(**known)._replace(create=options)
+    checked.check()
+    origin, root = _origin(source)
+    if not isinstance(root.metadata, GroupMetadata):
+        raise TypeError(f"'/{root.path}' in {origin.store!r} is an array, which has no members; use copy")
+    group = _group(dest, root, checked)
+    group._check_writable()
+    plan = Plan(origin, root.path, group, group.path, checked)
+    members = origin.load(origin.below(root.path))
+    plan.claim(root)
+    plan.add(members, depth=1)
+    return _carry_out(plan)
+
+
+def _origin(source: Array | Group | StoreLike) -> tuple[Survey, Found]:
+    """What there is to copy from."""
+    if isinstance(source, Array | Group):
+        store, path, first = source.store, source.path, source.metadata.zarr_format
+    else:
+        (store, path), first = locate(source, read_only=True), 3
+    origin = Survey(store, [path], first)
+    for root in origin.load([path]):
+        return origin, root
+    raise NodeNotFoundError(f"there is no array and no group at '/{path}' in {store!r}")
+
+
+def _group(dest: Group | StoreLike, root: Found, options: Options) -> Group:
+    """The group to copy into; it may have to be created, of the format of what comes into it."""
+    if isinstance(dest, Group):
+        return dest
+    if isinstance(dest, Array):
+        raise TypeError(f"dest is the array {dest.name!r} of {dest.store!r}; copy into a group")
+    store, path = locate(dest)
+    form: Literal[2, 3] = options.create.get("zarr_format") or root.metadata.zarr_format
+    documents = node.load(store, path, first=form, consolidated=True)
+    if documents is None:
+        if path:
+            node.check_names(path)
+        return Group(store, path, GroupMetadata(zarr_format=form))
+    if not node.is_group(documents):
+        raise ContainsArrayError(f"'/{path}' in {store!r} is an array; copy into a group")
+    return Group.from_documents(store, path, documents)
+
+
+# -- carrying it out ------------------------------------------------------------------------------
+
+
+def _carry_out(plan: Plan) -> Copied:
+    """Do what is planned, unless it is a dry run."""
+    options = plan.options
+    total = len(plan.keys) + len(plan.content) + len(plan.encoded)
+    with opened(options.log) as say, Progress(options.progress, total) as progress:
+        for _, text in sorted(plan.lines):
+            say(text)
+        left_out = plan.left_out()
+        for key in left_out:
+            say(f"leave out {key}")
+        nbytes = 0 if options.dry_run else _copy(plan, progress)
+        copied = Copied(plan.counts["copy"], plan.counts["skip"], nbytes)
+        copied.left_out = left_out
+        say(copied.summary(dry_run=options.dry_run))
+    return copied
+
+
+def _copy(plan: Plan, progress: Progress) -> int:
+    """Write everything, in the order that keeps what is cut short from looking like a node; returns the bytes."""
+    store = plan.dest.store
+    _clear(plan)
+    nbytes = 0
+    for source, target in plan.encoded:
+        _encode(source, target, verify=plan.options.verify)
+        nbytes += target.nbytes
+        progress.advance(node.join(target.path, node.document_names(target.metadata)[0]))
+    courier = Courier(
+        (plan.origin.store, plan.base), (store, plan.top), plan.content, progress, verify=plan.options.verify
+    )
+    batches = list(node.copy_order([*plan.keys, *plan.content]))
+    nbytes += sum(courier.carry_all(batch)[1] for batch in batches[:-1])
+    _make_groups(plan)
+    nbytes += sum(courier.carry_all(batch)[1] for batch in batches[-1:])
+    _follow(plan)
+    return nbytes
+
+
+def _note(plan: Plan, changes: dict[str, Any]) -> None:
+    """Follow changes in the consolidated metadata of the groups above."""
+    for holder in plan.holders:
+        prefix = holder.path and holder.path + "/"
+        below = {path: documents for path, documents in changes.items() if f"{path}/".startswith(prefix)}
+        if below:
+            holder.note(below)
+
+
+def _clear(plan: Plan) -> None:
+    """Remove what is replaced, and what was left behind."""
+    for path in plan.removed:
+        node.remove(plan.dest.store, path)
+        _note(plan, {path: None})
+    # Documents first, so that nothing looks like a node while its chunks go.
+    for batch in reversed(list(node.copy_order(plan.remains))):
+        node.gather(plan.dest.store.delete, batch)
+
+
+def _make_groups(plan: Plan) -> None:
+    metadata = GroupMetadata(zarr_format=plan.dest.metadata.zarr_format)
+    for path in plan.missing:
+        with suppress(ContainsGroupError):  # made by somebody else meanwhile
+            plan.made.update(node.create(plan.dest.store, path, metadata, overwrite=False))
+
+
+def _follow(plan: Plan) -> None:
+    """Change attributes of groups that were there, and consolidated metadata."""
+    store = plan.dest.store
+    for path, attributes in plan.merged.items():
+        group = Group.open(store, path, plan.format_of(path), use_consolidated=False)
+        group.attrs.update(attributes)
+        plan.made[path] = group.metadata.with_consolidated(None).to_documents()
+    _note(plan, plan.made)
+    for path in plan.consolidated:
+        Group.open(store, path, use_consolidated=False).consolidate_metadata()
+
+
+def _encode(source: Array, target: Array, *, verify: bool) -> None:
+    """Write the values of one array into another that has no documents yet."""
+    if _layout(source) == _layout(target):
+        target._engine.copy_chunks(source._engine, target.grid)
+    else:
+        copy_values(target, source)
+    for chunk in target.iter_chunks() if verify else ():
+        sent = as_value(source[chunk.slices], target.dtype).astype(target.dtype, copy=False)
+        if not _equal(sent, np.asarray(target[chunk.slices])):
+            target.store.delete(chunk.key)
+            raise CopyError(
+                f"key {chunk.key!r} in {target.store!r}: other values were read back than written; are the codecs "
+                "lossy?",
+                key=chunk.key,
+            )
+
+
+def _layout(array: Array) -> tuple[Any, ...]:
+    """What decides how chunks are stored."""
+    metadata = array.metadata
+    return array.grid, metadata.data_type, metadata.codecs, fill_bits(metadata.fill_value)
+
+
+def _equal(sent: AnyArray, found: AnyArray) -> bool:
+    if sent.dtype.hasobject or sent.dtype.kind == "T":
+        return all(map(np.array_equal, sent.ravel(), found.ravel()))
+    return sent.tobytes() == found.tobytes()

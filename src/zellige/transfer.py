@@ -1,0 +1,284 @@
+"""Values on their way from one store to another, and what is said about it: `copy_store`, progress and logs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from zellige import node
+from zellige.errors import ConflictError, ZelligeError
+from zellige.metadata.v3 import DOCUMENT
+from zellige.stores import Store, StoreLike, locate
+
+
+class _File(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+ProgressLike: TypeAlias = bool | Callable[[int, int, str], object] | None
+LogLike: TypeAlias = str | os.PathLike[str] | _File | Callable[[str], object] | None
+Me = TypeVar("Me", bound="Progress")
+
+_PAUSE = 0.1  # seconds between two states of the line on a terminal
+_WIDTH = 79
+
+
+class CopyError(ZelligeError, OSError):
+    """A key is in the way, or what arrived is not what was sent; `key` says where."""
+
+    key: str
+
+
+class _Counts(NamedTuple):
+    n_copied: int
+    n_skipped: int
+    n_bytes_copied: int
+
+
+class Copied(_Counts):
+    """What was copied: three numbers, as a tuple.
+
+    `n_copied` and `n_skipped` are arrays and groups, or keys for `copy_store`. `n_bytes_copied` are bytes as they are
+    stored, of chunks and documents; of arrays that were encoded anew, the bytes of their values; in a dry run 0.
+    """
+
+    left_out: tuple[str, ...] = ()
+    """The keys of the source that belong to no node, and so were not copied."""
+
+    def summary(self, *, dry_run: bool) -> str:
+        """One line for people."""
+        found = f"{self.n_copied:,} copied, {self.n_skipped:,} skipped"
+        return f"dry run: {found}" if dry_run else f"all done: {found}, {self.n_bytes_copied:,} bytes copied"
+
+
+def copy_store(
+    source: StoreLike,
+    dest: StoreLike,
+    source_path: str = "",
+    dest_path: str = "",
+    excludes: str | Sequence[str] | None = None,
+    includes: str | Sequence[str] | None = None,
+    flags: int = 0,
+    if_exists: Literal["raise", "replace", "skip"] = "raise",
+    dry_run: bool = False,
+    verify: bool = False,
+    progress: ProgressLike = None,
+    log: LogLike = None,
+) -> Copied:
+    """Copy the keys below one path to another, whatever they are; the documents of nodes come last.
+
+    A key in which one of the regular expressions `excludes` is found is left out, unless one of `includes` is found in
+    it, too. `if_exists` says what happens to keys that are there already. The other parameters: see `copy`.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> zellige.group(store)["a"] = [1, 2, 3]
+    >>> copied = copy_store(store, zellige.MemoryStore(), excludes="/c/", log=print)  # doctest: +ELLIPSIS
+    copy a/zarr.json
+    copy zarr.json
+    all done: 2 copied, 0 skipped, ... bytes copied
+    """
+    check(if_exists, ("raise", "replace", "skip"), progress, log)
+    here, path = locate(source, node.normalize_path(source_path), read_only=True)
+    there, top = locate(dest, node.normalize_path(dest_path))
+    there._check_writable()
+    wanted = _filter(excludes, includes, flags)
+    keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}
+    _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
+    skipped = {key: keys.pop(key) for key in _existing(there, keys, if_exists)}
+    batches = [sorted(batch) for batch in node.copy_order(keys)]
+    with opened(log) as say, Progress(progress, len(keys)) as report:
+        for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
+            for key, old in pairs.items():
+                say(line(verb, old, key))
+        courier = Courier((here, path), (there, top), {}, report, verify=verify)
+        carried = [] if dry_run else [courier.carry_all(batch) for batch in batches]
+        n_copied = len(keys) if dry_run else sum(count for count, _ in carried)
+        copied = Copied(n_copied, len(skipped), sum(nbytes for _, nbytes in carried))
+        say(copied.summary(dry_run=dry_run))
+    return copied
+
+
+def _filter(
+    excludes: str | Sequence[str] | None, includes: str | Sequence[str] | None, flags: int
+) -> Callable[[str], bool]:
+    """Whether a key is to be copied."""
+
+    def searches(given: str | Sequence[str] | None) -> list[Callable[[str], object]]:
+        return [re.compile(text, flags).search for text in ([given] if isinstance(given, str) else given or [])]
+
+    out, back = searches(excludes), searches(includes)
+    return lambda key: not any(found(key) for found in out) or any(found(key) for found in back)
+
+
+def _existing(store: Store, keys: Mapping[str, str], if_exists: str) -> list[str]:
+    """The keys that are there already, and stay."""
+    if if_exists == "replace":
+        return []
+    found = [key for key, exists in zip(keys, node.gather(store.exists, list(keys)), strict=True) if exists]
+    if found and if_exists == "raise":
+        key = min(found)
+        raise CopyError(f"key {key!r} is in {store!r} already; pass if_exists='replace' or 'skip'", key=key)
+    return sorted(found)
+
+
+def _refuse_overlap(source: Place, target: Place, names: Iterable[str]) -> None:
+    """A key that is both read and written would be copied before or after the change, as it happens."""
+    if source.owner == target.owner and (source.within(target) or target.within(source)):
+        both = {source.path + name for name in names} & {target.path + name for name in names}
+        if both:
+            raise ValueError(f"{min(both)!r} would be both read and overwritten; copy to another path, or exclude it")
+
+
+# -- where ----------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where a path is, so that paths of different stores can be compared."""
+
+    owner: Hashable
+    path: str
+
+    def within(self, other: Place) -> bool:
+        """Whether this is the other place, or lies below it."""
+        return self.owner == other.owner and self.path.startswith(other.path)
+
+
+def place(store: Store, path: str) -> Place:
+    """Where a path is. Stores with other roots may mean the same place, and then their locks have the same name."""
+    name: Any = store.exclusive_here(node.join(path, DOCUMENT)).name
+    if isinstance(name, tuple):
+        return Place(name[0], name[1].removesuffix(DOCUMENT))
+    return Place("", os.path.realpath(name.removesuffix(DOCUMENT)).rstrip("/") + "/")
+
+
+def moved(path: str, base: str, top: str) -> str:
+    """A path, or key, below one path as that below another."""
+    return node.join(top, path[len(base and base + "/") :])
+
+
+# -- carrying -------------------------------------------------------------------------------------
+
+
+class Courier:
+    """Carries values from below a path of one store to below a path of another, each thread one at a time."""
+
+    def __init__(
+        self,
+        source: tuple[Store, str],
+        target: tuple[Store, str],
+        content: Mapping[str, bytes],
+        progress: Progress,
+        *,
+        verify: bool,
+    ) -> None:
+        (self.source, self.base), (self.target, self.top) = source, target
+        self.content = content
+        """Values of keys of the target that are not taken from the source; there must be no such keys yet."""
+        self.progress, self.verify = progress, verify
+
+    def carry_all(self, keys: Sequence[str]) -> tuple[int, int]:
+        """Write some keys of the target, several at a time; returns how many there were, and how many bytes."""
+        sizes = [size for size in node.gather(self._carry, keys) if size is not None]
+        return len(sizes), sum(sizes)
+
+    def _carry(self, key: str) -> int | None:
+        """Write one key; None if the source has no value any more."""
+        raw = self.content.get(key)
+        if raw is not None:
+            self._create(key, raw)
+        else:
+            raw = self.source.get(moved(key, self.top, self.base))
+            if raw is not None:
+                self.target.put(key, raw)
+        if raw is not None and self.verify:
+            self._compare(key, raw)
+        self.progress.advance(key)
+        return None if raw is None else len(raw)
+
+    def _create(self, key: str, raw: bytes) -> None:
+        if not self.target.create(key, raw):
+            node.check_place(self.target, key.rpartition("/")[0], overwrite=False)
+            raise ConflictError(f"key {key!r} in {self.target!r} was written by somebody else meanwhile")
+
+    def _compare(self, key: str, raw: bytes) -> None:
+        back = self.target.get(key)
+        if back != raw:
+            self.target.delete(key)
+            found = (
+                "nothing" if back is None else f"{len(back)} other bytes" if len(back) != len(raw) else "other bytes"
+            )
+            raise CopyError(
+                f"key {key!r} in {self.target!r}: {len(raw)} bytes were written, {found} read back", key=key
+            )
+
+
+# -- saying ---------------------------------------------------------------------------------------
+
+
+def check(if_exists: str, modes: Sequence[str], progress: Any, log: Any) -> None:
+    """Refuse arguments that have no meaning."""
+    if if_exists not in modes:
+        raise ValueError(f"if_exists={if_exists!r} must be one of {', '.join(map(repr, modes))}")
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"progress={progress!r} must be True, a function of (done, total, key), or None")
+    if log is not None and not isinstance(log, str | os.PathLike) and not callable(log) and not hasattr(log, "write"):
+        raise TypeError(f"log={log!r} must be a path, a file, a function that takes lines, or None")
+
+
+def line(verb: str, source: str, target: str) -> str:
+    """What happens to a key or a node."""
+    return f"{verb} {source}" if source == target else f"{verb} {source} -> {target}"
+
+
+@contextmanager
+def opened(log: LogLike) -> Iterator[Callable[[str], object]]:
+    """A function that takes lines for a log."""
+    if log is None:
+        yield lambda _: None
+    elif callable(log):
+        yield log
+    elif isinstance(log, str | os.PathLike):
+        with open(log, "w", encoding="utf-8") as file:
+            yield lambda text: print(text, file=file, flush=True)
+    else:
+        flush = getattr(log, "flush", lambda: None)
+        write = log.write
+        yield lambda text: (write(text + "\n"), flush())
+
+
+class Progress:
+    """Counts keys, and reports each of them to those who want to know."""
+
+    def __init__(self, progress: ProgressLike, total: int) -> None:
+        on_terminal = progress is True and sys.stderr.isatty()
+        self._report = self._show if on_terminal else progress if callable(progress) else None
+        self._total, self._done, self._shown = total, 0, 0.0
+        self._lock = threading.Lock()
+
+    def advance(self, key: str) -> None:
+        """One more key was written."""
+        if self._report is not None:
+            with self._lock:
+                self._done += 1
+                self._report(self._done, self._total, key)
+
+    def _show(self, done: int, total: int, key: str) -> None:
+        now = time.monotonic()
+        if done == total or now - self._shown >= _PAUSE:
+            self._shown = now
+            text = f"copied {done:,} of {total:,}: {key}"
+            print(f"\r{text[:_WIDTH]:<{_WIDTH}}", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self: Me) -> Me:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._shown:
+            print(file=sys.stderr, flush=True)

@@ -1,0 +1,121 @@
+"""The benchmark harness still runs: its tables on made-up figures, some cases on tiny arrays. Nothing is timed here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+if not (ROOT / "bench" / "cases.py").exists():
+    pytest.skip("installed without the bench", allow_module_level=True)
+sys.path.insert(0, str(ROOT))
+
+from bench import __main__ as command  # noqa: E402
+from bench import report, runner  # noqa: E402
+from bench.cases import CASES, select  # noqa: E402
+from bench.layouts import Layout, uneven  # noqa: E402
+from bench.worker import Worker  # noqa: E402
+
+SCALE = 8
+
+ONE_OF_EACH_KIND = """
+    read_raw_8K read_shard_zstd_64K write_blosc_64K write_part_zstd shard_update_raw rect_shard_raw_8K rect_gzip_512K
+    region_unaligned_raw strided_2_zstd transposed_raw order_f_zstd open scalar_shard chunk_zstd points_1000_raw
+    oindex_1000_zstd group_consolidated rect_open_10M rect_look_up_10M
+"""
+
+
+def result(name, figures, **more):
+    return report.judge(CASES[name], {"name": name, "figures": figures, "errors": {}, "equal": True, **more})
+
+
+def whole(rows):
+    known = command.make_report(["--quick"], runner.Options(), "tmpfs", 3.0)
+    return known | {"quiet": True, "others_percent_during": 4.0, "absent": {"zarrs": "not installed"}, "cases": rows}
+
+
+def test_ratios_are_judged_by_the_targets_of_the_case():
+    ours = {"zellige": 0.010}
+    good = result("read_raw_4M", ours | {"tensorstore": 0.020, "zarr": 0.030})
+    assert good["ratios"] == {"tensorstore": 2.0, "zarr": 3.0}
+    assert good["behind"] == []
+    assert result("read_raw_4M", ours | {"tensorstore": 0.019, "zarr": 0.009})["behind"] == [
+        "TensorStore 1.90 < 2",
+        "zarr 0.90 < 1",
+    ]
+    assert result("read_raw_8K", ours | {"tensorstore": 0.007})["behind"] == []
+    assert result("rect_raw_4M", ours | {"regular": 0.009})["behind"] == ["own regular 0.90 < 0.95"]
+    assert result("import", {"zellige": 0.012, "zarr": 0.2})["behind"] == ["12 ms > 10 ms"]
+    assert result("memory_read_zstd_4M", {"zellige": 65 * 2**20})["behind"] == ["65 MiB > 64 MiB"]
+
+
+def test_the_table_says_what_was_found():
+    rows = [
+        result("read_raw_4M", {"zellige": 0.0625, "tensorstore": 0.2, "zarr": 3.0}, others_percent=2.0),
+        result("scalar_raw", {"zellige": 8e-6, "tensorstore": 8e-6}, others_percent=30.0),
+        result("memory_read_zstd_4M", {"zellige": 2**22, "zarr": 2**26}),
+    ]
+    rows.append(result("order_f_raw", {"zellige": 1.0}) | {"errors": {"zarrs": "ValueError: not C"}})
+    text = report.markdown(whole(rows))
+    assert "| read_raw_4M | read: raw, 4M chunks | 4.29 GB/s | 3.20 |  | 48 | >= 2 | ok |" in text
+    assert "| 8 us | 1.00 |" in text
+    assert "behind ~ |" in text
+    assert "64 MiB" in text
+    assert "order_f_raw: zarrs: ValueError: not C" in text
+    assert "zarrs is left out: not installed" in text
+    assert "3 of 4 cases meet their targets" in text
+    assert "`make bench QUICK=1`" in text
+    assert str(Path.home()) not in text
+    assert json.loads(json.dumps(whole(rows)))["cases"][0]["targets"]["tensorstore"] == 2
+    lines = [report.terminal_line(report.cells(row, report.columns(rows))) for row in rows]
+    assert len({line.index(">=") for line in lines if ">=" in line}) == 1
+
+
+def test_the_command_can_be_repeated():
+    assert command.command([]) == "make bench"
+    assert command.command(["--case", "read_*", "--quick"]) == "make bench QUICK=1 CASE='read_*'"
+    assert command.command(["--scale", "4"]) == "make bench ARGS='--scale 4'"
+    assert len(select(["open", "read_raw_*"])) == 5
+    with pytest.raises(SystemExit, match="no case 'reed'"):
+        select(["reed"])
+
+
+def test_uneven_edges_have_the_same_sum():
+    for count, size, multiple in ((4, 128, 1), (5, 128, 16), (1, 32, 1)):
+        edges = uneven(count, size, multiple)
+        assert len(edges) == count
+        assert sum(edges) == count * size
+        assert all(0.7 * size <= edge <= 1.3 * size and edge % multiple == 0 for edge in edges)
+    assert Layout(512, 128).shape(8) == (128, 128, 128)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND.split())
+def test_a_case_gives_the_values_that_numpy_gives(name, tmp_path):
+    ours, oracle = Worker("zellige", str(tmp_path), SCALE), Worker("numpy", str(tmp_path), SCALE)
+    for stored in CASES[name].needs:
+        assert ours.obey({"do": "store", "name": stored.name}) == {}
+    expected = oracle.obey({"do": "prepare", "case": name})["answers"]
+    answer = ours.obey({"do": "prepare", "case": name})
+    assert answer["answers"] == expected
+    if answer["written"]:
+        assert ours.obey({"do": "verify", "path": answer["written"]}) == {"answer": expected[0]}
+    assert len(ours.obey({"do": "run", "least": 0})["seconds"]) == len(expected)
+    assert ours.obey({"do": "finish"}) == {}
+    assert not list(tmp_path.glob("of-*"))
+
+
+def test_a_case_runs_in_processes(tmp_path):
+    said = []
+    running = runner.Runner(str(tmp_path), runner.Options(SCALE, 1, 0), said.append, ["zellige"])
+    try:
+        found = running.run(CASES["rect_raw_8K"])
+        running.forget([])
+    finally:
+        running.close()
+    assert found["errors"] == {}
+    assert found["equal"] is True
+    assert found["figures"].keys() == {"zellige", "regular"}
+    assert [path.name for path in tmp_path.iterdir()] == ["source-16x16x16.npy"]
