@@ -37,7 +37,7 @@ class Case:
     work: Callable[[Site], Work] | None = None
     """The work that is timed."""
     once: Callable[[Site], float] | None = None
-    """Instead of it, a measurement that needs a new process."""
+    """Instead of it, a measurement that is its own: of memory, in a new process, or of an import."""
     twin: tuple[Stored, Callable[[Site], Work]] | None = None
     """The same work on our own regular array."""
     bulk: Callable[[int], int] | None = None

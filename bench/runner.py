@@ -213,15 +213,23 @@ class Runner:
                     figures[who] = min(figures.get(who, seconds), seconds)
 
     def _measure_once(self, case: Case, names: list[str], result: dict[str, Any], *, timed: bool) -> None:
-        """Measure in new processes: memory once, an import in every round."""
+        """Measure memory once, each library in a new process; an import, which starts its own, in every round."""
         rounds = 1 if case.unit == "B" or not timed else self.options.rounds
         figures = result["figures"]
         for name in names * rounds:
-            process = Process(name, self.folder, self.options.scale)
-            answer = process.ask("once", case=case.name)
-            process.ask("finish")
-            process.close()
+            answer = self._once_in_new_process(case, name) if case.unit == "B" else self._once(case, name)
             if "error" in answer:
                 result["errors"][name] = answer["error"]
             else:
                 figures[name] = min(figures.get(name, answer["value"]), answer["value"])
+
+    def _once(self, case: Case, name: str) -> dict[str, Any]:
+        process = self.process(name)
+        return process.ask("once", case=case.name) if process else {"error": self.absent[name]}
+
+    def _once_in_new_process(self, case: Case, name: str) -> dict[str, Any]:
+        process = Process(name, self.folder, self.options.scale)
+        answer = process.ask("once", case=case.name)
+        process.ask("finish")
+        process.close()
+        return answer

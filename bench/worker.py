@@ -5,7 +5,7 @@ python -m bench.worker LIBRARY FOLDER SCALE
 {"do": "store", "name": …}                 write what all libraries read
 {"do": "prepare", "case": …}               open what a case needs, do its work once, and say what came out
 {"do": "run", "least": 0.2}                time the prepared work for so long: the best seconds of one operation
-{"do": "once", "case": …}                  measure what needs a new process
+{"do": "once", "case": …}                  measure memory, or an import
 {"do": "verify", "path": …}                read an array that another library has written
 {"do": "finish"}                           forget the work, and remove what it wrote
 """
@@ -83,7 +83,7 @@ class Worker:
         return {"seconds": best(self.works, self.numbers, least)}
 
     def once(self, case: str) -> dict[str, Any]:
-        """Measure what needs a new process."""
+        """Measure memory, or an import."""
         measure = CASES[case].once
         assert measure
         return {"value": measure(self.site)}

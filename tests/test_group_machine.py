@@ -146,12 +146,19 @@ class GroupMachine(RuleBasedStateMachine):
     def make_store(self) -> Store:
         return MemoryStore()
 
-    @initialize()
-    def create(self):
-        self.root = zellige.create_group(self.make_store(), zarr_format=self.zarr_format)
-        self.model: dict[str, Model] = {"": Model()}
-        self.consolidated = False
+    @initialize(given=attributes, consolidated=st.booleans())
+    def create(self, given, consolidated):
+        self.root = zellige.create_group(self.make_store(), zarr_format=self.zarr_format, attributes=given)
+        self.model: dict[str, Model] = {"": Model(given), "a": Model(), "a/b": Model({"p": 1}), "b": Model()}
+        self.root.create_group("a/b", attributes={"p": 1})
+        self.root.create_group("b")
+        for path in ("a/b/c", "c"):
+            self.model[path] = Model({}, np.arange(5, dtype="int16"))
+            self.root.create_array(path, data=np.arange(5, dtype="int16"), chunks=2)
         self.count = 0
+        self.consolidated = False
+        if consolidated:
+            self.consolidate()
 
     # -- picking ----------------------------------------------------------------------------------
 
@@ -352,6 +359,9 @@ class GroupMachine(RuleBasedStateMachine):
     # -- everything else that must not matter -----------------------------------------------------
 
     @rule()
+    def consolidate_again(self):
+        self.consolidate()
+
     def consolidate(self):
         self.root = self.root.consolidate_metadata()
         self.consolidated = True
@@ -452,10 +462,10 @@ def runs(share: int) -> settings:
 
 
 TestGroupsInMemory = GroupMachine.TestCase
-TestGroupsInMemory.settings = runs(80)
+TestGroupsInMemory.settings = runs(40)
 TestOldGroupsInMemory = OldGroupMachine.TestCase
-TestOldGroupsInMemory.settings = runs(160)
+TestOldGroupsInMemory.settings = runs(80)
 TestGroupsOnDisk = LocalGroupMachine.TestCase
-TestGroupsOnDisk.settings = runs(160)
+TestGroupsOnDisk.settings = runs(80)
 TestGroupsInRecords = RecordGroupMachine.TestCase
-TestGroupsInRecords.settings = runs(160)
+TestGroupsInRecords.settings = runs(80)

@@ -32,7 +32,7 @@ LAYERS = [
     {"runs", "dimensions", "grid", "chunking", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "pool", "shards"},
-    {"node", "info", "consolidated", "treeview", "views"}
+    {"node", "blueprint", "info", "consolidated", "treeview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"},
     {"api", "__init__", "dtype", "storage"},
@@ -44,7 +44,7 @@ ACQUAINTED = {("codecs/sharding.py", "plans"), ("plans.py", "indexing")}
 """A shard plans on its inner grid with the same code as an array."""
 
 MOST_LINES = 550
-MOST_MODULES = 65
+MOST_MODULES = 66
 
 
 def place(file: Path) -> str:

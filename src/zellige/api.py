@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from zellige import node
-from zellige.array import Array
+from zellige.array import Array, open_array_or
 from zellige.config import ArrayConfig
 from zellige.creation import ZarrFormat, check_format, create_array, modern_options
 from zellige.derive import from_array, like
@@ -76,12 +76,12 @@ def open(
     }
     if mode not in ("w", "w-"):
         target, place = _find(store, path, mode, storage_options)
-        documents = node.load(target, place, zarr_format=zarr_format, consolidated=True)
-        if documents is not None and not node.is_group(documents):
-            return Array.from_documents(target, place, documents, config)
-        if documents is not None and not wants_array:
-            return Group.from_documents(target, place, documents)
-        if documents is None and mode != "a":
+        found = open_array_or(target, place, config, zarr_format)
+        if isinstance(found, Array):
+            return found
+        if found is not None and not wants_array:
+            return Group.from_documents(target, place, found)
+        if found is None and mode != "a":
             raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}")
     if wants_array:
         return open_array(store, config=config, **common, **create)

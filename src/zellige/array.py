@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import engine, indexing, node
+from zellige.blueprint import Blueprint, check_shards, remember, remembered
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
-from zellige.codecs.chain import CodecChain
 from zellige.config import ArrayConfig
 from zellige.dtypes.fill import fill_bits
 from zellige.dtypes.values import as_value, boxed
@@ -26,6 +26,7 @@ from zellige.errors import (
 )
 from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
+from zellige.metadata.v3 import DOCUMENT
 from zellige.node import Attributes
 from zellige.plans import plan as plan_for
 from zellige.resizing import Resizing
@@ -83,27 +84,17 @@ class Array(Selecting, Resizing):
         metadata: ArrayMetadata,
         config: ArrayConfig,
         holder: Consolidated | None = None,
+        blueprint: Blueprint | None = None,
     ) -> None:
         if metadata.zarr_format == 2:
             config = _config_v2(metadata, config)
         self.store, self.path, self.config, self._holder = store, path, config, holder
-        self._bind(metadata)
-        shape = tuple(next(iter(dim.unique_edge_lengths)) for dim in self.grid.dimensions)
-        chain = CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value, shape)
-        self._inner = chain.inner_shape(shape)
-        self._check_shards(self.grid)
+        self.metadata, self.grid, chain, self._inner = blueprint or Blueprint.of(metadata)
         prefix = path and path + "/"
-        self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, self.ndim, chain, config)
+        self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
 
     def _check_shards(self, grid: ChunkGrid) -> None:
-        """Inner chunks must divide every shard."""
-        for axis, (size, dim) in enumerate(zip(self._inner or (), grid.dimensions, strict=False)):
-            uneven = next((edge for edge in dim.unique_edge_lengths if edge % size), None)
-            if uneven is not None:
-                raise MetadataError(
-                    f"axis {axis}: inner chunks of {size} do not divide a shard of {uneven}; use multiples of {size}",
-                    field="codecs",
-                )
+        check_shards(self._inner, grid)
 
     def _bind(self, metadata: ArrayMetadata) -> None:
         self.metadata = metadata
@@ -119,12 +110,12 @@ class Array(Selecting, Resizing):
     ) -> Array:
         """Open the array at a path of a store; one request, or a few for Zarr format 2."""
         store, path = locate(store, node.normalize_path(path))
-        documents = node.load(store, path, zarr_format=zarr_format)
-        if documents is None:
+        found = open_array_or(store, path, config, zarr_format)
+        if isinstance(found, Array):
+            return found
+        if found is None:
             raise ArrayNotFoundError(f"there is no array at '/{path}' in {store!r}")
-        if node.is_group(documents):
-            raise ArrayNotFoundError(f"there is a group at '/{path}' in {store!r}, not an array; use open_group")
-        return cls.from_documents(store, path, documents, config)
+        raise ArrayNotFoundError(f"there is a group at '/{path}' in {store!r}, not an array; use open_group")
 
     @classmethod
     def from_dict(cls, store_path: StorePath, data: Mapping[str, Any]) -> Array:
@@ -469,6 +460,27 @@ class Array(Selecting, Resizing):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Array.from_documents, (self.store, self.path, self.metadata.to_documents(), self.config, self._holder)
+
+
+def open_array_or(
+    store: Store,
+    path: str,
+    config: Mapping[str, Any] | ArrayConfig | None = None,
+    zarr_format: int | None = None,
+) -> Array | Documents | None:
+    """The array at a path, or the documents of the group that is there instead, or None for nothing."""
+    settings = ArrayConfig.of(config)
+    raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
+    if raw is not None and (known := remembered(raw, keep_empty=settings.write_empty_chunks)) is not None:
+        return Array(store, path, known.metadata, settings, None, known)
+    documents = node.load(store, path, zarr_format=zarr_format, consolidated=True, raw=raw)
+    if documents is None or node.is_group(documents):
+        return documents
+    array = Array.from_documents(store, path, documents, settings)
+    if raw is not None:
+        found = Blueprint(array.metadata, array.grid, array._engine.chain, array._inner)
+        remember(raw, found, keep_empty=settings.write_empty_chunks)
+    return array
 
 
 def _config_v2(metadata: Any, config: ArrayConfig) -> ArrayConfig:

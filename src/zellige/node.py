@@ -116,23 +116,29 @@ def _shortened(text: str) -> str:
 
 
 def load(
-    store: Store, path: str, *, zarr_format: int | None = None, first: int = 3, consolidated: bool = False
+    store: Store,
+    path: str,
+    *,
+    zarr_format: int | None = None,
+    first: int = 3,
+    consolidated: bool = False,
+    raw: bytes | None = None,
 ) -> Documents | None:
     """The documents of the node at a path; None if there is none.
 
     Where both formats have one, the newer wins, or `first`. `consolidated` reads `.zmetadata` as well, and then
-    nothing else if it is there.
+    nothing else if it is there. `raw` is `zarr.json`, if it has been read already.
     """
+    if raw is not None:
+        return {DOCUMENT: _parsed(store, path, DOCUMENT, raw)}
     for candidate in (first, 5 - first):
         if zarr_format in (None, candidate):
-            found = _load_v3(store, path) if candidate == 3 else _load_v2(store, path, consolidated=consolidated)
+            found = (
+                _fetch(store, path, DOCUMENT) if candidate == 3 else _load_v2(store, path, consolidated=consolidated)
+            )
             if found is not None:
                 return found
     return None
-
-
-def _load_v3(store: Store, path: str) -> Documents | None:
-    return _fetch(store, path, DOCUMENT)
 
 
 def _load_v2(store: Store, path: str, *, consolidated: bool) -> Documents | None:
@@ -146,11 +152,16 @@ def _load_v2(store: Store, path: str, *, consolidated: bool) -> Documents | None
 
 
 def _fetch(store: Store, path: str, name: str) -> Documents | None:
+    raw = read_document(store, path, name)
+    return None if raw is None else {name: _parsed(store, path, name, raw)}
+
+
+def read_document(store: Store, path: str, name: str) -> bytes | None:
+    """The bytes of a document; None if there is none."""
     try:
-        raw = store.get(join(path, name))
+        return store.get(join(path, name))
     except IsADirectoryError as error:
         raise MetadataError(f"{name} of '/{path}' in {store!r} is a directory, not a document", field="") from error
-    return None if raw is None else {name: _parsed(store, path, name, raw)}
 
 
 def _parsed(store: Store, path: str, name: str, raw: bytes) -> dict[str, JSON]:

@@ -1,0 +1,67 @@
+"""What follows from an array's metadata alone: its grid and its codec chain; remembered for documents met before.
+
+Opening an array again, or another one with the same document, checks nothing twice.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, NamedTuple
+
+from zellige.codecs.chain import CodecChain
+from zellige.errors import MetadataError
+from zellige.grid import ChunkGrid
+from zellige.types import Shape
+
+if TYPE_CHECKING:
+    from zellige.node import ArrayMetadata
+
+_MOST, _LONGEST = 256, 16 << 10
+_known: dict[tuple[bytes, bool], Blueprint] = {}
+
+
+class Blueprint(NamedTuple):
+    """An array without its place and its settings; shared by handles, so nothing here ever changes."""
+
+    metadata: ArrayMetadata
+    grid: ChunkGrid
+    chain: CodecChain
+    inner: Shape | None
+    """The shape of the inner chunks of shards."""
+
+    @classmethod
+    def of(cls, metadata: ArrayMetadata) -> Blueprint:
+        """Check what the metadata says, and bring it together."""
+        grid = ChunkGrid.from_metadata(metadata)
+        shape = tuple(next(iter(dim.unique_edge_lengths)) for dim in grid.dimensions)
+        chain = CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value, shape)
+        inner = chain.inner_shape(shape)
+        check_shards(inner, grid)
+        return cls(metadata, grid, chain, inner)
+
+
+def check_shards(inner: Shape | None, grid: ChunkGrid) -> None:
+    """Inner chunks must divide every shard."""
+    for axis, (size, dim) in enumerate(zip(inner or (), grid.dimensions, strict=False)):
+        uneven = next((edge for edge in dim.unique_edge_lengths if edge % size), None)
+        if uneven is not None:
+            raise MetadataError(
+                f"axis {axis}: inner chunks of {size} do not divide a shard of {uneven}; use multiples of {size}",
+                field="codecs",
+            )
+
+
+def remember(raw: bytes, blueprint: Blueprint, *, keep_empty: bool) -> None:
+    """Keep what a document came to. Chains know whether empty inner chunks are kept, so that is a part of the key."""
+    if len(raw) <= _LONGEST:
+        if len(_known) >= _MOST:
+            _known.clear()
+        _known[raw, keep_empty] = blueprint
+
+
+def remembered(raw: bytes, *, keep_empty: bool) -> Blueprint | None:
+    """What a document came to before; its attributes are a copy, because their values can be changed in place."""
+    found = _known.get((raw, keep_empty))
+    if found is None or not found.metadata.attributes:
+        return found
+    return found._replace(metadata=found.metadata.with_attributes(deepcopy(found.metadata.attributes)))
