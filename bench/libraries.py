@@ -27,7 +27,7 @@ import importlib
 import os
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -108,7 +108,7 @@ class Zarr(Library):
     """zarr-python as it comes."""
 
     name = imports = "zarr"
-    settings: dict[str, Any] = {}  # noqa: RUF012
+    settings: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Fused(Zarr):
     """zarr-python with its fused pipeline."""
 
     name = "zarr-fused"
-    settings = {"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}  # noqa: RUF012
+    settings: ClassVar = {"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Zarrs(Zarr):
     """zarr-python with the pipeline of zarrs."""
 
     name = "zarrs"
-    settings = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}  # noqa: RUF012
+    settings: ClassVar = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}
 
     def __init__(self) -> None:
         self.load("zarrs")

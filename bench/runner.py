@@ -41,7 +41,7 @@ class Process:
     """The process of a library; started when first asked."""
 
     def __init__(self, library: str, folder: str, scale: int) -> None:
-        self.library = library
+        self.library, self._folder = library, folder
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.worker", library, folder, str(scale)],
@@ -71,7 +71,10 @@ class Process:
         alarm.start()
         line = self._process.stdout.readline()
         alarm.cancel()
-        return json.loads(line) if line else {"error": self._last_words()}
+        answer: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
+        if "error" in answer:  # which goes into the table, without paths of this machine
+            answer["error"] = answer["error"].replace(self._folder, "").replace(str(ROOT), "")
+        return answer
 
     def _last_words(self) -> str:
         self._process.wait()

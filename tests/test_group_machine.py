@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -454,7 +454,12 @@ class RecordGroupMachine(GroupMachine):
         return RecordStore()
 
 
-SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=20)
+SETTINGS = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    stateful_step_count=20,
+    phases=set(Phase) - {Phase.explain},  # which takes minutes to explain a failure
+)
 
 
 def runs(share: int) -> settings:
@@ -462,10 +467,10 @@ def runs(share: int) -> settings:
 
 
 TestGroupsInMemory = GroupMachine.TestCase
-TestGroupsInMemory.settings = runs(40)
+TestGroupsInMemory.settings = runs(60)
 TestOldGroupsInMemory = OldGroupMachine.TestCase
-TestOldGroupsInMemory.settings = runs(80)
+TestOldGroupsInMemory.settings = runs(120)
 TestGroupsOnDisk = LocalGroupMachine.TestCase
-TestGroupsOnDisk.settings = runs(80)
+TestGroupsOnDisk.settings = runs(120)
 TestGroupsInRecords = RecordGroupMachine.TestCase
-TestGroupsInRecords.settings = runs(80)
+TestGroupsInRecords.settings = runs(120)

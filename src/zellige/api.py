@@ -15,7 +15,7 @@ import numpy as np
 from zellige import node
 from zellige.array import Array, open_array_or
 from zellige.config import ArrayConfig
-from zellige.creation import ZarrFormat, check_format, create_array, modern_options
+from zellige.creation import NO_MEANING, ZarrFormat, check_format, create_array, modern_options
 from zellige.derive import from_array, like
 from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
 from zellige.group import Group, Node, make_group
@@ -108,16 +108,18 @@ def open_array(
     array([7, 7, 7, 7], dtype=int8)
     """
     mode = _mode(mode, store)
-    options = {"storage_options": storage_options, "zarr_format": zarr_format, "config": config}
+    options = modern_options({**create, "config": config}, zarr_format)
+    options |= {"zarr_format": zarr_format}
     if mode in ("w", "w-"):
-        return create_array(store, name=path, **{"overwrite": mode == "w", **options, **modern_options(create)})
+        options = {"overwrite": mode == "w", "storage_options": storage_options, **options}
+        return create_array(store, name=path, **options)
     target, place = _find(store, path, mode, storage_options)
     try:
-        return Array.open(target, place, config, zarr_format)
+        return Array.open(target, place, options.get("config"), zarr_format)
     except ArrayNotFoundError:
         if mode != "a" or ("shape" not in create and "data" not in create):
             raise
-    return create_array(target, name=place, zarr_format=zarr_format, config=config, **modern_options(create))
+    return create_array(target, name=place, **options)
 
 
 def open_group(
@@ -130,6 +132,7 @@ def open_group(
     use_consolidated: bool | None = None,
     check: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    **older: Any,
 ) -> Group:
     """Open a group, or create it where the mode says so; `attributes` are for a new one.
 
@@ -143,6 +146,7 @@ def open_group(
     >>> zellige.open_group(store, mode="r")["runs"].name
     '/runs'
     """
+    _check_older(older)
     mode = _mode(mode, store)
     if mode in ("w", "w-"):
         return create_group(
@@ -189,6 +193,7 @@ def group(
     zarr_format: ZarrFormat | None = None,
     attributes: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **older: Any,
 ) -> Group:
     """The group at a place, created if there is nothing; with `overwrite` always anew.
 
@@ -205,7 +210,14 @@ def group(
         zarr_format=zarr_format,
         attributes=attributes,
         storage_options=storage_options,
+        **older,
     )
+
+
+def _check_older(options: Mapping[str, Any]) -> None:
+    """Refuse keywords that never had a meaning."""
+    if unknown := sorted(options.keys() - NO_MEANING):
+        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")
 
 
 def open_like(a: Any, path: StoreLike, **options: Any) -> Array:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from zellige import engine, indexing, node
 from zellige.blueprint import Blueprint, check_shards, remember, remembered
-from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
+from zellige.codecs.base import ArrayBytesCodec
+from zellige.codecs.sharding import chunk_chain
 from zellige.config import ArrayConfig
 from zellige.dtypes.fill import fill_bits
 from zellige.dtypes.values import as_value, boxed
@@ -26,6 +27,7 @@ from zellige.errors import (
 )
 from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
+from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.v3 import DOCUMENT
 from zellige.node import Attributes
 from zellige.plans import plan as plan_for
@@ -210,19 +212,23 @@ class Array(Selecting, Resizing):
         return self.store.read_only
 
     @property
-    def filters(self) -> tuple[ArrayArrayCodec, ...]:
-        """The array-to-array codecs."""
-        return self._engine.chain.filters
+    def filters(self) -> tuple[Any, ...]:
+        """The array-to-array codecs of the chunks; in Zarr format 2, the filters as objects of numcodecs."""
+        if isinstance(self.metadata, ArrayV3Metadata):
+            return chunk_chain(self._engine.chain).filters
+        return numcodecs_objects(self.metadata.filters or [])
 
     @property
     def serializer(self) -> ArrayBytesCodec:
-        """The array-to-bytes codec."""
-        return self._engine.chain.serializer
+        """The array-to-bytes codec of the chunks."""
+        return chunk_chain(self._engine.chain).serializer
 
     @property
-    def compressors(self) -> tuple[BytesBytesCodec, ...]:
-        """The bytes-to-bytes codecs."""
-        return self._engine.chain.compressors
+    def compressors(self) -> tuple[Any, ...]:
+        """The bytes-to-bytes codecs of the chunks; in Zarr format 2, the compressor as an object of numcodecs."""
+        if isinstance(self.metadata, ArrayV3Metadata):
+            return chunk_chain(self._engine.chain).compressors
+        return numcodecs_objects([self.metadata.compressor] if self.metadata.compressor else [])
 
     # -- its chunks -------------------------------------------------------------------------------
 
@@ -256,19 +262,25 @@ class Array(Selecting, Resizing):
 
     @property
     def cdata_shape(self) -> Shape:
-        """The number of chunks along each axis."""
-        return self.grid.grid_shape
+        """The number of chunks along each axis; in shards, of inner chunks. `grid.grid_shape` counts shards."""
+        if self._inner is None:
+            return self.grid.grid_shape
+        return tuple(-(-n // c) for n, c in zip(self.shape, self._inner, strict=True))
 
     @property
     def nchunks(self) -> int:
-        """The number of chunks."""
-        return self.grid.get_nchunks()
+        """The number of chunks; in shards, of inner chunks."""
+        return prod(self.cdata_shape)
 
     @property
     def nchunks_initialized(self) -> int:
-        """The number of chunks that are stored; lists the store."""
+        """The number of chunks that are stored, or whose shard is; lists the store."""
         inside = self.grid.grid_shape
-        return sum(all(map(operator.lt, coords, inside)) for coords, _ in self._engine.stored(self.ndim))
+        stored = (c for c, _ in self._engine.stored(self.ndim) if all(map(operator.lt, c, inside)))
+        if self._inner is None:
+            return sum(1 for _ in stored)
+        inner = self._inner
+        return sum(prod(-(-n // c) for n, c in zip(self.grid.spec(s).shape, inner, strict=True)) for s in stored)
 
     def nbytes_stored(self) -> int:
         """The number of bytes that the array takes in the store, with its document; lists the store."""
@@ -383,7 +395,7 @@ class Array(Selecting, Resizing):
         def with_attributes(metadata: ArrayMetadata) -> ArrayMetadata:
             attributes = dict(metadata.attributes)
             change(attributes)
-            return metadata.with_attributes(attributes)
+            return metadata.with_attributes(document.plain(attributes))
 
         self._update(with_attributes)
 
@@ -414,8 +426,8 @@ class Array(Selecting, Resizing):
     # -- showing ----------------------------------------------------------------------------------
 
     @property
-    def compressor(self) -> BytesBytesCodec | None:
-        """The first of the compressors, as this was called before there could be several."""
+    def compressor(self) -> Any:
+        """The first of the compressors, by the name that it had when there was one only."""
         return next(iter(self.compressors), None)
 
     @property
@@ -481,6 +493,15 @@ def open_array_or(
         found = Blueprint(array.metadata, array.grid, array._engine.chain, array._inner)
         remember(raw, found, keep_empty=settings.write_empty_chunks)
     return array
+
+
+def numcodecs_objects(configs: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    """Filters and compressors of Zarr format 2 as others know them."""
+    if not configs:
+        return ()
+    from numcodecs import get_codec
+
+    return tuple(get_codec(dict(config)) for config in configs)
 
 
 def _config_v2(metadata: Any, config: ArrayConfig) -> ArrayConfig:

@@ -297,11 +297,11 @@ class Plan:
 
     def _find_remains(self) -> None:
         """Keys without a node are in the way, unless a copy of the same that was cut short could have left them."""
-        written, source = {*self.keys, *self.content}, place(self.origin.store, self.base)
+        written = {*self.keys, *self.content}
         for target in self._free:
             remains = self._there.under(target)
             strange = set(remains)
-            if remains and self.options.if_exists != "raise" and not source.within(place(self.dest.store, target)):
+            if remains and self.options.if_exists != "raise":
                 strange -= written
                 for path, metadata in self._arrays.items():
                     if f"{path}/".startswith(f"{target}/"):

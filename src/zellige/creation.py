@@ -319,9 +319,9 @@ def create(shape: int | Sequence[int], *, store: StoreLike = None, path: str | N
     return create_array(store, name=path, **modern_options({"shape": shape, **options}))
 
 
-def modern_options(options: dict[str, Any]) -> dict[str, Any]:
+def modern_options(options: dict[str, Any], zarr_format: Any = None) -> dict[str, Any]:
     """The keywords of older functions as those of `create_array`."""
-    found = {key: value for key, value in options.items() if key not in _NO_MEANING}
+    found = {key: value for key, value in options.items() if key not in NO_MEANING}
     if (chunk_shape := found.pop("chunk_shape", None)) is not None:
         found["chunks"] = chunk_shape
     chunks = found.get("chunks", "auto")
@@ -330,17 +330,19 @@ def modern_options(options: dict[str, Any]) -> dict[str, Any]:
     elif chunks is False:
         found["chunks"] = -1
     if (separator := found.pop("dimension_separator", None)) is not None:
-        name = "v2" if check_format(found.get("zarr_format")) == 2 else "default"
+        name = "v2" if check_format(found.get("zarr_format", zarr_format)) == 2 else "default"
         found["chunk_key_encoding"] = {"name": name, "separator": separator}
     if (codec := found.pop("object_codec", None)) is not None:
         found["filters"] = [codec, *(found.get("filters") or [])]
     if (codecs := found.pop("codecs", None)) is not None:
         found |= _by_kind(codecs)
+    if (write_empty := found.pop("write_empty_chunks", None)) is not None:
+        found["config"] = {**_as_dict(found.get("config")), "write_empty_chunks": write_empty}
     mode = found.pop("mode", None)
     return found if mode is None else {**found, "overwrite": mode == "w"}
 
 
-_NO_MEANING = {"synchronizer", "chunk_store", "cache_metadata", "cache_attrs", "meta_array", "read_only"}
+NO_MEANING = {"synchronizer", "chunk_store", "cache_metadata", "cache_attrs", "meta_array", "read_only"}
 """Accepted because scripts have them; locks, caches and read-only stores are arranged otherwise here."""
 
 

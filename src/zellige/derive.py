@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zellige.array import Array
 from zellige.codecs.chain import CodecChain
-from zellige.codecs.sharding import ShardingCodec
+from zellige.codecs.sharding import chunk_chain
 from zellige.creation import copy_values, create_array, empty, full, ones, type_of, zeros
 from zellige.dtypes.fill import fill_bits
+from zellige.metadata import ArrayV3Metadata
 from zellige.stores import StoreLike
+
+if TYPE_CHECKING:
+    from zellige.metadata.v2 import ArrayV2Metadata
 
 
 def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, **options: Any) -> Array:
@@ -49,30 +52,51 @@ def _keeping(source: Any, given: dict[str, Any]) -> dict[str, Any]:
 _LAYOUT = {"chunks", "shards", "shape", "dtype", "filters", "serializer", "compressors", "compressor", "checksum"}
 
 
-def _kept(source: Array, given: Collection[str]) -> dict[str, Any]:
+def _kept(source: Array, given: dict[str, Any]) -> dict[str, Any]:
     metadata = source.metadata
-    return {
-        **_kept_layout(source, as_it_is=_LAYOUT.isdisjoint(given)),
+    common = {
+        "chunks": list(metadata.chunk_grid.axes),
         "chunk_grid": metadata.chunk_grid.name,
         "fill_value": metadata.fill_value,
         "attributes": metadata.attributes,
-        "chunk_key_encoding": metadata.chunk_key_encoding,
         "dimension_names": metadata.dimension_names,
         "order": source.order,
+        "zarr_format": metadata.zarr_format,
     }
+    if given.get("zarr_format") not in (None, metadata.zarr_format):
+        # What the codecs of one format come to in the other is not for this function to guess.
+        return {**common, **_inner_chunks(source)}
+    encoding = {"chunk_key_encoding": metadata.chunk_key_encoding}
+    if isinstance(metadata, ArrayV3Metadata):
+        return {**common, **encoding, **_kept_layout(source, as_it_is=_LAYOUT.isdisjoint(given))}
+    return {**common, **encoding, **_kept_v2(metadata)}
+
+
+def _inner_chunks(source: Array) -> dict[str, Any]:
+    return {} if source._inner is None else {"chunks": source._inner, "chunk_grid": None}
+
+
+def _kept_v2(metadata: ArrayV2Metadata) -> dict[str, Any]:
+    """The type with its byte order, filters and compressor."""
+    from zellige.dtypes.v2 import declared
+
+    dtype: Any = declared(metadata.dtype)
+    attributes = {key: value for key, value in metadata.attributes.items() if key != "_ARRAY_DIMENSIONS"}
+    kept = {"filters": metadata.filters, "compressors": metadata.compressor, "attributes": attributes}
+    return {**kept, "dtype": metadata.data_type if dtype.hasobject else dtype}
 
 
 def _kept_layout(source: Array, *, as_it_is: bool) -> dict[str, Any]:
     """Chunks, shards and codecs; where something of it changes, what is inside plain shards is kept without them."""
-    grid, shard = list(source.metadata.chunk_grid.axes), source.serializer
-    plain = isinstance(shard, ShardingCodec) and not source.filters and not source.compressors
-    if plain and not as_it_is:
-        assert isinstance(shard, ShardingCodec)
-        inner = CodecChain(shard.codecs, source.metadata.data_type, source.metadata.fill_value, shard.chunk_shape)
-        codecs = {"filters": inner.filters, "serializer": inner.serializer, "compressors": inner.compressors}
-        return {"chunks": shard.chunk_shape, "shards": grid, **codecs}
-    codecs = {"filters": source.filters, "serializer": shard, "compressors": source.compressors}
-    return {"chunks": grid, **codecs}
+    outer, grid = source._engine.chain, list(source.metadata.chunk_grid.axes)
+    inner = chunk_chain(outer)
+    if inner is outer or as_it_is:
+        return {"chunks": grid, **_codecs(outer)}
+    return {"chunks": source._inner, "shards": grid, **_codecs(inner)}
+
+
+def _codecs(chain: CodecChain) -> dict[str, Any]:
+    return {"filters": chain.filters, "serializer": chain.serializer, "compressors": chain.compressors}
 
 
 def _kept_chunks(data: Any) -> dict[str, Any]:
@@ -95,8 +119,8 @@ def _same_chunks(a: Array, b: Array) -> bool:
     """Whether the stored bytes of both arrays mean the same."""
 
     def meaning(array: Array) -> tuple[Any, ...]:
-        document = array.metadata.to_dict()
-        return document["data_type"], document["fill_value"], document["codecs"], fill_bits(array.metadata.fill_value)
+        metadata = array.metadata
+        return metadata.data_type, metadata.codecs, fill_bits(metadata.fill_value)
 
     return a.grid == b.grid and meaning(a) == meaning(b)
 

@@ -80,7 +80,7 @@ class BroadcastError(ZelligeError, ValueError):
 # -- nodes ----------------------------------------------------------------------------------------
 
 
-class NodeNotFoundError(ZelligeError, FileNotFoundError, KeyError):
+class NodeNotFoundError(ZelligeError, FileNotFoundError, KeyError, ValueError):
     """There is no node at this place."""
 
 
@@ -119,7 +119,7 @@ class StoreKeyError(ZelligeError, ValueError):
     """A key that could leave the store's root, or that no store may hold."""
 
 
-class ReadOnlyError(ZelligeError, PermissionError):
+class ReadOnlyError(ZelligeError, PermissionError, ValueError):
     """A write was tried on a store or an array opened for reading only."""
 
 
@@ -142,7 +142,7 @@ class UnsupportedCodecError(CodecError):
     """The bytes may be sound, but what they need to be decoded is not installed here."""
 
 
-class PickleCodecDisabledError(UnsupportedCodecError):
+class PickleCodecDisabledError(UnsupportedCodecError, MetadataError):
     """The elements are pickles, which are never decoded here: to decode one is to run the code in it."""
 
 
@@ -155,7 +155,7 @@ class CorruptChunkError(CodecError):
     inner: tuple[int, ...] | None
 
 
-class ChunkNotFoundError(ZelligeError, KeyError):
+class ChunkNotFoundError(ZelligeError, KeyError, ValueError):
     """A chunk is missing and the array was told to treat that as an error."""
 
     coords: tuple[int, ...]

@@ -95,6 +95,8 @@ class Group(Listing, Making):
         if not node.is_group(documents):
             raise GroupNotFoundError(f"there is an array at '/{path}' in {store!r}, not a group; use open_array")
         group = cls.from_documents(store, path, documents, use_consolidated=use_consolidated is not False)
+        if use_consolidated is False and group.metadata.zarr_format == 2:
+            group._follow_zmetadata()
         if use_consolidated and not group._trusts:
             raise ValueError(
                 f"the group at '/{path}' in {store!r} has no consolidated metadata; call consolidate_metadata first, "
@@ -103,6 +105,11 @@ class Group(Listing, Making):
         if check:
             group._check_consolidated()
         return group
+
+    def _follow_zmetadata(self) -> None:
+        """Consolidated metadata of Zarr format 2 that is not used for reading has to be followed all the same."""
+        if self.store.exists(node.join(self.path, ".zmetadata")):
+            self._holder = Consolidated(self.store, self.path, 2, None)
 
     @classmethod
     def from_documents(
@@ -314,7 +321,8 @@ class Group(Listing, Making):
         def rewrite(documents: Documents) -> tuple[Documents, dict[str, JSON]]:
             attributes = dict(attributes_of(documents))
             change(attributes)
-            return with_attributes(documents, attributes), attributes
+            new = document.plain(attributes)
+            return with_attributes(documents, new), new
 
         def follow(attributes: dict[str, JSON]) -> None:
             self.metadata = self.metadata.with_attributes(attributes)

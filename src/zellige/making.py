@@ -116,7 +116,7 @@ class Making:
         >>> zellige.create_group().create_array("t", shape=(59,), chunks=[[31, 28]], dtype="int8").name
         '/t'
         """
-        given = creation.modern_options(options)
+        given = creation.modern_options(options, self.metadata.zarr_format)
 
         def make(*, store: Store, path: str, zarr_format: int, **more: Any) -> Array:
             return creation.create_array(store, name=path, zarr_format=zarr_format, **more)  # type: ignore[arg-type]

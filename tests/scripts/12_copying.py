@@ -18,13 +18,18 @@ source = zarr.create_array(
 source[:25] = np.arange(1000).reshape(25, 40)
 
 # As it is.
-copy = zarr.from_array(store="copy.zarr", data=source)
+attributes = dict(source.attrs)
+copy = zarr.from_array(store="copy.zarr", data=source, attributes=attributes)
 print(copy.shape, copy.chunks, copy.dtype, copy.fill_value, np.array_equal(copy[:], source[:]))
 print(copy.metadata.dimension_names, copy.nchunks_initialized)
 
 # With other chunks and another compressor.
 rechunked = zarr.from_array(
-    store=LocalStore("rechunked.zarr"), data=source, chunks=(25, 40), compressors=BloscCodec(cname="zstd")
+    store=LocalStore("rechunked.zarr"),
+    data=source,
+    chunks=(25, 40),
+    compressors=BloscCodec(cname="zstd"),
+    attributes=attributes,
 )
 print(rechunked.chunks, type(rechunked.compressors[0]).__name__, rechunked[24, 39], rechunked[25:].any())
 
@@ -32,7 +37,7 @@ print(rechunked.chunks, type(rechunked.compressors[0]).__name__, rechunked[24, 3
 bare = zarr.create_array(store=memory, name="bare", data=source[:], chunks=(10, 8))
 old = zarr.from_array(store="old.zarr", data=bare, zarr_format=2)
 print(old.metadata.zarr_format, old[:].sum(), old.chunks)
-sharded = zarr.from_array(store="sharded.zarr", data=source, shards=(20, 40), overwrite=True)
+sharded = zarr.from_array(store="sharded.zarr", data=source, shards=(20, 40), attributes=attributes)
 print(sharded.shards, sharded.chunks, sharded[:].sum())
 empty = zarr.from_array(store={}, data=source, write_data=False)
 print(empty[:].any(), empty.chunks)

@@ -87,6 +87,16 @@ _CODECS = {
     "zfp": "zellige.codecs.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
+_NAMES = {
+    "CastValue": "zellige.codecs.cast_value:CastValueCodec",
+    "ScaleOffset": "zellige.codecs.numeric:ScaleOffsetCodec",
+    "BloscCname": "zellige.codecs.names:BloscCname",
+    "BloscShuffle": "zellige.codecs.names:BloscShuffle",
+    "Endian": "zellige.codecs.names:Endian",
+    "ShardingCodecIndexLocation": "zellige.codecs.names:ShardingCodecIndexLocation",
+    "SubchunkWriteOrder": "zellige.codecs.names:SubchunkWriteOrder",
+}
+"""Other names that scripts written for zarr-python import."""
 _NUMCODECS = {
     "adler32": "Adler32",
     "astype": "AsType",
@@ -118,8 +128,8 @@ _INTERNAL = {"zarr2.filters": "zellige.codecs.v2:FiltersCodec"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CLASSES:
-        return _load(_CLASSES[name])
+    if name in _CLASSES or name in _NAMES:
+        return _load(_CLASSES.get(name) or _NAMES[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -173,15 +183,31 @@ def parse_codec(value: Any) -> Codec:
         return value
     if hasattr(value, "get_config"):  # an object of numcodecs
         value = value.get_config()
+    elif hasattr(value, "to_dict"):  # an object of zarr-python
+        value = value.to_dict()
     if isinstance(value, Mapping) and "id" in value and "name" not in value:
         return _from_numcodecs(dict(value))
     if isinstance(value, str):
         return _with_defaults(value)
     if isinstance(value, Mapping):
-        return from_item(dict(value))
+        return _from_mapping(dict(value))
     raise MetadataError(
         f"{value!r} is not a codec; give a codec object, a name, or {{'name': …, 'configuration': …}}", field="codecs"
     )
+
+
+def _from_mapping(value: dict[str, JSON]) -> Codec:
+    """The codec of an object as in documents; an argument may leave out what has a default."""
+    try:
+        return from_item(value)
+    except UnknownCodecError:
+        raise
+    except MetadataError:
+        try:
+            return _find(value["name"])(**value["configuration"])
+        except (KeyError, TypeError):
+            pass
+        raise
 
 
 def _from_numcodecs(config: dict[str, JSON]) -> Codec:

@@ -25,7 +25,10 @@ class TransposeCodec(ArrayArrayCodec):
     is_view: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        order: object = self.order
+        order: Any = self.order
+        if isinstance(order, list):
+            order = tuple(order)
+            object.__setattr__(self, "order", order)
         integers = isinstance(order, tuple) and all(type(axis) is int for axis in order)
         if not integers or sorted(self.order) != list(range(len(self.order))):
             raise MetadataError(

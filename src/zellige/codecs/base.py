@@ -57,6 +57,17 @@ class Codec(ABC):
         """The object for a document, with an explicit configuration, which all readers accept."""
         return {"name": self.name, "configuration": self.configuration()}
 
+    def to_dict(self) -> dict[str, JSON]:
+        """`to_json` by the name that it has in zarr-python."""
+        return self.to_json()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, JSON]) -> Self:
+        """The codec of an object in a document, as `to_dict` gives it."""
+        if data.get("name") != cls.name:
+            raise MetadataError(f"codec {cls.name!r} expected, found {data.get('name')!r}", field="name")
+        return cls.from_configuration(data.get("configuration", {}))
+
 
 class ArrayArrayCodec(Codec):
     """Turns a chunk into another array."""

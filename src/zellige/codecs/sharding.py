@@ -20,7 +20,7 @@ import numpy.typing as npt
 from zellige import codecs, plans, scratch
 from zellige.chunking import nearest_divisor
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec, Reader, Runner, one_of, only_keys
-from zellige.codecs.chain import BoundChain
+from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.shard_index import EMPTY, IndexLayout, ShardIndex, nested_chain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, MetadataError, ShortReadError
@@ -45,6 +45,7 @@ class ShardingCodec(ArrayBytesCodec):
     name: ClassVar[str] = "sharding_indexed"
 
     def __post_init__(self) -> None:
+        self._complete()
         shape: object = self.chunk_shape
         if not isinstance(shape, tuple) or not all(type(n) is int and n >= 1 for n in shape):
             raise MetadataError(
@@ -58,6 +59,14 @@ class ShardingCodec(ArrayBytesCodec):
                     field=f"configuration.{key}",
                 )
         one_of(self.name, {"index_location": self.index_location}, "index_location", ("start", "end"))
+
+    def _complete(self) -> None:
+        """What users may write as lists, or leave out."""
+        given: dict[str, Any] = {"chunk_shape": self.chunk_shape}
+        given["codecs"] = self.codecs or (codecs.parse_codec("bytes"), codecs.parse_codec("zstd"))
+        given["index_codecs"] = self.index_codecs or (codecs.parse_codec("bytes"), codecs.parse_codec("crc32c"))
+        for key, value in given.items():
+            object.__setattr__(self, key, tuple(value) if isinstance(value, list) else value)
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
@@ -121,6 +130,14 @@ class ShardingCodec(ArrayBytesCodec):
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """All elements of the shard."""
         return self._plain(spec).decode(raw)
+
+
+def chunk_chain(chain: CodecChain) -> CodecChain:
+    """The codecs of the chunks that users see: those inside of shards, if shards are all that a chain makes."""
+    shard = chain.serializer
+    if not isinstance(shard, ShardingCodec) or chain.filters or chain.compressors:
+        return chain
+    return CodecChain(shard.codecs, chain.dtype, chain.fill, shard.chunk_shape)
 
 
 def _nested(configuration: Mapping[str, JSON], key: str) -> tuple[Codec, ...]:

@@ -26,6 +26,15 @@ _KNOWN = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
 _BLOCK = "consolidated_metadata"
 
 
+@dataclass(frozen=True, slots=True)
+class ConsolidatedMetadata:
+    """The main documents of nodes below a group, by their paths."""
+
+    metadata: dict[str, JSON]
+    kind: str = "inline"
+    must_understand: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class GroupMetadata:
     """What the documents of a group say."""
@@ -53,6 +62,13 @@ class GroupMetadata:
     def to_documents(self) -> Documents:
         """The documents by their names; optional parts that are empty are left out."""
         return _write_v3(self) if self.zarr_format == 3 else _write_v2(self)
+
+    @property
+    def consolidated_metadata(self) -> ConsolidatedMetadata | None:
+        """The consolidated metadata by the names that it has in zarr-python."""
+        if self.consolidated is None:
+            return None
+        return ConsolidatedMetadata({path: next(iter(found.values())) for path, found in self.consolidated.items()})
 
     def to_dict(self) -> dict[str, JSON]:
         """The main document."""

@@ -129,7 +129,7 @@ class ArrayV2Metadata:
         names = self.attributes.get(_NAMES)
         if not isinstance(names, list) or len(names) != len(self.shape):
             return None
-        return tuple(names) if all(isinstance(name, str) for name in names) else None
+        return tuple(names) if all(name is None or isinstance(name, str) for name in names) else None
 
     def with_attributes(self, attributes: dict[str, JSON]) -> ArrayV2Metadata:
         """The documents with other attributes."""

@@ -198,6 +198,15 @@ class Store(ABC):
     def as_read_only(self) -> Self:
         """The same data through a store that refuses to write."""
 
+    def close(self) -> None:  # noqa: B027
+        """Release what the store holds; local and memory stores hold nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
     def _check_writable(self) -> None:
         if self.read_only:
             raise ReadOnlyError(f"{self!r} is read-only; open it for writing, e.g. with mode='r+'")

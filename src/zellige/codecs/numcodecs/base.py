@@ -44,6 +44,15 @@ class NumcodecsCodec(Codec):
         """The object for a document; zarr-python needs a configuration even if it is empty."""
         return {"name": self.name, "configuration": self.configuration()}
 
+    @property
+    def codec_id(self) -> str:
+        """The name in numcodecs."""
+        return self.name.removeprefix("numcodecs.")
+
+    def get_config(self) -> dict[str, JSON]:
+        """The configuration as numcodecs has it."""
+        return {"id": self.codec_id, **self.configuration()}
+
     # -- checking fields --------------------------------------------------------------------------
 
     def _bad(self, key: str, expected: str) -> MetadataError:
