@@ -236,7 +236,6 @@ ENTRIES: dict[str, Any] = {
     "an unknown codec": document(codecs=[{"name": "rot13"}]),
     "an unknown field": document(extra=1),
     "a group with attributes that are a list": {**GROUP, "attributes": [1]},
-    "a group with a broken block": {**GROUP, "consolidated_metadata": {"kind": "inline"}},
 }
 
 

@@ -287,3 +287,13 @@ def test_arrays_like_another(name):
 def test_full_like_with_a_value():
     assert zellige.full_like(source(), fill_value=3)[0, 0] == 3
     assert zellige.full_like(np.zeros(2), fill_value=np.nan).fill_value != zellige.zeros(1).fill_value
+
+
+def test_a_view_is_not_written_over_the_array_that_it_is_a_view_of():
+    store = zellige.MemoryStore()
+    zellige.create_array(store, name="x", data=np.arange(5))
+    a = zellige.open_array(store, path="x")
+    for data in (a.lazy[::2], zellige.concat([np.arange(3), a]), zellige.stack([a, a])):
+        with pytest.raises(ValueError, match="would remove"):
+            zellige.from_array(store, name="x", data=data, overwrite=True)
+    assert a[...].tolist() == [0, 1, 2, 3, 4]

@@ -401,6 +401,11 @@ def test_a_hierarchy_can_be_converted_on_the_way(tmp_path):
         assert found[f"g/{name}"].attrs == original.attrs
         if isinstance(original, zellige.Array):
             assert np.array_equal(found[f"g/{name}"][...], original[...])
+    dest = zellige.open_group(tmp_path)
+    copy(source, dest, "bare", zarr_format=3, without_attrs=True)
+    assert [found.attrs for _, found in [("", dest["bare"]), *dest["bare"].walk()]] == [{}] * NODES[2]
+    copy(source["rect"], dest, "rect", without_attrs=True, attributes={"a": 1})
+    assert dest["rect"].attrs == {"a": 1}
 
 
 def test_the_same_layout_is_copied_as_it_is_even_with_options():
@@ -605,11 +610,13 @@ def test_nothing_is_copied_onto_or_into_itself(kind, mode, tmp_path):
     ]
     if kind == "local":  # the same place by other ways
         os.symlink(tmp_path / "store/g/sub", tmp_path / "link")
+        os.symlink(tmp_path / "store/g/sub", tmp_path / "store/alias")
         actions += [
             lambda: copy(source, tmp_path / "store", if_exists=mode),
             lambda: copy(source["sub"], tmp_path / "store/g", if_exists=mode),
             lambda: copy(tmp_path / "store/g/rect", tmp_path / "store/g", "rect", if_exists=mode),
             lambda: copy(source, zellige.open_group(tmp_path / "link"), "x", if_exists=mode),
+            lambda: copy(source, zellige.open_group(store, path="alias"), "x", if_exists=mode),
         ]
     refuse_all(actions, ValueError, "same place or lies below", store)
 
@@ -665,7 +672,9 @@ def test_groups_above_must_not_be_arrays():
 @pytest.mark.parametrize("name", ["", "/x", "x/", "a//b", "..", "__x", "zarr.json", "a/../b", "x" * 300])
 def test_names_are_checked(name):
     source, dest = build(MemoryStore()), group_at(None)
-    refuse_all([lambda: copy(source, dest, name)], NodeNameError, "name", dest.store)
+    place = StorePath(dest.store, "a/__b")
+    actions = [lambda: copy(source, dest, name), lambda: copy(source, place), lambda: copy_all(source, place)]
+    refuse_all(actions, NodeNameError, "name", dest.store)
 
 
 def test_names_of_members_are_checked():

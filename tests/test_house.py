@@ -138,7 +138,7 @@ ARRAY = """
 
 GROUP = """
     array array_keys array_values arrays attrs basename consolidate_metadata create create_array create_dataset
-    create_group create_hierarchy empty empty_like from_documents full full_like get get_array get_group group_keys
+    create_group create_hierarchy empty empty_like from_documents from_store full full_like get get_array get_group group_keys
     group_values groups info info_complete items keys members metadata move name nmembers ones ones_like open path
     read_only refresh require_array require_dataset require_group require_groups store store_path tree
     update_attributes values visit visititems walk zeros zeros_like
@@ -279,9 +279,19 @@ def test_the_examples_in_docstrings_are_true(module):
 
 
 def test_there_are_examples_where_users_look():
-    for found in (zellige, zellige.Array, zellige.create_array, zellige.from_array, zellige.open, zellige.array):
-        assert ">>>" in (found.__doc__ or "")
+    public = {name: getattr(zellige, name) for name in zellige.__all__}
+    functions = {name for name, found in public.items() if callable(found) and not isinstance(found, type)}
+    classes = {"Array", "AsyncArray", "AsyncGroup", "ChunkGrid", "Group", "LazyArray"}
+    assert len(functions) > 30
+    assert {name for name in functions | classes if ">>>" not in (public[name].__doc__ or "")} == set()
     assert doctest.testmod(import_module("zellige.api")).attempted >= 10
+
+
+@pytest.mark.skipif(not README.exists(), reason="installed without its README")
+def test_the_readme_tells_those_who_come_from_zarr_python_what_differs():
+    section = README.read_text().partition("## Coming from zarr-python")[2]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert len(rows) > 40
 
 
 @pytest.mark.skipif(not README.exists(), reason="installed without its README")

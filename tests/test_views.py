@@ -17,7 +17,7 @@ import strategies as ours
 import zellige
 from counting_store import READS, WRITES, CountingStore
 from zellige.errors import BoundsCheckError, BroadcastError, FieldNotFoundError, ReadOnlyError
-from zellige.views import LazyArray, concat, lazy, stack
+from zellige.views import LazyArray, arrays_of, concat, lazy, stack
 
 KINDS = (IndexError, ValueError, TypeError)
 LAYOUTS: list[dict[str, Any]] = [{}, {"compressors": None}, {"order": "F"}, {"checksum": True}]
@@ -591,6 +591,13 @@ def test_what_a_view_says_of_itself():
         hash(view)
     with pytest.raises(TypeError, match="found int"):
         lazy(3)
+
+
+def test_a_view_tells_which_arrays_hold_its_elements():
+    (a, model), (b, _) = small(), small()
+    assert [id(array) for array in arrays_of(lazy(a)[0])] == [id(a)]
+    nested = stack([concat([a, lazy(b)[1:]])[::2], concat([model, b])[:4]])
+    assert [id(array) for array in arrays_of(nested)] == [id(a), id(b), id(model), id(b)]
 
 
 def test_only_the_dots_alone_read():

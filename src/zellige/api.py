@@ -15,7 +15,7 @@ import numpy as np
 from zellige import node
 from zellige.array import Array, open_array_or
 from zellige.config import ArrayConfig
-from zellige.creation import NO_MEANING, ZarrFormat, check_format, create_array, modern_options
+from zellige.creation import KNOWN_OPTIONS, NO_MEANING, ZarrFormat, check_format, create_array, modern_options
 from zellige.derive import from_array, like
 from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
 from zellige.group import Group, Node, make_group
@@ -78,8 +78,9 @@ def open(
         target, place = _find(store, path, mode, storage_options)
         found = open_array_or(target, place, config, zarr_format)
         if isinstance(found, Array):
+            _check_known(create)
             return found
-        if found is not None and not wants_array:
+        if found is not None and not wants_array and not create:
             return Group.from_documents(target, place, found)
         if found is None and mode != "a":
             raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}")
@@ -108,6 +109,7 @@ def open_array(
     array([7, 7, 7, 7], dtype=int8)
     """
     mode = _mode(mode, store)
+    _check_known(create)
     options = modern_options({**create, "config": config}, zarr_format)
     options |= {"zarr_format": zarr_format}
     if mode in ("w", "w-"):
@@ -214,6 +216,12 @@ def group(
     )
 
 
+def _check_known(options: Mapping[str, Any]) -> None:
+    """Refuse keywords that `create_array` would refuse, also where it is not called."""
+    if unknown := sorted(options.keys() - NO_MEANING - KNOWN_OPTIONS):
+        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}; see create_array for those that there are")
+
+
 def _check_older(options: Mapping[str, Any]) -> None:
     """Refuse keywords that never had a meaning."""
     if unknown := sorted(options.keys() - NO_MEANING):
@@ -255,8 +263,8 @@ def open_consolidated(store: StoreLike, *, use_consolidated: Literal[True] = Tru
     """
     if use_consolidated is not True:
         raise TypeError("open_consolidated uses consolidated metadata; call open_group to do without")
-    default = "r" if getattr(store, "read_only", False) else "r+"
-    return open_group(store, **{"mode": default, **options, "use_consolidated": True})
+    mode: Any = options.pop("mode", None) or ("r" if getattr(store, "read_only", False) else "r+")
+    return open_group(store, mode=mode, use_consolidated=True, **options)
 
 
 def tree(grp: StoreLike | Group, expand: bool | None = None, level: int | None = None, **options: Any) -> Tree:

@@ -411,7 +411,7 @@ class Array(Selecting, Resizing):
 
         node.update(self.store, self.path, node.document_names(self.metadata), rewrite, self._bind)
         if self._holder is not None:
-            self._holder.note({self.path: self.metadata.to_documents()})
+            self._holder.follow(self.path)
 
     def refresh(self) -> None:
         """Read the document again: another handle may have resized the array or changed its attributes."""

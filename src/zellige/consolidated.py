@@ -6,11 +6,12 @@ through it: the entry in the store is changed after the node itself. Changes by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from zellige import node
 from zellige.errors import MetadataError
+from zellige.metadata import document
 from zellige.metadata.groups import (
     CONSOLIDATED_V2,
     Documents,
@@ -29,17 +30,19 @@ _BLOCK = "consolidated_metadata"
 class Consolidated:
     """The consolidated metadata that a group holds, in memory and in the store."""
 
-    __slots__ = ("store", "path", "zarr_format", "_entries", "_names")
+    __slots__ = ("store", "path", "zarr_format", "outer", "_entries", "_names")
 
-    def __init__(self, store: Store, path: str, zarr_format: int, entries: Entries | None) -> None:
-        self.store, self.path, self.zarr_format = store, path, zarr_format
+    def __init__(
+        self, store: Store, path: str, zarr_format: int, entries: Entries | None, outer: Consolidated | None = None
+    ) -> None:
+        self.store, self.path, self.zarr_format, self.outer = store, path, zarr_format, outer
         self._entries = entries
         self._names: dict[str, list[str]] | None = None
 
     @property
     def entries(self) -> Entries:
         """The documents of the nodes by their paths, relative to the group that holds them."""
-        if self._entries is None:  # after pickling
+        if self._entries is None:  # after pickling, or not read yet
             self._entries = _stored(self.store, self.path, self.zarr_format) or {}
         return self._entries
 
@@ -61,32 +64,88 @@ class Consolidated:
 
     # -- following changes ------------------------------------------------------------------------
 
-    def note(self, changes: Mapping[str, Documents | None]) -> None:
-        """Follow changes of nodes, by their paths in the store; None for one that is gone, with all below it."""
-        relative = {self._relative(path): documents for path, documents in changes.items()}
+    def follow(self, *paths: str, below: bool = False) -> None:
+        """Take over what is in the store now at some paths; with `below`, at all paths below them as well.
+
+        Groups between, and those above that hold consolidated metadata themselves, are not forgotten.
+        """
+        self._follow(paths, below=below)
+        for path in sorted({place for changed in paths for place in (*self._between(changed), changed)} - {self.path}):
+            if _holds_some(self.store, path, self.zarr_format):
+                Consolidated(self.store, path, self.zarr_format, None)._follow(paths, below=below)
+        if self.outer is not None:
+            self.outer.follow(*paths, below=below)
+
+    def _between(self, path: str) -> list[str]:
+        """The paths of groups between this one and a node below."""
+        parts = self._relative(path).split("/")
+        return [node.join(self.path, "/".join(parts[:depth])) for depth in range(1, len(parts))]
+
+    def _follow(self, paths: tuple[str, ...], *, below: bool) -> None:
         name = DOCUMENT if self.zarr_format == 3 else CONSOLIDATED_V2
-        if self.store.exists(node.join(self.path, name)):
-            change = _change_block if self.zarr_format == 3 else _change_document
-            node.update(self.store, self.path, [name], lambda documents: change(documents, relative))
-        if self._entries is not None:
-            _apply(self._entries, {path: found for path, found in relative.items() if path})
+        mine = [path for path in paths if node.is_below(path, self.path)]
+        if not mine or not self.store.exists(node.join(self.path, name)):
+            return
+        change = _change_block if self.zarr_format == 3 else _change_document
+
+        # Nodes are read within the lock: whoever changes one after that will follow after this.
+        def rewrite(documents: Documents) -> tuple[Documents, Entries | None]:
+            return change(documents, lambda entries: self._take(entries, mine, below=below))
+
+        node.update(self.store, self.path, [name], rewrite, self._remember)
+
+    def _remember(self, entries: Entries | None) -> None:
+        if entries is not None:
+            self._entries = {path: documents for path, documents in entries.items() if path}
             self._names = None
+
+    def _take(self, entries: Entries, paths: list[str], *, below: bool) -> None:
+        for path in paths:
+            for place in [*self._between(path), path] if path != self.path else [path]:
+                if place == path or self._relative(place) not in entries:
+                    self._take_one(entries, place)
+            if below:
+                self._take_below(entries, path)
+
+    def _take_one(self, entries: Entries, path: str) -> None:
+        """Make an entry what a node is; without the node, there is none for anything below either."""
+        relative = self._relative(path)
+        try:
+            found = node.load(self.store, path, zarr_format=self.zarr_format)
+        except MetadataError:
+            return  # whatever is broken there, the entry is not the place to say so
+        if found is None or not node.is_group(found):
+            _drop(entries, relative)
+        if found is not None and (relative or self.zarr_format == 2):
+            entries[relative] = bare(found)
+
+    def _take_below(self, entries: Entries, path: str) -> None:
+        _drop(entries, self._relative(path), keep=True)
+        for place, found in node.walk(self.store, path, self.zarr_format):
+            if isinstance(found, dict):
+                entries[self._relative(place)] = bare(found)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the entries, which can be large; they are read again if somebody asks for them.
-        return Consolidated, (self.store, self.path, self.zarr_format, None)
+        return Consolidated, (self.store, self.path, self.zarr_format, None, self.outer)
 
 
-def _apply(entries: Entries, changes: Mapping[str, Documents | None]) -> None:
-    for path, documents in changes.items():
-        if documents is not None:
-            entries[path] = documents
-        else:
-            for below in [entry for entry in entries if entry == path or entry.startswith(path + "/")]:
-                del entries[below]
+def bare(documents: Documents) -> Documents:
+    """Documents as consolidated metadata holds them: without such of their own."""
+    return {
+        name: {key: value for key, value in content.items() if key != _BLOCK}
+        for name, content in documents.items()
+        if name != CONSOLIDATED_V2
+    }
 
 
-def _change_block(documents: Documents, changes: Mapping[str, Documents | None]) -> tuple[Documents, None]:
+def _drop(entries: Entries, path: str, *, keep: bool = False) -> None:
+    """Remove the entries of a node and of all below it, or only those below."""
+    for entry in [entry for entry in entries if node.is_below(entry, path) and entry and not (keep and entry == path)]:
+        del entries[entry]
+
+
+def _change_block(documents: Documents, take: Callable[[Entries], None]) -> tuple[Documents, Entries | None]:
     group = documents[DOCUMENT]
     block = group.get(_BLOCK)
     if not isinstance(block, dict) or block.get("kind") != "inline":
@@ -95,19 +154,28 @@ def _change_block(documents: Documents, changes: Mapping[str, Documents | None])
         entries = block_entries(block)
     except MetadataError:
         return documents, None  # it was broken by others; nothing in it can be followed
-    # The group's own document is the one that holds the block.
-    _apply(entries, {path: found for path, found in changes.items() if path})
-    return {DOCUMENT: {**group, _BLOCK: block_of(entries)}}, None
+    take(entries)
+    return {DOCUMENT: {**group, _BLOCK: block_of(entries)}}, entries
 
 
-def _change_document(documents: Documents, changes: Mapping[str, Documents | None]) -> tuple[Documents, None]:
-    entries = consolidated_entries(documents[CONSOLIDATED_V2])
-    _apply(entries, changes)
-    return {CONSOLIDATED_V2: consolidated_document(entries)}, None
+def _change_document(documents: Documents, take: Callable[[Entries], None]) -> tuple[Documents, Entries | None]:
+    try:
+        entries = consolidated_entries(documents[CONSOLIDATED_V2])
+    except MetadataError:
+        return documents, None
+    take(entries)
+    return {CONSOLIDATED_V2: consolidated_document(entries)}, entries
+
+
+def _holds_some(store: Store, path: str, zarr_format: int) -> bool:
+    if zarr_format == 2:
+        return store.exists(node.join(path, CONSOLIDATED_V2))
+    raw = store.get(node.join(path, DOCUMENT))
+    return raw is not None and b'"consolidated_metadata"' in raw
 
 
 def _stored(store: Store, path: str, zarr_format: int) -> Entries | None:
-    found = node.load(store, path, zarr_format=zarr_format, consolidated=True)
+    found = node.load(store, path, zarr_format=zarr_format, consolidated=True, expect="group")
     metadata = None if found is None else node.parse(found)
     return getattr(metadata, "consolidated", None)
 
@@ -129,7 +197,8 @@ def differences(held: Entries, found: Entries) -> Iterator[str]:
 def _comparable(documents: Documents) -> Documents:
     """Documents without what means the same as nothing."""
 
-    def bare(content: Any) -> Any:
-        return {key: value for key, value in content.items() if key != _BLOCK and value not in ({}, [], None)}
+    def meant(content: Any) -> Any:
+        # Others write NaN as it is, which is no JSON.
+        return {k: document.plain(v) for k, v in content.items() if k != _BLOCK and v not in ({}, [], None)}
 
-    return {name: found for name, content in documents.items() if (found := bare(content)) or name != ".zattrs"}
+    return {name: found for name, content in documents.items() if (found := meant(content)) or name != ".zattrs"}

@@ -6,6 +6,7 @@ come first and documents last, those of the copied node itself at the very end: 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -146,8 +147,6 @@ def _group(dest: Group | StoreLike, root: Found, options: Options) -> Group:
     form: Literal[2, 3] = options.create.get("zarr_format") or root.metadata.zarr_format
     documents = node.load(store, path, first=form, consolidated=True)
     if documents is None:
-        if path:
-            node.check_names(path)
         return Group(store, path, GroupMetadata(zarr_format=form))
     if not node.is_group(documents):
         raise ContainsArrayError(f"'/{path}' in {store!r} is an array; copy into a group")
@@ -194,20 +193,17 @@ def _copy(plan: Plan, progress: Progress) -> int:
     return nbytes
 
 
-def _note(plan: Plan, changes: dict[str, Any]) -> None:
+def _note(plan: Plan, paths: Iterable[str]) -> None:
     """Follow changes in the consolidated metadata of the groups above."""
     for holder in plan.holders:
-        prefix = holder.path and holder.path + "/"
-        below = {path: documents for path, documents in changes.items() if f"{path}/".startswith(prefix)}
-        if below:
-            holder.note(below)
+        holder.follow(*paths, below=True)
 
 
 def _clear(plan: Plan) -> None:
     """Remove what is replaced, and what was left behind."""
     for path in plan.removed:
         node.remove(plan.dest.store, path)
-        _note(plan, {path: None})
+        _note(plan, [path])
     # Documents first, so that nothing looks like a node while its chunks go.
     for batch in reversed(list(node.copy_order(plan.remains))):
         node.gather(plan.dest.store.delete, batch)
@@ -226,8 +222,7 @@ def _follow(plan: Plan) -> None:
     for path, attributes in plan.merged.items():
         group = Group.open(store, path, plan.format_of(path), use_consolidated=False)
         group.attrs.update(attributes)
-        plan.made[path] = group.metadata.with_consolidated(None).to_documents()
-    _note(plan, plan.made)
+    _note(plan, [*plan.made, *plan.merged])
     for path in plan.consolidated:
         Group.open(store, path, use_consolidated=False).consolidate_metadata()
 

@@ -44,7 +44,7 @@ from zellige.dtypes.values import as_values
 from zellige.errors import NotANodeError
 from zellige.grid import ChunkGrid
 from zellige.metadata import ArrayV3Metadata
-from zellige.metadata.document import Extension, plain
+from zellige.metadata.document import Extension, new_attributes
 from zellige.metadata.grids import grid_document
 from zellige.metadata.keys import chunk_key_encoding_argument
 from zellige.stores import Store, StoreLike, locate
@@ -117,7 +117,7 @@ def create_array(
     common = {
         "shape": shape_,
         "fill_value": fill_value,
-        "attributes": plain(attributes or {}),
+        "attributes": new_attributes(attributes),
         "dimension_names": names,
         "chunk_key_encoding": chunk_key_encoding,
     }
@@ -168,8 +168,9 @@ def _place(array: Array, data: Any, *, overwrite: bool) -> None:
     """Put the documents of a new array into the store."""
     if not overwrite:
         refuse_stray(array)
-    if overwrite and isinstance(data, Array):
-        _refuse_to_remove(data, array.store, array.path)
+    if overwrite and data is not None and not isinstance(data, np.ndarray):
+        for source in _sources(data):
+            _refuse_to_remove(source, array.store, array.path)
     node.create(array.store, array.path, array.metadata, overwrite=overwrite)
 
 
@@ -179,6 +180,16 @@ def check_format(zarr_format: Any) -> ZarrFormat:
     if type(found) is not int or found not in (2, 3):
         raise ValueError(f"zarr_format={zarr_format!r} must be 3 or 2")
     return found  # type: ignore[return-value]
+
+
+def _sources(data: Any) -> Iterator[Array]:
+    """The arrays that hold the data, or the parts of a view."""
+    if isinstance(data, Array):
+        yield data
+    elif type(data).__module__.startswith("zellige.views"):
+        from zellige.views import arrays_of
+
+        yield from (source for source in arrays_of(data) if isinstance(source, Array))
 
 
 def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
@@ -344,6 +355,11 @@ def modern_options(options: dict[str, Any], zarr_format: Any = None) -> dict[str
 
 NO_MEANING = {"synchronizer", "chunk_store", "cache_metadata", "cache_attrs", "meta_array", "read_only"}
 """Accepted because scripts have them; locks, caches and read-only stores are arranged otherwise here."""
+
+
+KNOWN_OPTIONS = {*(create_array.__kwdefaults__ or ()), "chunk_shape", "dimension_separator", "object_codec", "codecs"}
+KNOWN_OPTIONS |= {"write_empty_chunks"}
+"""The keywords of functions that create arrays, old and new."""
 
 
 def _by_kind(codecs: Any) -> dict[str, Any]:

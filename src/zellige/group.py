@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import node
 from zellige.array import Array
-from zellige.consolidated import Consolidated, differences
+from zellige.consolidated import Consolidated, bare, differences
 from zellige.errors import (
     BrokenNodeWarning,
     ContainsArrayError,
@@ -22,8 +22,15 @@ from zellige.errors import (
 from zellige.listing import Listing
 from zellige.making import Making, as_name
 from zellige.metadata import document
-from zellige.metadata.document import plain
-from zellige.metadata.groups import Documents, Entries, GroupMetadata, attributes_of, with_attributes
+from zellige.metadata.groups import (
+    Documents,
+    Entries,
+    GroupMetadata,
+    attributes_of,
+    block_of,
+    consolidated_document,
+    with_attributes,
+)
 from zellige.node import Attributes
 from zellige.stores import Store, StoreLike, StorePath, locate
 from zellige.stores.base import is_key
@@ -89,13 +96,14 @@ class Group(Listing, Making):
         if there is some; True demands it. `check` compares it with the members and raises if they differ.
         """
         store, path = locate(store, node.normalize_path(path))
-        documents = node.load(store, path, zarr_format=zarr_format, consolidated=use_consolidated is not False)
+        used = use_consolidated is not False
+        documents = node.load(store, path, zarr_format=zarr_format, consolidated=used, expect="group")
         if documents is None:
             raise GroupNotFoundError(f"there is no group at '/{path}' in {store!r}")
         if not node.is_group(documents):
             raise GroupNotFoundError(f"there is an array at '/{path}' in {store!r}, not a group; use open_array")
-        group = cls.from_documents(store, path, documents, use_consolidated=use_consolidated is not False)
-        if use_consolidated is False and group.metadata.zarr_format == 2:
+        group = cls.from_documents(store, path, documents, use_consolidated=used)
+        if not used:
             group._follow_zmetadata()
         if use_consolidated and not group._trusts:
             raise ValueError(
@@ -108,8 +116,21 @@ class Group(Listing, Making):
 
     def _follow_zmetadata(self) -> None:
         """Consolidated metadata of Zarr format 2 that is not used for reading has to be followed all the same."""
-        if self.store.exists(node.join(self.path, ".zmetadata")):
-            self._holder = Consolidated(self.store, self.path, 2, None)
+        if self.metadata.zarr_format == 2 and self.store.exists(node.join(self.path, ".zmetadata")):
+            self._holder = Consolidated(self.store, self.path, 2, None, self._holder)
+
+    @classmethod
+    def from_store(
+        cls,
+        store: StoreLike,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        zarr_format: Literal[2, 3] = 3,
+        overwrite: bool = False,
+    ) -> Group:
+        """Create a group at the root of a store, or at a `StorePath`."""
+        target, path = locate(store)
+        return make_group(target, path, zarr_format, attributes, overwrite=overwrite)
 
     @classmethod
     def from_documents(
@@ -169,7 +190,10 @@ class Group(Listing, Making):
     def _node(self, path: str, documents: Documents) -> Node:
         if not node.is_group(documents):
             return Array.from_documents(self.store, path, documents, None, self._holder)
-        return Group.from_documents(self.store, path, documents, self._holder, use_consolidated=self._trusts)
+        group = Group.from_documents(self.store, path, documents, self._holder, use_consolidated=self._trusts)
+        if self._holder is None:
+            group._follow_zmetadata()
+        return group
 
     def __getitem__(self, path: str) -> Node:
         """The member at a name, or at a path below."""
@@ -213,35 +237,17 @@ class Group(Listing, Making):
         except MetadataError:
             return True  # something broken is there
 
-    def _children(self, path: str) -> list[str]:
-        """The paths directly below a group that may hold nodes; one listing."""
-        if self._trusts and self._holder is not None:
-            names = self._holder.children(path)
-        else:
-            prefix = path and path + "/"
-            names = [found[len(prefix) : -1] for found in self.store.list_dir(prefix)[1]]
-        return [node.join(path, name) for name in names if not name.startswith("__")]
-
-    def _level(self, paths: list[str]) -> Iterator[tuple[str, Documents | MetadataError]]:
-        """The documents of nodes, or what is wrong with them; each is read once, several at a time."""
-
-        def read(path: str) -> Documents | MetadataError | None:
-            try:
-                return self._documents(path)
-            except MetadataError as error:
-                return error
-
-        found = [read(path) for path in paths] if self._trusts else node.gather(read, paths)
-        return ((path, documents) for path, documents in zip(paths, found, strict=True) if documents is not None)
-
     def _walk(self, max_depth: int | None) -> Iterator[tuple[str, Documents | MetadataError]]:
         """All nodes below, level by level: their documents, or what is wrong with them."""
+        if not self._trusts or self._holder is None:
+            yield from node.walk(self.store, self.path, self.metadata.zarr_format, max_depth)
+            return
         groups, depth = [self.path], 0
         while groups and (max_depth is None or depth <= max_depth):
-            below = [self._children(path) for path in groups] if self._trusts else node.gather(self._children, groups)
-            level = list(self._level([path for paths in below for path in paths]))
+            places = [node.join(path, name) for path in groups for name in self._holder.children(path)]
+            level = [(place, self._holder.documents(place) or {}) for place in places]
             yield from level
-            groups = [path for path, found in level if not isinstance(found, MetadataError) and node.is_group(found)]
+            groups = [place for place, documents in level if node.is_group(documents)]
             depth += 1
 
     def _below(self, max_depth: int | None) -> Iterator[tuple[str, Node | MetadataError]]:
@@ -283,8 +289,7 @@ class Group(Listing, Making):
         if place is None or path not in self:
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
         node.remove(self.store, place)
-        if self._holder is not None:
-            self._holder.note({place: None})
+        self._follow(place)
 
     def move(self, source: str, dest: str) -> None:
         """Give a member another name, or another place below this group; the groups above it are created.
@@ -302,12 +307,13 @@ class Group(Listing, Making):
         old, new = self[source].path, self._new(dest)
         if f"{new}/".startswith(f"{old}/"):
             raise ValueError(f"cannot move {source!r} to {dest!r}, which is the same place or lies below it")
-        made = node.move(self.store, old, new, self.metadata.zarr_format)
+        node.move(self.store, old, new, self.metadata.zarr_format)
+        self._follow(old, new, below=True)
+
+    def _follow(self, *paths: str, below: bool = False) -> None:
+        """Follow changes below in the consolidated metadata that this group belongs to."""
         if self._holder is not None:
-            below = dict(Group(self.store, new, self.metadata, use_consolidated=False)._walk(None))
-            found = node.load(self.store, new)
-            entries = {path: _bare(documents) for path, documents in below.items() if isinstance(documents, dict)}
-            self._holder.note({old: None, **made, new: _bare(found or {}), **entries})
+            self._holder.follow(*paths, below=below)
 
     def update_attributes(self, new_attributes: Mapping[str, Any]) -> Group:
         """Change several attributes in one write."""
@@ -328,15 +334,18 @@ class Group(Listing, Making):
             self.metadata = self.metadata.with_attributes(attributes)
 
         node.update(self.store, self.path, names, rewrite, follow)
-        if self._holder is not None:
-            own = self.metadata.with_consolidated(None).to_documents()
-            self._holder.note({self.path: own})
+        self._follow(self.path)
 
     def refresh(self) -> None:
         """Read the document again: another handle may have changed it."""
-        trusts = self._trusts and self.path == (self._holder.path if self._holder else None)
-        fresh = Group.open(self.store, self.path, self.metadata.zarr_format, None if trusts else False)
-        self.metadata, self._holder, self._trusts = fresh.metadata, fresh._holder, fresh._trusts
+        own = self._holder is not None and self._holder.path == self.path
+        fresh = Group.open(self.store, self.path, self.metadata.zarr_format, None if own and self._trusts else False)
+        self.metadata = fresh.metadata
+        if own or self._holder is None:
+            outer = self._holder.outer if self._holder is not None else None
+            self._holder, self._trusts = fresh._holder or outer, fresh._trusts
+            if fresh._holder is not None:
+                fresh._holder.outer = outer
 
     # -- consolidated metadata --------------------------------------------------------------------
 
@@ -351,7 +360,7 @@ class Group(Listing, Making):
                 other = 5 - self.metadata.zarr_format
                 _warn(f"{name!r} is not in the consolidated metadata of {self.name!r}: it has Zarr format {other}")
             else:
-                entries[name] = _bare(documents)
+                entries[name] = bare(documents)
         return entries
 
     def consolidate_metadata(self) -> Group:
@@ -361,18 +370,31 @@ class Group(Listing, Making):
         call this again; `open_consolidated(…, check=True)` tells.
         """
         self._check_writable()
-        metadata = self.metadata.with_consolidated(self._collect())
-        if metadata.zarr_format == 3:
-            block = metadata.to_dict()["consolidated_metadata"]
+        entries = self._collect()
+        if self.metadata.zarr_format == 3:
+            block = block_of(entries)
 
             def with_block(documents: Documents) -> tuple[Documents, None]:
                 return {"zarr.json": {**documents["zarr.json"], "consolidated_metadata": block}}, None
 
             node.update(self.store, self.path, ["zarr.json"], with_block)
         else:
-            raw = document.dump(metadata.to_documents()[".zmetadata"])
+            raw = document.dump(consolidated_document({"": self._own_documents(), **entries}))
             self.store.put(node.join(self.path, ".zmetadata"), raw)
-        return Group(self.store, self.path, metadata)
+        return self._holding(entries)
+
+    def _own_documents(self) -> Documents:
+        """The group's own documents as they are in the store."""
+        found = node.load(self.store, self.path, zarr_format=self.metadata.zarr_format, expect="group")
+        return bare(found or self.metadata.to_documents())
+
+    def _holding(self, entries: Entries) -> Group:
+        """A group that uses its new consolidated metadata; this one follows it from now on."""
+        own = self._holder is not None and self._holder.path == self.path
+        outer = self._holder.outer if own and self._holder is not None else self._holder
+        self._holder = Consolidated(self.store, self.path, self.metadata.zarr_format, entries, outer)
+        self.metadata = self.metadata.with_consolidated(entries)
+        return Group(self.store, self.path, self.metadata, self._holder)
 
     def _check_consolidated(self) -> None:
         held = self.metadata.consolidated
@@ -380,7 +402,11 @@ class Group(Listing, Making):
             raise ValueError(f"the group {self.name!r} in {self.store!r} has no consolidated metadata to check")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BrokenNodeWarning)
-            found = tuple(differences(held, self._collect()))
+            stored = self._collect()
+        if self.metadata.zarr_format == 2:
+            held = {"": self.metadata.with_consolidated(None).to_documents(), **held}
+            stored = {"": self._own_documents(), **stored}
+        found = tuple(differences(held, stored))
         if found:
             shown = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
             raise StaleMetadataError(
@@ -452,18 +478,9 @@ def make_group(
     store: Store, path: str, zarr_format: Literal[2, 3], attributes: Mapping[str, Any] | None, *, overwrite: bool
 ) -> Group:
     """Create a group, with the groups above it."""
-    metadata = GroupMetadata(plain(attributes or {}), zarr_format)
+    metadata = GroupMetadata(document.new_attributes(attributes), zarr_format)
     node.create(store, path, metadata, overwrite=overwrite)
     return Group(store, path, metadata)
-
-
-def _bare(documents: Documents) -> Documents:
-    """Documents as consolidated metadata holds them: without such of their own."""
-    return {
-        name: {key: value for key, value in content.items() if key != "consolidated_metadata"}
-        for name, content in documents.items()
-        if name != ".zmetadata"
-    }
 
 
 def _warn(message: str) -> None:

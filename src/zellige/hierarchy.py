@@ -44,15 +44,13 @@ def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool
         group._new(path)  # refuses what cannot name a member
     if any(_metadata(path, value).zarr_format != group.metadata.zarr_format for path, value in nodes.items()):
         raise ValueError(f"the members of group {group.name!r} have its Zarr format, {group.metadata.zarr_format}")
-    made = _create(group.store, group.path, nodes, overwrite=overwrite)
+    try:
+        made = _create(group.store, group.path, nodes, overwrite=overwrite)
+    finally:
+        group._follow(*(node.join(group.path, path) for path in nodes), below=True)
     made.pop("", None)
-    holder = group._holder
-    if holder is not None:
-        if overwrite:
-            holder.note({node.join(group.path, path): None for path in made})
-        holder.note({found.path: found.metadata.to_documents() for found in made.values()})
-        for found in made.values():
-            found._holder = holder
+    for found in made.values():
+        found._holder = group._holder
     return made
 
 
@@ -61,25 +59,34 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     given = {node.new_path(path): _metadata(path, value) for path, value in nodes.items()}
     if len(given) < len(nodes):
         raise ValueError("some of the paths mean the same node")
+    if not given:
+        return {}
     _check_tree(given)
     above = _above(given)
     handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
     # Whatever is in the way is found before anything is written.
     parents = {node.join(base, path) for path in above} | set(_above({base: GroupMetadata()}) if base else ())
     node.gather(lambda path: node.check_parent(store, path), sorted(parents))
-    node.gather(lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), list(given))
+    # What lies below another one that is given goes with it, if that is overwritten.
+    checked = [path for path in given if not (overwrite and any(above in given for above in _parents(path)))]
+    node.gather(lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), checked)
     for handle in handles.values():
         if isinstance(handle, Array) and not overwrite:
             refuse_stray(handle)
+    for parent in _parents(base):
+        if not node.check_parent(store, parent):
+            node.put_new(store, parent, GroupMetadata(zarr_format=next(iter(given.values())).zarr_format))
     made: dict[str, Node] = {}
     for path in sorted({**above, **handles}, key=lambda path: (path.count("/"), path)):
         place = node.join(base, path)
         if path in handles:
-            node.create(store, place, handles[path].metadata, overwrite=overwrite)
+            if overwrite and path in checked:
+                store.delete_prefix(place and place + "/")
             made[path] = handles[path]
-        elif node.load(store, place) is None:
-            node.create(store, place, above[path], overwrite=False)
+        elif not node.check_parent(store, place):
             made[path] = Group(store, place, above[path])
+        if path in made:
+            node.put_new(store, place, made[path].metadata)
     return made
 
 
@@ -100,13 +107,16 @@ def _handle(store: Store, path: str, metadata: NodeMetadata) -> Node:
 
 def _above(given: Mapping[str, NodeMetadata]) -> dict[str, GroupMetadata]:
     """The groups above nodes that are not given themselves."""
-    found = {}
+    found: dict[str, GroupMetadata] = {}
     for path, metadata in given.items():
-        while path:
-            path = path.rpartition("/")[0]
-            if path not in given:
-                found[path] = GroupMetadata(zarr_format=metadata.zarr_format)
+        group = GroupMetadata(zarr_format=metadata.zarr_format)
+        found |= {above: group for above in _parents(path) if above not in given}
     return found
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/") if path else []
+    return ["/".join(parts[:depth]) for depth in range(len(parts))]
 
 
 def _check_tree(given: Mapping[str, NodeMetadata]) -> None:
@@ -114,7 +124,6 @@ def _check_tree(given: Mapping[str, NodeMetadata]) -> None:
         raise ValueError("the nodes of a hierarchy have one Zarr format; found 2 and 3")
     arrays = {path for path, metadata in given.items() if not isinstance(metadata, GroupMetadata)}
     for path in given:
-        parts = path.split("/") if path else []
-        above = {"/".join(parts[:depth]) for depth in range(len(parts))} & arrays
+        above = arrays.intersection(_parents(path))
         if above:
             raise ContainsArrayError(f"'{min(above)}' is given as an array, which cannot hold {path!r}")

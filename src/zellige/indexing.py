@@ -111,7 +111,7 @@ Part: TypeAlias = tuple[Axis, tuple[int, ...]]
 
 
 def _select_any(items: tuple[Any, ...], shape: Shape) -> Selection:
-    parsed = list(_parse_items(items, shape))
+    parsed = list(parse_items(items, shape))
     arrays = [at for at, _, _ in parsed if isinstance(at, np.ndarray)]
     try:
         shared = np.broadcast_shapes(*(array.shape for array in arrays))
@@ -129,13 +129,13 @@ def _select_any(items: tuple[Any, ...], shape: Shape) -> Selection:
     return _assemble(
         parts,
         sizes,
-        _numpy_order(parsed, labels) if arrays else [axis for at, axis, _ in parsed if at is None or axis is not None],
+        numpy_order(parsed, labels) if arrays else [axis for at, axis, _ in parsed if at is None or axis is not None],
         points=points if len(points) > 1 else (),
         scalar=not arrays and not any(item is Ellipsis for item in items),
     )
 
 
-def _numpy_order(parsed: list[tuple[Axis | None, Label, int]], labels: tuple[int, ...]) -> list[Label]:
+def numpy_order(parsed: list[tuple[Axis | None, Label, int]], labels: tuple[int, ...]) -> list[Label]:
     """The result's dimensions. Shared ones stand where the arrays stood, or first if those stood apart."""
     # Integers count as arrays here, as in numpy.
     advanced = [i for i, (at, axis, _) in enumerate(parsed) if at is not None and axis is None]
@@ -186,7 +186,7 @@ def ascending(at: Axis) -> Axis:
     return at
 
 
-def _parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[tuple[Axis | None, Label, int]]:
+def parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[tuple[Axis | None, Label, int]]:
     """Each part of an index as (what it picks, its axis if that stays in the result, its place in the index).
 
     A new axis picks nothing, an integer or an array has no axis of its own in the result.
@@ -216,7 +216,8 @@ def _parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[tuple[Axis | 
             axis += 1
 
 
-def _as_items(index: Any) -> tuple[Any, ...]:
+def as_items(index: Any) -> tuple[Any, ...]:
+    """The parts of an index."""
     return tuple(_as_item(item) for item in (index if isinstance(index, tuple) else (index,)))
 
 
@@ -284,7 +285,7 @@ def _out_of_bounds(index: int, axis: int, extent: int) -> BoundsCheckError:
 
 def select_orthogonal(index: Any, shape: Shape) -> Selection:
     """`oindex[...]`: each axis is picked on its own, by an integer, a slice, a mask or a list of positions."""
-    items = expand_ellipsis(_as_items(index), len(shape))
+    items = expand_ellipsis(as_items(index), len(shape))
     items += (slice(None),) * (len(shape) - len(items))
     if len(items) != len(shape) or any(item is None or item is Ellipsis for item in items):
         raise BoundsCheckError(
@@ -301,7 +302,7 @@ def select_orthogonal(index: Any, shape: Shape) -> Selection:
 
 def select_points(index: Any, shape: Shape) -> Selection:
     """`vindex[...]`: one integer array for each axis, picked point by point, or one mask of the whole shape."""
-    items = _as_items(index)
+    items = as_items(index)
     if len(items) == 1 and _is_mask(items[0]) and items[0].ndim == len(shape):
         return select(items[0], shape)
     if len(items) != len(shape) or not all(
@@ -315,7 +316,7 @@ def select_points(index: Any, shape: Shape) -> Selection:
 
 def select_blocks(index: Any, grid: ChunkGrid) -> Selection:
     """`blocks[...]`: integers and slices that count chunks; whole chunks come, and no axis is dropped."""
-    items = expand_ellipsis(_as_items(index), grid.ndim)
+    items = expand_ellipsis(as_items(index), grid.ndim)
     if len(items) > grid.ndim:
         raise BoundsCheckError(f"{len(items)} block indices for {grid.ndim} axes")
     pairs = zip(items, grid.dimensions, strict=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from zellige.consolidated import Consolidated
     from zellige.group import Group
     from zellige.hierarchy import NodeLike
-    from zellige.metadata.groups import Documents, GroupMetadata
+    from zellige.metadata.groups import GroupMetadata
     from zellige.stores import Store
 
 
@@ -40,6 +41,7 @@ class Making:
             """The member at a path."""
 
         def _check_writable(self) -> None: ...
+        def _follow(self, *paths: str, below: bool = False) -> None: ...
         def _make_group(self, path: str, attributes: Mapping[str, Any] | None, *, overwrite: bool) -> Group: ...
 
     def _new(self, name: str) -> str:
@@ -55,19 +57,13 @@ class Making:
         node.check_names(text)
         return node.join(self.path, text)
 
-    def _created(self, found: Any, *, replaced: bool = False) -> Any:
-        """Follow a new member, and groups that were made above it, in the consolidated metadata."""
-        holder = self._holder
-        if holder is not None:
-            changes: dict[str, Documents | None] = {}
-            if replaced:
-                holder.note({found.path: None})
-            above = found.path.rpartition("/")[0]
-            while above != self.path and holder.documents(above) is None:
-                changes[above] = node.load(self.store, above)
-                above = above.rpartition("/")[0]
-            holder.note({**changes, found.path: found.metadata.to_documents()})
-            found._holder = holder
+    def _creating(self, path: str, make: Callable[[], Any], *, replaced: bool) -> Any:
+        """Create a member, and follow that in the consolidated metadata, also if it fails half-way."""
+        try:
+            found = make()
+        finally:
+            self._follow(path, below=replaced)
+        found._holder = self._holder
         return found
 
     def create_group(self, name: str, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None) -> Group:
@@ -77,8 +73,9 @@ class Making:
         >>> zellige.create_group().create_group("a/b", attributes={"run": 3}).attrs["run"]
         3
         """
-        made = self._make_group(self._new(name), attributes, overwrite=overwrite)
-        return self._created(made, replaced=overwrite)  # type: ignore[no-any-return]
+        path = self._new(name)
+        make = partial(self._make_group, path, attributes, overwrite=overwrite)
+        return self._creating(path, make, replaced=overwrite)  # type: ignore[no-any-return]
 
     def require_group(self, name: str, *, overwrite: bool = False) -> Group:
         """The group at a path, created if there is nothing; with `overwrite` always anew."""
@@ -105,9 +102,11 @@ class Making:
         return iter(create_below(self, nodes, overwrite=overwrite).items())  # type: ignore[arg-type]
 
     def _make(self, maker: Callable[..., Array], name: str, options: dict[str, Any], *first: Any) -> Array:
-        place = {"store": self.store, "path": self._new(name), "zarr_format": self.metadata.zarr_format}
-        made = maker(*first, **place, **options)
-        return self._created(made, replaced=bool(options.get("overwrite")))  # type: ignore[no-any-return]
+        path = self._new(name)
+        place = {"store": self.store, "path": path, "zarr_format": self.metadata.zarr_format}
+        replaced = bool(options.get("overwrite")) or options.get("mode") == "w"
+        make = partial(maker, *first, **place, **options)
+        return self._creating(path, make, replaced=replaced)  # type: ignore[no-any-return]
 
     def create_array(self, name: str, **options: Any) -> Array:
         """Create an array below this group. Parameters: see `zellige.create_array`.

@@ -44,6 +44,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 _TRIES = 100
+_WORTH_THREADS = 8
 _MOST_BYTES = 255  # of a name, in the file systems that most stores end up in
 _LONGEST_PATH = 900  # bytes; the rest of a key of 1,024 is for chunks
 
@@ -122,33 +123,36 @@ def load(
     zarr_format: int | None = None,
     first: int = 3,
     consolidated: bool = False,
+    expect: Literal["array", "group"] = "array",
     raw: bytes | None = None,
 ) -> Documents | None:
     """The documents of the node at a path; None if there is none.
 
     Where both formats have one, the newer wins, or `first`. `consolidated` reads `.zmetadata` as well, and then
-    nothing else if it is there. `raw` is `zarr.json`, if it has been read already.
+    nothing else if it is there. `expect` is looked for first. `raw` is `zarr.json`, if it has been read already.
     """
     if raw is not None:
         return {DOCUMENT: _parsed(store, path, DOCUMENT, raw)}
     for candidate in (first, 5 - first):
         if zarr_format in (None, candidate):
             found = (
-                _fetch(store, path, DOCUMENT) if candidate == 3 else _load_v2(store, path, consolidated=consolidated)
+                _fetch(store, path, DOCUMENT)
+                if candidate == 3
+                else _load_v2(store, path, consolidated=consolidated, group_first=expect == "group")
             )
             if found is not None:
                 return found
     return None
 
 
-def _load_v2(store: Store, path: str, *, consolidated: bool) -> Documents | None:
-    found = _fetch(store, path, ARRAY_V2)
-    if found is None and consolidated:
-        found = _fetch(store, path, CONSOLIDATED_V2)
-        if found is not None:  # which holds the group's own documents, too
-            return found
-    found = found or _fetch(store, path, GROUP_V2)
-    return None if found is None else {**found, **(_fetch(store, path, ATTRIBUTES_V2) or {})}
+def _load_v2(store: Store, path: str, *, consolidated: bool, group_first: bool) -> Documents | None:
+    names = [CONSOLIDATED_V2, GROUP_V2] if consolidated else [GROUP_V2]
+    for name in [*names, ARRAY_V2] if group_first else [ARRAY_V2, *names]:
+        found = _fetch(store, path, name)
+        if found is not None:
+            # Consolidated metadata holds the group's own documents, too.
+            return found if name == CONSOLIDATED_V2 else {**found, **(_fetch(store, path, ATTRIBUTES_V2) or {})}
+    return None
 
 
 def _fetch(store: Store, path: str, name: str) -> Documents | None:
@@ -187,8 +191,47 @@ def is_group(documents: Documents) -> bool:
     return documents[DOCUMENT].get("node_type") == "group" if DOCUMENT in documents else ARRAY_V2 not in documents
 
 
+def children(store: Store, path: str) -> list[str]:
+    """The paths directly below a group that may hold nodes; one listing."""
+    prefix = path and path + "/"
+    names = [found[len(prefix) : -1] for found in store.list_dir(prefix)[1]]
+    return [join(path, name) for name in names if not name.startswith("__")]  # spec: such prefixes are skipped
+
+
+def walk(
+    store: Store, path: str, zarr_format: int, max_depth: int | None = None
+) -> Iterator[tuple[str, Documents | MetadataError]]:
+    """All nodes below a group, level by level: their documents, or what is wrong with them.
+
+    One listing for each group; each document is read once, several at a time.
+    """
+
+    def read(place: str) -> Documents | MetadataError | None:
+        try:
+            return load(store, place, first=zarr_format)
+        except MetadataError as error:
+            return error
+
+    groups, depth = [path], 0
+    while groups and (max_depth is None or depth <= max_depth):
+        places = [place for found in gather(lambda group: children(store, group), groups) for place in found]
+        groups = []
+        for place, documents in zip(places, gather(read, places), strict=True):
+            if documents is not None:
+                yield place, documents
+                groups += [place] if isinstance(documents, dict) and is_group(documents) else []
+        depth += 1
+
+
+def is_below(path: str, top: str) -> bool:
+    """Whether a path is that of a node, or of one below it."""
+    return not top or path == top or path.startswith(top + "/")
+
+
 def gather(function: Callable[[T], S], items: Sequence[T]) -> list[S]:
     """What a function that waits for the store gives for each item, in order, by several threads."""
+    if len(items) < _WORTH_THREADS:
+        return [function(item) for item in items]
     results: list[Any] = [None] * len(items)
 
     def work(k: int) -> None:
@@ -214,10 +257,15 @@ def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) 
         store.delete_prefix(path and path + "/")
     group = GroupMetadata(zarr_format=metadata.zarr_format).to_documents()
     made = {parent: group for parent in parents if _create(store, parent, group)}
+    return {**made, path: put_new(store, path, metadata)}
+
+
+def put_new(store: Store, path: str, metadata: NodeMetadata) -> Documents:
+    """Store the documents of a new node, whose place was checked; raises if another one was quicker."""
     documents = metadata.to_documents()
     if not _create(store, path, documents):
         raise _node_there(store, path) or ConflictError(f"'/{path}' in {store!r} was created and removed meanwhile")
-    return {**made, path: documents}
+    return documents
 
 
 def check_place(store: Store, path: str, *, overwrite: bool) -> bool:
@@ -342,7 +390,11 @@ def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3]) -> di
     group = GroupMetadata(zarr_format=zarr_format).to_documents()
     made = {parent: group for parent in parents if _create(store, parent, group)}
     if not store.rename_prefix(source + "/", dest + "/"):
-        copy_keys(store, source, store, dest)
+        try:
+            copy_keys(store, source, store, dest)
+        except BaseException:
+            store.delete_prefix(dest + "/")  # there was nothing before
+            raise
         remove(store, source)
     return made
 
@@ -427,7 +479,7 @@ class Attributes(MutableMapping[str, JSON]):
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Replace all attributes."""
-        new = document.plain(values)
+        new = document.new_attributes(values)
 
         def replace(attributes: dict[str, JSON]) -> None:
             attributes.clear()
@@ -437,7 +489,9 @@ class Attributes(MutableMapping[str, JSON]):
 
     def asdict(self) -> dict[str, JSON]:
         """A copy as a plain dict."""
-        return dict(self._node.metadata.attributes)
+        from copy import deepcopy
+
+        return deepcopy(dict(self._node.metadata.attributes))
 
     def __repr__(self) -> str:
         return f"Attributes({self.asdict()!r})"

@@ -184,6 +184,13 @@ def as_attributes(value: JSON) -> dict[str, JSON]:
     return value if isinstance(value, dict) else as_object(value, "attributes")
 
 
+def new_attributes(value: Any) -> dict[str, JSON]:
+    """The attributes that a user gives for a new node: a mapping, or None."""
+    if value is not None and not isinstance(value, Mapping):
+        fail("attributes", "a dict", value)
+    return plain(value or {})  # type: ignore[no-any-return]
+
+
 def plain(value: Any, field: str = "attributes") -> JSON:
     """A user's value as JSON: numpy scalars and arrays become numbers and lists, tuples lists.
 

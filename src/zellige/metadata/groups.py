@@ -80,7 +80,8 @@ class GroupMetadata:
 
     def with_consolidated(self, entries: Entries | None) -> GroupMetadata:
         """The same group with other consolidated metadata, or none."""
-        return replace(self, consolidated=entries)
+        extra = {key: value for key, value in self.extra.items() if key != _BLOCK}
+        return replace(self, consolidated=entries, extra=extra)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GroupMetadata) and self.to_documents() == other.to_documents()

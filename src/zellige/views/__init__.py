@@ -5,6 +5,6 @@
 """
 
 from zellige.views.joining import concat, stack
-from zellige.views.lazyarray import LazyArray, lazy
+from zellige.views.lazyarray import LazyArray, arrays_of, lazy
 
-__all__ = ["LazyArray", "concat", "lazy", "stack"]
+__all__ = ["LazyArray", "arrays_of", "concat", "lazy", "stack"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from zellige.errors import BroadcastError, ReadOnlyError
 from zellige.runs import Edges
 from zellige.types import AnyArray, Indices, Shape
-from zellige.views.lazyarray import LazyArray, lazy
+from zellige.views.lazyarray import LazyArray, arrays_of, lazy
 from zellige.views.sizes import joined
 from zellige.views.sources import Source
 from zellige.views.transforms import Along, Picked, Transform
@@ -113,10 +113,9 @@ class Joined(Source):
         first = pieces[0].shape
         super().__init__((*first[:axis], int(self._starts[-1]), *first[axis + 1 :]), dtype)
 
-    @property
-    def arrays(self) -> tuple[LazyArray, ...]:
-        """The arrays, as views."""
-        return self._pieces
+    def arrays(self) -> Iterator[Any]:
+        """The arrays that hold the elements, also those of views."""
+        return chain.from_iterable(map(arrays_of, self._pieces))
 
     def __repr__(self) -> str:
         return f"<{len(self._pieces)} arrays along axis {self._axis}>"

@@ -41,6 +41,11 @@ def lazy(array: Any) -> LazyArray:
     return LazyArray(source, Transform.whole(source.shape))
 
 
+def arrays_of(view: LazyArray) -> Iterator[Any]:
+    """The arrays that hold a view's elements: its base, or all that were joined."""
+    return view._source.arrays()
+
+
 class LazyArray(NDArrayOperatorsMixin):
     """A view of an array by selections of selections, which reads nothing when it is indexed.
 

@@ -6,6 +6,7 @@ Each kind reads a transform in one go, and touches only what it must.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,10 @@ class Source:
     def base(self) -> Any:
         """The array itself."""
         return self
+
+    def arrays(self) -> Iterator[Any]:
+        """The arrays that hold the elements."""
+        yield self.base
 
     def read(self, at: Transform) -> AnyArray:
         """The elements, in memory that belongs to nobody else."""

@@ -64,12 +64,12 @@ class Transform:
     @classmethod
     def of_index(cls, index: Any, shape: Shape) -> Transform:
         """What numpy's indexing picks from a source of a shape; IndexError for what it refuses."""
-        parsed = list(indexing._parse_items(index if isinstance(index, tuple) else (index,), shape))
+        parsed = list(indexing.parse_items(index if isinstance(index, tuple) else (index,), shape))
         arrays = [at for at, _, _ in parsed if isinstance(at, np.ndarray)]
         shared = _broadcast([array.shape for array in arrays])
         labels = tuple(range(-1, -1 - len(shared), -1))
         kept = [axis for at, axis, _ in parsed if at is None or axis is not None]
-        order = indexing._numpy_order(parsed, labels) if arrays else kept
+        order = indexing.numpy_order(parsed, labels) if arrays else kept
         number = {label: axis for axis, label in enumerate(order) if label is not None}
         lengths = dict(zip(labels, shared, strict=True))
         places: list[Place] = []
@@ -94,7 +94,7 @@ class Transform:
         """A selection of this one, each axis on its own."""
         indexing.select_orthogonal(index, self.shape)  # refuses what is not one
         found = self
-        items = expand_ellipsis(indexing._as_items(index), len(self.shape))
+        items = expand_ellipsis(indexing.as_items(index), len(self.shape))
         for axis in reversed(range(len(items))):  # from the last one, since integers drop axes
             found = found.pick((*[slice(None)] * axis, items[axis]))
         return found
