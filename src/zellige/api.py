@@ -260,6 +260,13 @@ def open_consolidated(store: StoreLike, *, use_consolidated: Literal[True] = Tru
     """Open a group by its consolidated metadata alone; parameters as for `open_group`.
 
     `check=True` compares it with the members first, and raises `StaleMetadataError` if they differ.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> zellige.save_group(store, t=[1, 2])
+    >>> _ = zellige.consolidate_metadata(store)
+    >>> list(zellige.open_consolidated(store, check=True))
+    ['t']
     """
     if use_consolidated is not True:
         raise TypeError("open_consolidated uses consolidated metadata; call open_group to do without")

@@ -385,15 +385,30 @@ def zeros(shape: int | Sequence[int], **options: Any) -> Array:
 
 
 def ones(shape: int | Sequence[int], **options: Any) -> Array:
-    """An array of ones."""
+    """An array of ones.
+
+    >>> import zellige
+    >>> zellige.ones(3, dtype="int8")[:]
+    array([1, 1, 1], dtype=int8)
+    """
     return create(shape, **{**options, "fill_value": 1})
 
 
 def full(shape: int | Sequence[int], fill_value: Any, **options: Any) -> Array:
-    """An array of one value."""
+    """An array of one value.
+
+    >>> import zellige
+    >>> zellige.full(3, 7, dtype="int8")[:]
+    array([7, 7, 7], dtype=int8)
+    """
     return create(shape, **{**options, "fill_value": fill_value})
 
 
 def empty(shape: int | Sequence[int], **options: Any) -> Array:
-    """An array to be filled; reads as the fill value until then."""
+    """An array to be filled; reads as the fill value until then.
+
+    >>> import zellige
+    >>> zellige.empty((59, 2), chunks=[[31, 28], 2]).write_chunk_sizes
+    ((31, 28), (2,))
+    """
     return create(shape, **options)

@@ -136,22 +136,42 @@ def array(data: Any, *, store: StoreLike = None, path: str | None = None, **opti
 
 
 def zeros_like(a: Any, **options: Any) -> Array:
-    """An array of zeros with the shape, type and chunks of another."""
+    """An array of zeros with the shape, type and chunks of another.
+
+    >>> import zellige
+    >>> zellige.zeros_like(zellige.array([[1, 2], [3, 4]], chunks=[[1, 1], 2]))[0]
+    array([0, 0])
+    """
     return zeros(**like(a, options))
 
 
 def ones_like(a: Any, **options: Any) -> Array:
-    """An array of ones with the shape, type and chunks of another."""
+    """An array of ones with the shape, type and chunks of another.
+
+    >>> import zellige
+    >>> zellige.ones_like([1.5, 2.5])[:]
+    array([1., 1.])
+    """
     return ones(**like(a, options))
 
 
 def empty_like(a: Any, **options: Any) -> Array:
-    """An array to be filled with the shape, type and chunks of another."""
+    """An array to be filled with the shape, type and chunks of another.
+
+    >>> import zellige
+    >>> zellige.empty_like(zellige.zeros(59, chunks=[[31, 28]])).write_chunk_sizes
+    ((31, 28),)
+    """
     return empty(**like(a, options))
 
 
 def full_like(a: Any, *, fill_value: Any = None, **options: Any) -> Array:
-    """An array of one value with the shape, type and chunks of another."""
+    """An array of one value with the shape, type and chunks of another.
+
+    >>> import zellige
+    >>> zellige.full_like([1, 2, 3], fill_value=9)[:]
+    array([9, 9, 9])
+    """
     if fill_value is None:
         fill_value = getattr(a, "fill_value", None)
     return full(fill_value=fill_value, **like(a, options))

@@ -87,7 +87,12 @@ class ArrayDocument(Protocol):
 
 @dataclass(frozen=True)
 class ChunkGrid:
-    """The arrangement of an array's chunks: a collection of `ChunkSpec` with a position each."""
+    """The arrangement of an array's chunks: a collection of `ChunkSpec` with a position each.
+
+    >>> grid = ChunkGrid.from_sizes((59, 4), ([31, 28], 4))
+    >>> grid.grid_shape, grid[1, 0].slices
+    ((2, 1), (slice(31, 59, None), slice(0, 4, None)))
+    """
 
     dimensions: tuple[DimensionGrid, ...]
 

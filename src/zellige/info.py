@@ -111,7 +111,12 @@ def _times(shape: tuple[int, ...]) -> str:
 
 
 def print_debug_info() -> None:
-    """Print versions of everything that matters when something does not work."""
+    """Print versions of everything that matters when something does not work.
+
+    >>> import zellige
+    >>> zellige.print_debug_info()  # doctest: +ELLIPSIS
+    platform: ...
+    """
     import platform
     import sys
     from importlib.metadata import PackageNotFoundError, version
