@@ -138,9 +138,9 @@ ARRAY = """
 
 GROUP = """
     array array_keys array_values arrays attrs basename consolidate_metadata create create_array create_dataset
-    create_group create_hierarchy empty empty_like from_documents from_store full full_like get get_array get_group group_keys
-    group_values groups info info_complete items keys members metadata move name nmembers ones ones_like open path
-    read_only refresh require_array require_dataset require_group require_groups store store_path tree
+    create_group create_hierarchy empty empty_like from_documents from_store full full_like get get_array get_group
+    group_keys group_values groups info info_complete items keys members metadata move name nmembers ones ones_like
+    open path read_only refresh require_array require_dataset require_group require_groups store store_path tree
     update_attributes values visit visititems walk zeros zeros_like
 """
 
