@@ -125,7 +125,7 @@ def test_other_fields_are_kept():
         (["", ""], ("", "")),
         (["y"], None),
         (["y", "x", "z"], None),
-        (["y", None], None),
+        (["y", None], ("y", None)),
         (["y", 1], None),
         ("yx", None),
         (None, None),

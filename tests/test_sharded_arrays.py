@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -168,7 +169,9 @@ def test_shards_say_what_they_are(layout):
     assert array.write_chunk_sizes == tuple(map(ours.clipped, layout.edges, layout.shape))
     inner = tuple(ours.clipped(ours.repeated(c, n), n) for c, n in zip(layout.inner, layout.shape, strict=True))
     assert array.read_chunk_sizes == inner
-    assert array.cdata_shape == tuple(map(len, array.write_chunk_sizes))
+    assert array.grid.grid_shape == tuple(map(len, array.write_chunk_sizes))
+    assert array.cdata_shape == tuple(map(len, inner))
+    assert array.nchunks == prod(array.cdata_shape)
     if all(isinstance(size, int) for size in layout.arguments["chunks"]):
         assert array.shards == tuple(layout.arguments["chunks"])
     assert pickle.loads(pickle.dumps(array)).metadata == array.metadata
@@ -218,10 +221,10 @@ def test_the_shards_argument(name):
     )
     assert array.write_chunk_sizes == sizes
     assert array.chunks == inner
-    assert isinstance(array.serializer, ShardingCodec)
-    assert (array.filters, array.compressors) == ((), ())
-    assert [c.name for c in array.serializer.codecs] == ["bytes", "zstd"]
-    assert [c.name for c in array.serializer.index_codecs] == ["bytes", "crc32c"]
+    assert isinstance(array._engine.chain.serializer, ShardingCodec)
+    assert (array._engine.chain.filters, array._engine.chain.compressors) == ((), ())
+    assert [c.name for c in array._engine.chain.serializer.codecs] == ["bytes", "zstd"]
+    assert [c.name for c in array._engine.chain.serializer.index_codecs] == ["bytes", "crc32c"]
     model = ours.counted(shape, "int16")
     array[...] = model
     assert np.array_equal(zellige.open_array(store)[...], model)
@@ -304,7 +307,7 @@ def test_codecs_go_into_the_shards():
         compressors=[GZIP],
         checksum=True,
     )
-    assert [c.name for c in array.serializer.codecs] == ["transpose", "bytes", "gzip", "crc32c"]
+    assert [c.name for c in array._engine.chain.serializer.codecs] == ["transpose", "bytes", "gzip", "crc32c"]
     assert np.array_equal(array[1:3, 2:5], ours.counted((4, 6))[1:3, 2:5])
 
 
@@ -427,7 +430,7 @@ def test_copies_keep_how_the_index_is_stored(more):
     serializer = codec("sharding_indexed", **{"chunk_shape": [2], "codecs": [LITTLE], "index_codecs": [LITTLE], **more})
     array = zellige.create_array(data=ours.counted((4,)), chunks=(4,), serializer=serializer, compressors=None)
     copy = zellige.from_array(data=array)
-    assert copy.serializer == array.serializer
+    assert copy._engine.chain.serializer == array._engine.chain.serializer
     assert contents(copy.store) == contents(array.store)
 
 

@@ -275,11 +275,10 @@ class Array(Selecting, Resizing):
     @property
     def nchunks_initialized(self) -> int:
         """The number of chunks that are stored, or whose shard is; lists the store."""
-        inside = self.grid.grid_shape
-        stored = (c for c, _ in self._engine.stored(self.ndim) if all(map(operator.lt, c, inside)))
         if self._inner is None:
-            return sum(1 for _ in stored)
-        inner = self._inner
+            return self._engine.count(self.grid)
+        inner, inside = self._inner, self.grid.grid_shape
+        stored = (c for c, _ in self._engine.stored(self.ndim) if all(map(operator.lt, c, inside)))
         return sum(prod(-(-n // c) for n, c in zip(self.grid.spec(s).shape, inner, strict=True)) for s in stored)
 
     def nbytes_stored(self) -> int:

@@ -30,6 +30,7 @@ from zellige.errors import (
 from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Target, Tasks
+from zellige.rows import assign, copy_rows
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Shape
@@ -87,7 +88,7 @@ class Engine:
                 found = raw is not None
                 if raw is not None and not (whole and bound.decode_into(raw, out[outside])):
                     chunk = bound.decode(raw)
-                    out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
+                    assign(out, outside, (chunk if plan.order is None else chunk.transpose(plan.order))[inside])
             else:
                 piece = self.store.get_range(key, part.start, part.length)
                 found = piece is not None
@@ -187,12 +188,16 @@ class Engine:
 
     def _put_whole(self, key: str, bound: BoundChain, data: AnyArray) -> None:
         """Write all data of a chunk without reading it; what lies outside the array holds the fill value."""
-        if data.shape == bound.shape:
-            chunk = data.astype(bound.dtype, copy=False)
-        else:
+        if data.shape != bound.shape:
             chunk = _scratch_chunk(bound)
             chunk[...] = bound.fill
             chunk[tuple(map(slice, data.shape))] = data
+        elif bound.shard is not None or data.flags.c_contiguous or bound.dtype.hasobject:
+            chunk = data.astype(bound.dtype, copy=False)
+        else:
+            # A row here and there into one piece, in memory that is warm already.
+            chunk = _scratch_chunk(bound)
+            copy_rows(chunk, data)
         raw = self._encode(bound, chunk)
         # A thread that writes a part of this chunk must not store its older copy over this one.
         with self.store.exclusive_here(key):
@@ -239,6 +244,10 @@ class Engine:
             coords = self.keys.decode_chunk_key(key[len(self.prefix) :], rank)
             if coords is not None:
                 yield coords, key
+
+    def count(self, grid: ChunkGrid) -> int:
+        """The number of stored chunks inside a grid."""
+        return sum(all(map(operator.lt, coords, grid.grid_shape)) for coords, _ in self.stored(grid.ndim))
 
     def reshape(self, old: ChunkGrid, new: ChunkGrid) -> None:
         """Encode stored chunks anew whose codec shape a resize has changed; only bounded grids have such."""

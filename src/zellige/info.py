@@ -28,6 +28,7 @@ class Info:
 
 def describe(array: Array, *, stored: bool = False) -> Info:
     """What an array is; `stored` adds what is in the store, which takes a listing."""
+    nchunks, chain = array.grid.get_nchunks(), array._engine.chain
     items: list[tuple[str, Any]] = [
         ("Name", array.name),
         ("Type", "Array"),
@@ -35,22 +36,22 @@ def describe(array: Array, *, stored: bool = False) -> Info:
         ("Data type", array.metadata.data_type.label),
         ("Fill value", array.fill_value),
         ("Shape", _shape_text(array)),
-        ("Chunk grid", f"{array.metadata.chunk_grid.name}, {_times(array.cdata_shape)} = {array.nchunks:,} chunks"),
+        ("Chunk grid", f"{array.metadata.chunk_grid.name}, {_times(array.grid.grid_shape)} = {nchunks:,} chunks"),
         *((f"Chunks, {name}", _axis_text(dim)) for name, dim in zip(_names(array), array.grid.dimensions, strict=True)),
         ("Largest chunk", human_bytes(_largest(array) * array.dtype.itemsize)),
         ("Order", array.order),
         ("Read-only", array.read_only),
         ("Store", repr(array.store)),
-        ("Filters", list(array.filters)),
-        ("Serializer", array.serializer),
-        ("Compressors", list(array.compressors)),
+        ("Filters", list(chain.filters)),
+        ("Serializer", chain.serializer),
+        ("Compressors", list(chain.compressors)),
         ("Size", human_bytes(array.nbytes)),
     ]
     if stored:
         nbytes = array.nbytes_stored()
         items.append(("Stored", human_bytes(nbytes)))
         items.append(("Ratio", f"{array.nbytes / nbytes:.1f}" if nbytes else "-"))
-        items.append(("Chunks stored", f"{array.nchunks_initialized:,} of {array.nchunks:,}"))
+        items.append(("Chunks stored", f"{array._engine.count(array.grid):,} of {nchunks:,}"))
     return Info(tuple((label, str(value)) for label, value in items))
 
 

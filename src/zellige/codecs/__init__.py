@@ -202,12 +202,14 @@ def _from_mapping(value: dict[str, JSON]) -> Codec:
         return from_item(value)
     except UnknownCodecError:
         raise
-    except MetadataError:
+    except MetadataError as error:
+        kind = _find(value["name"]) if isinstance(value.get("name"), str) else Codec
         try:
-            return _find(value["name"])(**value["configuration"])
-        except (KeyError, TypeError):
-            pass
-        raise
+            if issubclass(kind, BytesBytesCodec):
+                return kind(**value["configuration"])
+        except (KeyError, TypeError, MetadataError):
+            pass  # the first error says it better
+        raise error
 
 
 def _from_numcodecs(config: dict[str, JSON]) -> Codec:

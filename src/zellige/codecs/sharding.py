@@ -26,6 +26,7 @@ from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
 from zellige.plans import Axis, Plan, Request
+from zellige.rows import assign, copy_rows
 from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
 
 _MAX_GAP = 64 << 10  # ranges closer than this are fetched together
@@ -286,7 +287,7 @@ class BoundShard:
             some, rows = rows, self._rows("all rows", many)
             rows[...] = self.spec.fill
             rows[used] = some
-        target[...] = rows.reshape(target.shape)
+        copy_rows(target, rows.reshape(target.shape))
 
     def _rows(self, slot: str, many: int) -> AnyArray:
         """Inner chunks one after the other, in this thread's scratch."""
@@ -358,7 +359,7 @@ class BoundShard:
             chunk = self.inner.decode(raw)
         except CodecError as error:
             raise self._inner_error(error, coords) from error
-        out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
+        assign(out, outside, (chunk if plan.order is None else chunk.transpose(plan.order))[inside])
 
     def _inner_error(self, error: CodecError | ShortReadError, coords: Coords) -> CodecError:
         # What is only unsupported here is not damaged.
@@ -389,7 +390,9 @@ class BoundShard:
         first, many, region, counts = slab
         source = self._as_rows(chunk[region], counts)
         # Of its own, because the bytes of uncompressed chunks are views of it.
-        rows = np.ascontiguousarray(source).reshape(many, *self.inner.shape)
+        copy = np.empty(source.shape, source.dtype)
+        copy_rows(copy, source)
+        rows = copy.reshape(many, *self.inner.shape)
         kept = np.arange(many) if self.keep_empty else np.flatnonzero(~rows_of_fill(rows, self.spec.fill))
         if len(kept):
             raws = self.inner.encode_rows(rows if len(kept) == many else rows[kept])
