@@ -20,7 +20,7 @@ _dtypes = [np.dtype((np.void, max(1, n))) for n in range(_LONGEST + 1)]
 
 def assign(target: AnyArray, index: tuple[Any, ...], source: AnyArray) -> None:
     """`target[index] = source`, for an index that gives the shape of the source."""
-    if index and source.nbytes > _SMALL and _SLICES.issuperset(map(type, index)):
+    if index and _SLICES.issuperset(map(type, index)) and source.nbytes > _SMALL:
         copy_rows(target[index], source)
     else:
         target[index] = source
