@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -128,6 +129,7 @@ def measure(raw: Sequence[str], arguments: argparse.Namespace, cases: Sequence[C
 
 def main(raw: Sequence[str]) -> int:
     """Run what the command line asks for; 1 if values differ or zellige fails."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # the data is removed on the way
     arguments = parse(raw)
     if arguments.list:
         print("\n".join(f"{case.name:{report.NAME}}{case.about}" for case in CASES.values()))

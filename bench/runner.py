@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,8 +20,8 @@ from bench.libraries import OURS
 from bench.machine import Load
 
 ROOT = Path(__file__).parents[1]
-TIMEOUT = 600
-"""Seconds after which a process that does not answer is ended."""
+LOG = ROOT / "bench" / "last.log"
+"""What a process printed that ended before its time, such as where it was hanging."""
 
 
 class Options(NamedTuple):
@@ -67,10 +66,7 @@ class Process:
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout
-        alarm = threading.Timer(TIMEOUT, self._process.kill)
-        alarm.start()
         line = self._process.stdout.readline()
-        alarm.cancel()
         answer: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
         if "error" in answer:  # which goes into the table, without paths of this machine
             answer["error"] = answer["error"].replace(self._folder, "").replace(str(ROOT), "")
@@ -79,8 +75,10 @@ class Process:
     def _last_words(self) -> str:
         self._process.wait()
         self._errors.seek(0)
-        lines = self._errors.read().splitlines() or [""]
-        return f"the process ended with {self._process.returncode}: {lines[-1][:200]}"
+        text = self._errors.read()
+        LOG.write_text(text)
+        cause = (text.splitlines() or [""])[0 if text.startswith("Timeout") else -1]
+        return f"the process ended with {self._process.returncode}: {cause[:200]} (more in bench/{LOG.name})"
 
     @property
     def alive(self) -> bool:

@@ -12,6 +12,7 @@ python -m bench.worker LIBRARY FOLDER SCALE
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -26,6 +27,8 @@ from bench.layouts import checksum
 from bench.libraries import LIBRARIES, NotHereError
 from bench.works import ALL, Site, Work
 
+TIMEOUT = 40
+"""Seconds for one command; a process that hangs says where, and ends."""
 LONG_ENOUGH = 0.002
 """Work shorter than this is repeated between two looks at the clock."""
 
@@ -136,7 +139,10 @@ def main() -> None:
         return
     print(json.dumps({}), file=answers, flush=True)
     for line in sys.stdin:
-        print(json.dumps(worker.obey(json.loads(line))), file=answers, flush=True)
+        faulthandler.dump_traceback_later(TIMEOUT, exit=True)
+        answer = worker.obey(json.loads(line))
+        faulthandler.cancel_dump_traceback_later()
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

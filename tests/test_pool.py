@@ -18,7 +18,7 @@ from zellige import pool
 from zellige.stores import LocalStore, MemoryStore
 
 CHUNKS = 64
-SHAPE, CHUNK = (CHUNKS * 64, 128), (64, 128)  # 32 KiB a chunk: enough for threads to be used
+SHAPE, CHUNK = (CHUNKS * 64, 1024), (64, 1024)  # 256 KiB a chunk: enough for threads to be used
 
 
 def workers(count: int) -> Any:

@@ -49,11 +49,13 @@ reason() {
 
 install() { "$env/bin/python" -m pip install --quiet --disable-pip-version-check "$@" 2>&1; }
 
-# Whether the environment still works; not by importing zellige, which may be in the middle of a change.
-runs() { "$env/bin/python" -c 'import zarr, tensorstore, importlib.metadata as m; m.version("zellige")' 2>/dev/null; }
+# Whether the peers are there; zellige is not asked, since it may be in the middle of a change.
+has_peers() { "$env/bin/python" -c 'import zarr, tensorstore' 2>/dev/null; }
 
-if [ -f "$env/.ready" ] && runs; then
-    if [ pyproject.toml -nt "$env/.ready" ]; then # what zellige needs may have changed
+has_zellige() { "$env/bin/python" -c 'import importlib.metadata as m; m.version("zellige")' 2>/dev/null; }
+
+if [ -f "$env/.ready" ] && has_peers; then
+    if [ pyproject.toml -nt "$env/.ready" ] || ! has_zellige; then # what zellige needs may have changed
         if output=$(install -e .); then touch "$env/.ready"; else say "kept as it is: $(reason "$output")"; fi
     fi
     say "$env is ready ($(cat "$env/.ready"))"

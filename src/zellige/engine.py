@@ -30,7 +30,6 @@ from zellige.errors import (
 from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Target, Tasks
-from zellige.rows import assign, copy_rows
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Shape
@@ -74,7 +73,9 @@ class Engine:
 
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
-        pool.run(partial(self._read_chunk, out, plan), plan, self._chunk_bytes(plan))
+        first = self._first(plan)
+        little = first is None or first.reads_little(out.size / len(plan))
+        pool.run(partial(self._read_chunk, out, plan), plan, 0 if little or first is None else first.decode_work)
 
     def _read_chunk(self, out: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
@@ -86,14 +87,16 @@ class Engine:
             elif bound.strides is None or whole or (part := bound.part(inside, plan.order)) is None:
                 raw = self.store.borrow(key)
                 found = raw is not None
-                if raw is not None and not (whole and bound.decode_into(raw, out[outside])):
+                # Straight into the output, where a chunk spans all axes but the first of it.
+                direct = whole and out.shape[1:] == shape[1:]
+                if raw is not None and not (direct and bound.decode_into(raw, out[outside])):
                     chunk = bound.decode(raw)
-                    assign(out, outside, (chunk if plan.order is None else chunk.transpose(plan.order))[inside])
+                    out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
             else:
-                piece = self.store.get_range(key, part.start, part.length)
-                found = piece is not None
-                if piece is not None:
-                    out[outside] = part.decode(piece)
+                pieces = self._ranges(key, part.spans)
+                found = pieces is not None
+                if pieces is not None:
+                    out[outside] = part.decode(pieces)
         except UnsupportedCodecError:
             raise
         except (CodecError, ShortReadError) as error:
@@ -101,6 +104,13 @@ class Engine:
         if not found:
             self._check_missing(coords, key)
             out[outside] = bound.fill
+
+    def _ranges(self, key: str, spans: list[tuple[int, int]]) -> Sequence[Buffer] | None:
+        """Some ranges of a chunk; None if it is missing."""
+        if len(spans) > 1:
+            return self.store.get_ranges(key, spans)
+        piece = self.store.get_range(key, *spans[0])
+        return None if piece is None else (piece,)
 
     def _read_shard(self, key: str, shard: Shard, out: AnyArray, plan: Plan, request: Request) -> bool:
         """Read a part of a shard; again from the start if it was rewritten since its index was read."""
@@ -135,16 +145,17 @@ class Engine:
                 key=key,
             )
 
-    def _chunk_bytes(self, plan: Plan) -> int:
-        """About how much one request handles."""
+    def _first(self, plan: Plan) -> BoundChain | None:
+        """The chain for the first chunk of a plan, which tells about how much work each is."""
         first = next(plan.requests(0, 1), None)
-        return 0 if first is None else self.chain.bound[first[1]].nbytes
+        return None if first is None else self.chain.bound[first[1]]
 
     # -- writing ----------------------------------------------------------------------------------
 
     def write(self, plan: Plan, value: AnyArray) -> None:
         """Write the work array into the chunks of the plan."""
-        pool.run(partial(self._write_chunk, value, plan), plan, self._chunk_bytes(plan))
+        first = self._first(plan)
+        pool.run(partial(self._write_chunk, value, plan), plan, 0 if first is None else first.encode_work)
 
     def _write_chunk(self, value: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
@@ -163,7 +174,8 @@ class Engine:
 
     def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
-        pool.run(partial(self._write_fields, value, fields, plan), plan, self._chunk_bytes(plan))
+        first = self._first(plan)
+        pool.run(partial(self._write_fields, value, fields, plan), plan, 0 if first is None else first.encode_work)
 
     def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, _ = request
@@ -197,7 +209,7 @@ class Engine:
         else:
             # A row here and there into one piece, in memory that is warm already.
             chunk = _scratch_chunk(bound)
-            copy_rows(chunk, data)
+            chunk[...] = data
         raw = self._encode(bound, chunk)
         # A thread that writes a part of this chunk must not store its older copy over this one.
         with self.store.exclusive_here(key):

@@ -128,6 +128,8 @@ class BoundChain:
         "shard",
         "encoded_size",
         "encoded_bound",
+        "decode_work",
+        "encode_work",
     )
 
     def __init__(self, chain: CodecChain, shape: Shape) -> None:
@@ -142,6 +144,9 @@ class BoundChain:
         self.nbytes = prod(shape) * self.dtype.itemsize
         self._steps, self.encoded_bound, exact = _decoding_steps(chain, spec)
         self.encoded_size = self.encoded_bound if exact else None
+        self.decode_work = self.nbytes * max([1, *(codec.decode_work for codec in chain.compressors)])
+        self.encode_work = self.nbytes * max([1, *(codec.encode_work for codec in chain.compressors)])
+        """About how much work a chunk is, in bytes that are copied."""
         order = _permutation(chain.filters, len(shape))
         self.shard = None if self._steps or order is None else chain.serializer.shard(spec, order)
         """For chunks that are shards, with nothing around them that hides their parts."""
@@ -165,9 +170,12 @@ class BoundChain:
 
     def encode(self, chunk: AnyArray) -> Buffer:
         """The bytes of a chunk, which has this shape and the array's type."""
-        for codec, spec in self._filters:
-            chunk = codec.encode(chunk, spec)
-        raw = self._serializer.encode(chunk, self._spec)
+        if self._direct and chunk.flags.c_contiguous:
+            raw: Buffer = _as_bytes(chunk)
+        else:
+            for codec, spec in self._filters:
+                chunk = codec.encode(chunk, spec)
+            raw = self._serializer.encode(chunk, self._spec)
         for step, _, _ in reversed(self._steps):
             raw = step.encode(raw)
         return raw
@@ -178,6 +186,8 @@ class BoundChain:
             raw = codec.decode(raw, limit)
             if exact and len(raw) != limit:
                 raise CodecError(f"{codec.name}: {limit} bytes expected, {len(raw)} found")
+        if self._direct and len(raw) == self.nbytes:
+            return np.ndarray(self.shape, self.dtype, raw)  # what the serializer would do, for every chunk
         chunk = self._serializer.decode(raw, self._spec)
         for array_codec, spec in reversed(self._filters):
             chunk = array_codec.decode(chunk, spec)
@@ -228,14 +238,35 @@ class BoundChain:
 
     # -- parts of uncompressed chunks -------------------------------------------------------------
 
-    def part(self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None) -> Part | None:
-        """How to read only the bytes from the first to the last element that is picked, if that pays.
+    def part(self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None) -> Part | Points | None:
+        """How to read only some bytes: from the first to the last element that is picked, or of each; if that pays.
 
         `order` permutes the axes before `inside` picks from them.
         """
         if self.strides is None:
             return None
         strides = self.strides if order is None else tuple(self.strides[axis] for axis in order)
+        stored = self._serializer.layout(self._spec)
+        assert stored is not None
+        return self._points(inside, strides, stored) or self._box(inside, strides, stored)
+
+    def reads_little(self, elements: float) -> bool:
+        """Whether so many elements of a chunk are read by themselves, and not with the whole chunk."""
+        return self.strides is not None and elements * SEEK <= self.nbytes
+
+    def _points(
+        self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any]
+    ) -> Points | None:
+        """A range for each element that arrays pick, or for several that lie close to each other."""
+        if not inside or not _ARRAYS.issuperset(map(type, inside)):
+            return None
+        if not self.reads_little(prod(np.broadcast_shapes(*(pick.shape for pick in inside)))):  # type: ignore[union-attr]
+            return None
+        offsets: Indices = sum(pick * stride for pick, stride in zip(inside, strides, strict=True))  # type: ignore[operator,assignment,misc]
+        return Points(offsets, stored)
+
+    def _box(self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any]) -> Part | None:
+        """One range, from the first to the last element that is picked."""
         start, last = 0, 0
         shape, steps, rest = [], [], []
         for pick, stride in zip(inside, strides, strict=True):
@@ -249,27 +280,64 @@ class BoundChain:
         length = last + self.dtype.itemsize
         if 2 * length > self.nbytes:
             return None
-        stored = self._serializer.layout(self._spec)
-        assert stored is not None
         return Part(start, length, tuple(shape), tuple(steps), tuple(rest), stored)
+
+
+SEEK = 8 << 10
+"""A range of its own costs about as much as reading so many bytes more."""
+_ARRAYS = {np.ndarray}
+
+
+class Points:
+    """Elements anywhere in an uncompressed chunk: a few ranges of bytes."""
+
+    __slots__ = ("spans", "_index", "_shape", "_dtype")
+
+    def __init__(self, offsets: Indices, dtype: np.dtype[Any]) -> None:
+        self._shape, self._dtype = offsets.shape, dtype
+        size, wanted = dtype.itemsize, offsets.ravel().tolist()
+        self.spans: list[tuple[int, int]] = []
+        places: dict[int, int] = {}  # of elements, when the ranges lie one after the other
+        start, end, before = 0, -2 * SEEK, 0
+        for offset in sorted(set(wanted)):
+            if offset - end > SEEK:
+                if places:
+                    self.spans.append((start, end - start))
+                    before += end - start
+                start = offset
+            end = offset + size
+            places[offset] = (before + offset - start) // size
+        self.spans.append((start, end - start))
+        self._index = [places[offset] for offset in wanted]
+
+    def decode(self, pieces: Sequence[Buffer]) -> AnyArray:
+        """The picked elements."""
+        elements = np.frombuffer(b"".join(pieces), self._dtype)
+        picked: AnyArray = elements[self._index].reshape(self._shape)
+        _check_bools(picked)
+        return picked
+
+
+def _check_bools(picked: AnyArray) -> None:
+    if picked.dtype.kind == "b" and picked.view(np.uint8).max() > 1:
+        raise CodecError("bytes: a bool must be stored as 00 or 01")
 
 
 class Part:
     """A box inside an uncompressed chunk: one range of bytes, seen through strides."""
 
-    __slots__ = ("start", "length", "_shape", "_strides", "_inside", "_dtype")
+    __slots__ = ("spans", "_shape", "_strides", "_inside", "_dtype")
 
     def __init__(
         self, start: int, length: int, shape: Shape, strides: Shape, inside: tuple[Any, ...], dtype: np.dtype[Any]
     ) -> None:
-        self.start, self.length = start, length
+        self.spans = [(start, length)]
         self._shape, self._strides, self._inside, self._dtype = shape, strides, inside, dtype
 
-    def decode(self, raw: Buffer) -> AnyArray:
+    def decode(self, pieces: Sequence[Buffer]) -> AnyArray:
         """The picked elements."""
-        box: AnyArray = np.ndarray(self._shape, self._dtype, raw, strides=self._strides)
-        if self._dtype.kind == "b" and box.view(np.uint8).max() > 1:
-            raise CodecError("bytes: a bool must be stored as 00 or 01")
+        box: AnyArray = np.ndarray(self._shape, self._dtype, pieces[0], strides=self._strides)
+        _check_bools(box)
         picked: AnyArray = box[self._inside]
         return picked
 

@@ -26,7 +26,6 @@ from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
 from zellige.plans import Axis, Plan, Request
-from zellige.rows import assign, copy_rows
 from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
 
 _MAX_GAP = 64 << 10  # ranges closer than this are fetched together
@@ -232,7 +231,7 @@ class BoundShard:
             span = index.span(self.index.number(request[0]))
             self._scatter(None if span is None else view[span[0] : span[0] + span[1]], request, plan, out)
 
-        run(decode_one, plan, self.inner.nbytes)
+        run(decode_one, plan, self.inner.decode_work)
 
     def _slabs(self) -> Iterator[tuple[int, int, tuple[slice | EllipsisType, ...], Shape]]:
         """Inner chunks in groups with consecutive numbers, of about `_SLAB` bytes: small ones are done together.
@@ -287,7 +286,7 @@ class BoundShard:
             some, rows = rows, self._rows("all rows", many)
             rows[...] = self.spec.fill
             rows[used] = some
-        copy_rows(target, rows.reshape(target.shape))
+        target[...] = rows.reshape(target.shape)
 
     def _rows(self, slot: str, many: int) -> AnyArray:
         """Inner chunks one after the other, in this thread's scratch."""
@@ -332,7 +331,7 @@ class BoundShard:
             for part, (start, _, members) in zip(parts, groups, strict=True)
             for offset, length, request in members
         ]
-        run(lambda task: self._scatter(task[0], task[1], plan, out), plans.Tasks(tasks), self.inner.nbytes)
+        run(lambda task: self._scatter(task[0], task[1], plan, out), plans.Tasks(tasks), self.inner.decode_work)
         return True
 
     def _read_nested(self, reader: Reader, request: Request, plan: Plan, out: AnyArray, run: Runner) -> bool:
@@ -359,7 +358,7 @@ class BoundShard:
             chunk = self.inner.decode(raw)
         except CodecError as error:
             raise self._inner_error(error, coords) from error
-        assign(out, outside, (chunk if plan.order is None else chunk.transpose(plan.order))[inside])
+        out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
 
     def _inner_error(self, error: CodecError | ShortReadError, coords: Coords) -> CodecError:
         # What is only unsupported here is not damaged.
@@ -383,16 +382,14 @@ class BoundShard:
             if raw is not None:
                 parts[self.index.number(coords)] = raw
 
-        run(encode_one, self._whole_plan(), self.inner.nbytes)
+        run(encode_one, self._whole_plan(), self.inner.encode_work)
         return self._join(parts)
 
     def _encode_slab(self, chunk: AnyArray, parts: dict[int, Buffer], slab: Any) -> None:
         first, many, region, counts = slab
         source = self._as_rows(chunk[region], counts)
         # Of its own, because the bytes of uncompressed chunks are views of it.
-        copy = np.empty(source.shape, source.dtype)
-        copy_rows(copy, source)
-        rows = copy.reshape(many, *self.inner.shape)
+        rows = np.ascontiguousarray(source).reshape(many, *self.inner.shape)
         kept = np.arange(many) if self.keep_empty else np.flatnonzero(~rows_of_fill(rows, self.spec.fill))
         if len(kept):
             raws = self.inner.encode_rows(rows if len(kept) == many else rows[kept])

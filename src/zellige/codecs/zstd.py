@@ -41,6 +41,8 @@ class ZstdCodec(BytesBytesCodec):
     checksum: bool = True
 
     name: ClassVar[str] = "zstd"
+    decode_work: ClassVar[int] = 3
+    encode_work: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
         integer(self.name, {"level": self.level}, "level", *_LEVELS)

@@ -231,9 +231,12 @@ def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
     if array.dtype.kind == "O":
         wanted = fill.item()
         return all(_same(item, wanted) for item in array.flat)
+    if array.dtype.kind in "iuf":
+        first, other = array.item(0), fill.item()
+        if first != other and (first == first or other == other):  # not both NaN
+            return False
     bits, wanted = _bits(array), _bits(fill)
-    first = bits[(0,) * bits.ndim]
-    return bool(first == wanted) and bool((bits == wanted).all())
+    return bool(bits[(0,) * bits.ndim] == wanted) and bool((bits == wanted).all())
 
 
 def rows_of_fill(rows: AnyArray, fill: AnyArray) -> AnyArray:

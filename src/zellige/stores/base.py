@@ -248,8 +248,11 @@ class KeyLock:
 
     def __enter__(self) -> int:
         with _guard:
-            mine = self.mine = _locks.get(self.name) or _locks.setdefault(self.name, _Lock())
+            mine = _locks.get(self.name)
+            if mine is None:
+                mine = _locks[self.name] = _Lock()
             mine.users += 1
+        self.mine = mine
         try:
             mine.lock.acquire()
         except BaseException:
@@ -264,10 +267,11 @@ class KeyLock:
         self._leave()
 
     def _leave(self) -> None:
+        mine = self.mine
         with _guard:
-            self.mine.users -= 1
+            mine.users -= 1
             # After a fork the name may belong to another lock, or to none.
-            if not self.mine.users and _locks.get(self.name) is self.mine:
+            if not mine.users and _locks.get(self.name) is mine:
                 del _locks[self.name]
 
 

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Self, TypeVar
 
 from zellige.scratch import buffer
@@ -46,6 +47,9 @@ _FAR = 1 << 62  # so is one that starts where no file reaches
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
+
+_SESSION = os.urandom(6).hex()  # other machines may have a process of the same number
+_numbers = count()
 
 _capacity = 1 << 20  # what `borrow` offers to a read: more than any value so far, up to _KEPT
 
@@ -185,8 +189,9 @@ class LocalStore(Store):
 
     def put(self, key: str, value: Buffer) -> None:
         """Store the value, all or nothing."""
-        self._check_writable()
-        self._write(key, [value], _rename)
+        if self.read_only:
+            self._check_writable()
+        self._write(key, (value,), _rename)
 
     def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
         """Store a value given in parts, all or nothing, without joining them in memory."""
@@ -218,7 +223,10 @@ class LocalStore(Store):
             check_key(key)
         path = self._base + key
         try:
-            return _in_folder(path, lambda folder: _write(folder, path, parts, place))
+            try:
+                return _write(path[: path.rindex("/") + 1], path, parts, place)
+            except FileNotFoundError:
+                return _in_folder(path, lambda folder: _write(folder, path, parts, place))
         except OSError as exc:
             raise self._named(exc, key) from exc
 
@@ -396,18 +404,27 @@ def _in_folder(path: str, action: Callable[[str], T]) -> T:
 
 def _write(folder: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], bool]) -> bool:
     """Write a temporary file and put it into its place; whatever happens, it does not stay behind."""
-    temporary = f"{folder}{TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
+    temporary = f"{folder}{TEMPORARY}{os.getpid()}-{_SESSION}-{next(_numbers)}"
     fd = os.open(temporary, _WRITE, 0o666)
     try:
         try:
-            for first in range(0, len(parts), _AT_ONCE):
-                _write_all(fd, parts[first : first + _AT_ONCE])
+            if len(parts) == 1:
+                _write_one(fd, parts[0])
+            else:
+                for first in range(0, len(parts), _AT_ONCE):
+                    _write_all(fd, parts[first : first + _AT_ONCE])
         finally:
             os.close(fd)
         return place(temporary, path)
     except BaseException:
         _unlink(temporary)
         raise
+
+
+def _write_one(fd: int, part: Buffer) -> None:
+    written = os.write(fd, part)
+    while written < len(part):
+        written += os.write(fd, memoryview(part)[written:])
 
 
 def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
