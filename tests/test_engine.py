@@ -393,3 +393,42 @@ def test_a_bool_is_stored_as_0_or_1():
         with pytest.raises(CorruptChunkError, match="00 or 01"):
             read()
     assert array[:10].all()
+
+
+# -- a few elements of uncompressed chunks --------------------------------------------------------
+
+
+def test_points_of_a_raw_chunk_are_read_by_themselves():
+    model = np.arange(64 * 1024, dtype="int32").reshape(64, 1024)
+    store = CountingStore()
+    array = zellige.create_array(store, data=model, chunks=(64, 1024), compressors=None)
+    store.reset()
+    rows, columns = [63, 0, 31, 0, 63], [1023, 5, 7, 5, 1022]
+    assert array.vindex[rows, columns].tolist() == model[rows, columns].tolist()
+    assert store.counts() == {"get_ranges": 1}
+    assert store.nbytes("get_ranges") == 4 * 4  # each once, and neighbours together
+    store.reset()
+    assert np.array_equal(array.oindex[[1, 40], [7, 900]], model[np.ix_([1, 40], [7, 900])])
+    assert store.counts() == {"get_ranges": 1}
+    assert store.nbytes("get_ranges") <= 2 * (900 - 7 + 1) * 4
+
+
+def test_many_points_of_a_raw_chunk_are_read_with_it():
+    model = np.arange(64 * 1024, dtype="int32").reshape(64, 1024)
+    store = CountingStore()
+    array = zellige.create_array(store, data=model, chunks=(64, 1024), compressors=None)
+    points = np.random.default_rng(0).integers(0, 64, 500), np.random.default_rng(1).integers(0, 1024, 500)
+    store.reset()
+    assert np.array_equal(array.vindex[points], model[points])
+    assert store.counts() == {"borrow": 1}
+
+
+def test_a_point_in_a_missing_chunk_is_fill_and_one_beyond_a_cut_chunk_is_an_error():
+    array = zellige.create_array(shape=(8, 4096), chunks=(4, 4096), dtype="int32", fill_value=9, compressors=None)
+    array[:4] = 1
+    assert array.vindex[[0, 7, 3], [0, 5, 4000]].tolist() == [1, 9, 1]
+    raw = array.store.get("c/0/0")
+    array.store.put("c/0/0", raw[:-100])
+    assert array.vindex[[0, 1], [0, 1000]].tolist() == [1, 1]
+    with pytest.raises(CorruptChunkError, match="c/0/0"):
+        array.vindex[[0, 3], [0, 4095]]

@@ -56,12 +56,18 @@ def remember(raw: bytes, blueprint: Blueprint, *, keep_empty: bool) -> None:
     if len(raw) <= _LONGEST:
         if len(_known) >= _MOST:
             _known.clear()
-        _known[raw, keep_empty] = blueprint
+        _known[raw, keep_empty] = _copied(blueprint)
 
 
 def remembered(raw: bytes, *, keep_empty: bool) -> Blueprint | None:
     """What a document came to before; its attributes are a copy, because their values can be changed in place."""
     found = _known.get((raw, keep_empty))
-    if found is None or not found.metadata.attributes:
-        return found
-    return found._replace(metadata=found.metadata.with_attributes(deepcopy(found.metadata.attributes)))
+    return None if found is None else _copied(found)
+
+
+def _copied(blueprint: Blueprint) -> Blueprint:
+    """The same with attributes of its own."""
+    metadata = blueprint.metadata
+    if not metadata.attributes:
+        return blueprint
+    return blueprint._replace(metadata=metadata.with_attributes(deepcopy(metadata.attributes)))
