@@ -27,7 +27,7 @@ from bench.layouts import checksum
 from bench.libraries import LIBRARIES, NotHereError
 from bench.works import ALL, Site, Work
 
-TIMEOUT = 40
+TIMEOUT = 300
 """Seconds for one command; a process that hangs says where, and ends."""
 LONG_ENOUGH = 0.002
 """Work shorter than this is repeated between two looks at the clock."""
@@ -132,6 +132,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not be taken for an answer
     library, folder, scale = sys.argv[1:]
+    faulthandler.dump_traceback_later(TIMEOUT, exit=True)
     try:
         worker = Worker(library, folder, int(scale))
     except NotHereError as error:
