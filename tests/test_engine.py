@@ -432,3 +432,27 @@ def test_a_point_in_a_missing_chunk_is_fill_and_one_beyond_a_cut_chunk_is_an_err
     assert array.vindex[[0, 1], [0, 1000]].tolist() == [1, 1]
     with pytest.raises(CorruptChunkError, match="c/0/0"):
         array.vindex[[0, 3], [0, 4095]]
+
+
+# -- large uncompressed chunks --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1024, 1100), (1000, 1024), (700, 900)])
+def test_a_large_raw_chunk_is_read_in_pieces(tmp_path, shape):
+    model = np.random.default_rng(0).integers(0, 2**31, shape, dtype="int32")
+    array = zellige.create_array(tmp_path, data=model, chunks=(1024, 1024), compressors=None)
+    assert np.array_equal(array[...], model)
+    assert np.array_equal(array[::-1], model[::-1])
+    out = np.zeros(shape, "float64")
+    assert np.array_equal(array.get_basic_selection(..., out=out), model)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda raw: raw[:-1], lambda raw: raw[:-4096], lambda raw: raw + b"x", lambda raw: b""]
+)
+def test_a_large_raw_chunk_of_another_length_is_damaged(change):
+    store = MemoryStore()
+    array = zellige.create_array(store, data=np.ones((1024, 1100), "int32"), chunks=(1024, 1024), compressors=None)
+    store.put("c/0/0", change(store.get("c/0/0")))
+    with pytest.raises(CorruptChunkError, match="c/0/0"):
+        array[...]

@@ -84,6 +84,11 @@ class Engine:
         try:
             if bound.shard is not None:
                 found = self._read_shard(key, bound.shard, out, plan, request)
+            elif bound.slab and whole and plan.order is None:
+                pieces = self.store.pieces(key, bound.slab)
+                found = pieces is not None
+                if pieces is not None:
+                    bound.fill_slabs(pieces, out[outside])
             elif bound.strides is None or whole or (part := bound.part(inside, plan.order)) is None:
                 raw = self.store.borrow(key)
                 found = raw is not None
@@ -93,10 +98,10 @@ class Engine:
                     chunk = bound.decode(raw)
                     out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
             else:
-                pieces = self._ranges(key, part.spans)
-                found = pieces is not None
-                if pieces is not None:
-                    out[outside] = part.decode(pieces)
+                parts = self._ranges(key, part.spans)
+                found = parts is not None
+                if parts is not None:
+                    out[outside] = part.decode(parts)
         except UnsupportedCodecError:
             raise
         except (CodecError, ShortReadError) as error:

@@ -214,6 +214,20 @@ class StoreSuite:
 
     # -- conditional writes -----------------------------------------------------------------------
 
+    @pytest.mark.parametrize("size", [1, 3, 7, 10, 11, 1000])
+    def test_a_value_comes_in_pieces(self, store, size):
+        store.put("a/k", b"0123456789")
+        pieces = [bytes(piece) for piece in store.pieces("a/k", size)]
+        assert pieces == [b"0123456789"[at : at + size] for at in range(0, 10, size)]
+        assert store.pieces("a/none", size) is None
+
+    def test_pieces_are_of_one_value(self, store):
+        store.put("k", b"old" * 1000)
+        pieces = store.pieces("k", 100)
+        found = bytes(next(pieces))
+        store.put("k", b"new" * 1000)
+        assert found + b"".join(map(bytes, pieces)) == b"old" * 1000
+
     def test_parts_are_stored_as_one_value(self, store):
         parts = [b"ab", bytearray(b""), memoryview(b"cde"), *[bytes([k % 256]) for k in range(3000)]]
         store.put_parts("a/k", parts)

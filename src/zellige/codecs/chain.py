@@ -7,7 +7,7 @@ decoding never yields more than the grid expects, whatever the bytes say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -21,6 +21,7 @@ from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Indices, Shape
 
 _KEEP_SHAPES = 1024
+_SLAB = 512 << 10  # as much as stays in the cache of a processor while it is copied on
 
 
 class CodecChain:
@@ -130,6 +131,7 @@ class BoundChain:
         "encoded_bound",
         "decode_work",
         "encode_work",
+        "slab",
     )
 
     def __init__(self, chain: CodecChain, shape: Shape) -> None:
@@ -154,6 +156,8 @@ class BoundChain:
         plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
         self._direct = plain
         self.strides = None if stored is None or self._steps else self._stored_strides(stored)
+        self.slab = self._slab_bytes()
+        """In pieces of how many bytes a large uncompressed chunk is read; 0 for one that is better read at once."""
 
     def _stored_strides(self, stored: np.dtype[Any]) -> tuple[int, ...] | None:
         """The strides of a decoded chunk within its bytes, if decoding only makes views."""
@@ -206,6 +210,27 @@ class BoundChain:
         # `_as_bytes` once more: this is called for every chunk.
         last.decode_into(raw, memoryview(out.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
         return True
+
+    # -- large uncompressed chunks ----------------------------------------------------------------
+
+    def _slab_bytes(self) -> int:
+        if not self._direct or self._steps or self.nbytes < 4 * _SLAB or len(self.shape) < 2:
+            return 0
+        return max(1, _SLAB * self.shape[0] // self.nbytes) * (self.nbytes // self.shape[0])
+
+    def fill_slabs(self, pieces: Iterable[Buffer], out: AnyArray) -> None:
+        """Decode a chunk that comes in pieces of `slab` bytes into an array of its shape, or of what lies inside."""
+        done, size = 0, self.nbytes // self.shape[0]
+        inside = tuple(map(slice, out.shape[1:]))
+        for piece in pieces:
+            count, rest = divmod(len(piece), size)
+            if rest or done + count > self.shape[0]:
+                raise CodecError(f"bytes: {self.nbytes} bytes expected, {done * size + len(piece)} or more found")
+            slab: AnyArray = np.ndarray((count, *self.shape[1:]), self.dtype, piece)
+            out[done : done + count] = slab[(slice(max(0, len(out) - done)), *inside)]
+            done += count
+        if done != self.shape[0]:
+            raise CodecError(f"bytes: {self.nbytes} bytes expected, {done * size} found")
 
     # -- many small chunks at once ----------------------------------------------------------------
 

@@ -95,6 +95,17 @@ class Store(ABC):
         """Like `get`, but the buffer may be overwritten by this thread's next call on any store."""
         return self.get(key)
 
+    def pieces(self, key: str, size: int) -> Iterator[Buffer] | None:
+        """The value in pieces of so many bytes, the last one maybe shorter; None if there is no such key.
+
+        All are of one value, also if it is replaced meanwhile. Each is valid until the next is asked for.
+        """
+        value = self.borrow(key)
+        if value is None:
+            return None
+        view = memoryview(value)
+        return (view[start : start + size] for start in range(0, len(view), size))
+
     @abstractmethod
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Exactly these bytes, or None if there is no such key.

@@ -104,6 +104,35 @@ class LocalStore(Store):
         finally:
             os.close(fd)
 
+    def pieces(self, key: str, size: int) -> Iterator[Buffer] | None:
+        """The value in pieces that fit into the processor's cache, all read from one descriptor."""
+        check_key(key)
+        try:
+            fd = os.open(self._base + key, _READ)
+        except OSError as exc:
+            if exc.errno in _MISSING:
+                return None
+            raise self._named(exc, key) from exc
+        return self._pieces(fd, key, size)
+
+    def _pieces(self, fd: int, key: str, size: int) -> Iterator[Buffer]:
+        try:
+            at = 0
+            while True:
+                into = buffer("file", size)
+                filled = 0
+                while filled < size and (count := os.preadv(fd, [into[filled:]], at + filled)):
+                    filled += count
+                if filled:
+                    yield into[:filled]
+                if filled < size:
+                    return
+                at += filled
+        except OSError as exc:
+            raise self._named(exc, key) from exc
+        finally:
+            os.close(fd)
+
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
         return self._with_file(key, lambda fd: _read_range(fd, key, start, length))
