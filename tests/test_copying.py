@@ -297,3 +297,16 @@ def test_a_view_is_not_written_over_the_array_that_it_is_a_view_of():
         with pytest.raises(ValueError, match="would remove"):
             zellige.from_array(store, name="x", data=data, overwrite=True)
     assert a[...].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("target", [2, 3])
+@pytest.mark.parametrize("source", [2, 3])
+def test_names_of_axes_and_attributes_go_from_format_to_format(source, target):
+    a = zellige.create_array(
+        data=np.arange(6).reshape(2, 3), dimension_names=["y", "x"], attributes={"unit": "m"}, zarr_format=source
+    )
+    b = zellige.from_array(data=a, zarr_format=target)
+    assert (b.metadata.zarr_format, b.dimension_names) == (target, ("y", "x"))
+    assert np.array_equal(b[...], a[...])
+    assert {k: v for k, v in b.attrs.items() if k != "_ARRAY_DIMENSIONS"} == {"unit": "m"}
+    assert ("_ARRAY_DIMENSIONS" in b.attrs) == (target == 2)

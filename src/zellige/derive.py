@@ -54,11 +54,13 @@ _LAYOUT = {"chunks", "shards", "shape", "dtype", "filters", "serializer", "compr
 
 def _kept(source: Array, given: dict[str, Any]) -> dict[str, Any]:
     metadata = source.metadata
+    named = metadata.zarr_format == 2 and metadata.dimension_names is not None
     common = {
         "chunks": list(metadata.chunk_grid.axes),
         "chunk_grid": metadata.chunk_grid.name,
         "fill_value": metadata.fill_value,
-        "attributes": metadata.attributes,
+        # Names of axes among the attributes, as xarray writes them in Zarr format 2, are given as such.
+        "attributes": {k: v for k, v in metadata.attributes.items() if not (named and k == "_ARRAY_DIMENSIONS")},
         "dimension_names": metadata.dimension_names,
         "order": source.order,
         "zarr_format": metadata.zarr_format,
@@ -81,8 +83,7 @@ def _kept_v2(metadata: ArrayV2Metadata) -> dict[str, Any]:
     from zellige.dtypes.v2 import declared
 
     dtype: Any = declared(metadata.dtype)
-    attributes = {key: value for key, value in metadata.attributes.items() if key != "_ARRAY_DIMENSIONS"}
-    kept = {"filters": metadata.filters, "compressors": metadata.compressor, "attributes": attributes}
+    kept = {"filters": metadata.filters, "compressors": metadata.compressor}
     return {**kept, "dtype": metadata.data_type if dtype.hasobject else dtype}
 
 
