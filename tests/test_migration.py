@@ -811,7 +811,7 @@ BROKEN = {
     ),
     "unknown codec": ("b/.zarray", json.dumps(document(compressor={"id": "rot13"})).encode(), "rot13"),
     "bad option": ("b/.zarray", json.dumps(document(compressor={"id": "zlib", "level": 11})).encode(), "level"),
-    "deep": ("b/.zattrs", b'{"a":' + b"[" * 900 + b"]" * 900 + b"}", "nested too deeply"),
+    "deep": ("b/.zattrs", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
 }
 
 
