@@ -34,7 +34,7 @@ bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', QUICK
 	@.venv-bench/bin/python -m bench $(if $(CASE),--case '$(CASE)') $(if $(QUICK),--quick) $(ARGS)
 
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) .venv-peer demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peer .venv-bench demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
