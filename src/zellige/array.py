@@ -29,7 +29,7 @@ from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.v3 import DOCUMENT
-from zellige.node import Attributes
+from zellige.node import NodeHandle
 from zellige.plans import plan as plan_for
 from zellige.resizing import Resizing
 from zellige.runs import Edges
@@ -56,7 +56,7 @@ class ArrayChunk(ChunkSpec):
     key: str
 
 
-class Array(Selecting, Resizing):
+class Array(Selecting, Resizing, NodeHandle):
     """An N-dimensional array in a store, cut into chunks of any size.
 
     Arrays are made by `zellige.create_array` and opened by `zellige.open`. The handle holds no data: each
@@ -187,29 +187,9 @@ class Array(Selecting, Resizing):
         return self.metadata.dimension_names
 
     @property
-    def attrs(self) -> Attributes:
-        """The attributes, as a dict that writes every change."""
-        return Attributes(self)
-
-    @property
     def order(self) -> str:
         """The memory order of results."""
         return self.config.order
-
-    @property
-    def name(self) -> str:
-        """The path with a leading slash."""
-        return "/" + self.path
-
-    @property
-    def basename(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def read_only(self) -> bool:
-        """Whether writing is refused."""
-        return self.store.read_only
 
     @property
     def filters(self) -> tuple[Any, ...]:
@@ -403,7 +383,7 @@ class Array(Selecting, Resizing):
 
         def rewrite(documents: Documents) -> tuple[Documents, ArrayMetadata]:
             found: Any = node.parse(documents)
-            if node.is_group(documents) or _layout(found) != _layout(self.metadata):
+            if node.is_group(documents) or layout(found) != layout(self.metadata):
                 raise ConflictError(f"array {self.name!r} was replaced meanwhile; nothing was written, call refresh()")
             metadata = change(found)
             return metadata.to_documents(), metadata
@@ -436,13 +416,6 @@ class Array(Selecting, Resizing):
 
         found: AsyncArray = import_module("zellige.aio").AsyncArray(self)  # a guest, whom this layer does not know
         return found
-
-    @property
-    def store_path(self) -> StorePath:
-        """The store and the path as one value."""
-        from zellige.stores.path import StorePath
-
-        return StorePath(self.store, self.path)
 
     @property
     def info(self) -> Info:
@@ -509,7 +482,7 @@ def _config_v2(metadata: Any, config: ArrayConfig) -> ArrayConfig:
     return replace(config, write_empty_chunks=True) if metadata.fill_is_null else config
 
 
-def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
+def layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
     """What stays the same for as long as an array lives."""
     fill = fill_bits(metadata.fill_value)
     return len(metadata.shape), metadata.data_type, fill, metadata.codecs, metadata.chunk_key_encoding

@@ -78,8 +78,7 @@ class Consolidated:
 
     def _between(self, path: str) -> list[str]:
         """The paths of groups between this one and a node below."""
-        parts = self._relative(path).split("/")
-        return [node.join(self.path, "/".join(parts[:depth])) for depth in range(1, len(parts))]
+        return [node.join(self.path, above) for above in node.parents(self._relative(path))[1:]]
 
     def _follow(self, paths: tuple[str, ...], *, below: bool) -> None:
         name = DOCUMENT if self.zarr_format == 3 else CONSOLIDATED_V2

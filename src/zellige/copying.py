@@ -16,7 +16,7 @@ from zellige import node
 from zellige.array import Array
 from zellige.copy_plan import Found, Options, Plan, Survey
 from zellige.creation import copy_values
-from zellige.dtypes.fill import fill_bits
+from zellige.derive import same_chunks
 from zellige.dtypes.values import as_value
 from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
 from zellige.group import Group
@@ -229,7 +229,7 @@ def _follow(plan: Plan) -> None:
 
 def _encode(source: Array, target: Array, *, verify: bool) -> None:
     """Write the values of one array into another that has no documents yet."""
-    if _layout(source) == _layout(target):
+    if same_chunks(source, target):
         target._engine.copy_chunks(source._engine, target.grid)
     else:
         copy_values(target, source)
@@ -242,12 +242,6 @@ def _encode(source: Array, target: Array, *, verify: bool) -> None:
                 "lossy?",
                 key=chunk.key,
             )
-
-
-def _layout(array: Array) -> tuple[Any, ...]:
-    """What decides how chunks are stored."""
-    metadata = array.metadata
-    return array.grid, metadata.data_type, metadata.codecs, fill_bits(metadata.fill_value)
 
 
 def _equal(sent: AnyArray, found: AnyArray) -> bool:

@@ -194,7 +194,7 @@ def _sources(data: Any) -> Iterator[Array]:
 
 def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
     """Overwriting begins by removing what is there; the source of the values must not be among it."""
-    below = source.store.identity == store.identity and f"{source.path}/".startswith(path and path + "/")
+    below = source.store.identity == store.identity and node.is_below(source.path, path)
     # Stores with other roots may mean the same place, and then their locks have the same name.
     here = store.exclusive_here(node.join(path, "zarr.json"))
     there = source.store.exclusive_here(node.join(source.path, "zarr.json"))

@@ -110,13 +110,13 @@ def _kept_chunks(data: Any) -> dict[str, Any]:
 
 
 def _copy(target: Array, data: Any) -> None:
-    if isinstance(data, Array) and _same_chunks(target, data):
+    if isinstance(data, Array) and same_chunks(target, data):
         target._engine.copy_chunks(data._engine, target.grid)
     else:
         copy_values(target, data)
 
 
-def _same_chunks(a: Array, b: Array) -> bool:
+def same_chunks(a: Array, b: Array) -> bool:
     """Whether the stored bytes of both arrays mean the same."""
 
     def meaning(array: Array) -> tuple[Any, ...]:

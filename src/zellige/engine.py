@@ -85,10 +85,7 @@ class Engine:
             if bound.shard is not None:
                 found = self._read_shard(key, bound.shard, out, plan, request)
             elif bound.slab and whole and plan.order is None:
-                pieces = self.store.pieces(key, bound.slab)
-                found = pieces is not None
-                if pieces is not None:
-                    bound.fill_slabs(pieces, out[outside])
+                found = self.store.read_pieces(key, bound.slab, partial(bound.fill_slabs, out[outside]))
             elif bound.strides is None or whole or (part := bound.part(inside, plan.order)) is None:
                 raw = self.store.borrow(key)
                 found = raw is not None

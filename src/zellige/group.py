@@ -31,8 +31,8 @@ from zellige.metadata.groups import (
     consolidated_document,
     with_attributes,
 )
-from zellige.node import Attributes
-from zellige.stores import Store, StoreLike, StorePath, locate
+from zellige.node import NodeHandle
+from zellige.stores import Store, StoreLike, locate
 from zellige.stores.base import is_key
 from zellige.types import JSON
 
@@ -45,7 +45,7 @@ Node: TypeAlias = "Array | Group"
 Found: TypeAlias = tuple[str, "NodeMetadata | MetadataError"]
 
 
-class Group(Listing, Making):
+class Group(Listing, Making, NodeHandle):
     """A node that holds arrays and other groups, like a dict whose keys are names or paths.
 
     Groups are made by `zellige.create_group` and opened by `zellige.open_group`.
@@ -151,33 +151,6 @@ class Group(Listing, Making):
             message = f"cannot open the group at '/{path}' in {store!r}: {error}"
             raise type(error)(message, field=error.field) from error
         return cls(store, path, metadata, holder, use_consolidated=use_consolidated)
-
-    # -- what it is -------------------------------------------------------------------------------
-
-    @property
-    def attrs(self) -> Attributes:
-        """The attributes, as a dict that writes every change."""
-        return Attributes(self)
-
-    @property
-    def name(self) -> str:
-        """The path with a leading slash."""
-        return "/" + self.path
-
-    @property
-    def basename(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def read_only(self) -> bool:
-        """Whether writing is refused."""
-        return self.store.read_only
-
-    @property
-    def store_path(self) -> StorePath:
-        """The store and the path as one value."""
-        return StorePath(self.store, self.path)
 
     # -- finding members --------------------------------------------------------------------------
 
@@ -305,7 +278,7 @@ class Group(Listing, Making):
         (['old'], array([1, 2, 3]))
         """
         old, new = self[source].path, self._new(dest)
-        if f"{new}/".startswith(f"{old}/"):
+        if node.is_below(new, old):
             raise ValueError(f"cannot move {source!r} to {dest!r}, which is the same place or lies below it")
         node.move(self.store, old, new, self.metadata.zarr_format)
         self._follow(old, new, below=True)

@@ -68,12 +68,12 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     parents = {node.join(base, path) for path in above} | set(_above({base: GroupMetadata()}) if base else ())
     node.gather(lambda path: node.check_parent(store, path), sorted(parents))
     # What lies below another one that is given goes with it, if that is overwritten.
-    checked = [path for path in given if not (overwrite and any(above in given for above in _parents(path)))]
+    checked = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
     node.gather(lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), checked)
     for handle in handles.values():
         if isinstance(handle, Array) and not overwrite:
             refuse_stray(handle)
-    for parent in _parents(base):
+    for parent in node.parents(base):
         if not node.check_parent(store, parent):
             node.put_new(store, parent, GroupMetadata(zarr_format=next(iter(given.values())).zarr_format))
     made: dict[str, Node] = {}
@@ -110,13 +110,8 @@ def _above(given: Mapping[str, NodeMetadata]) -> dict[str, GroupMetadata]:
     found: dict[str, GroupMetadata] = {}
     for path, metadata in given.items():
         group = GroupMetadata(zarr_format=metadata.zarr_format)
-        found |= {above: group for above in _parents(path) if above not in given}
+        found |= {above: group for above in node.parents(path) if above not in given}
     return found
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/") if path else []
-    return ["/".join(parts[:depth]) for depth in range(len(parts))]
 
 
 def _check_tree(given: Mapping[str, NodeMetadata]) -> None:
@@ -124,6 +119,6 @@ def _check_tree(given: Mapping[str, NodeMetadata]) -> None:
         raise ValueError("the nodes of a hierarchy have one Zarr format; found 2 and 3")
     arrays = {path for path, metadata in given.items() if not isinstance(metadata, GroupMetadata)}
     for path in given:
-        above = arrays.intersection(_parents(path))
+        above = arrays.intersection(node.parents(path))
         if above:
             raise ContainsArrayError(f"'{min(above)}' is given as an array, which cannot hold {path!r}")

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from zellige import node
-from zellige.array import Array
+from zellige.array import Array, layout
 from zellige.codecs.chain import CodecChain
 from zellige.config import ArrayConfig
-from zellige.dtypes.fill import fill_bits
 from zellige.errors import (
     CodecError,
     ConflictError,
@@ -339,13 +338,7 @@ def _is_of(new: Converted, old: Documents) -> bool:
     expected: Converted = to_v3(parsed)
     if not isinstance(new, ArrayV3Metadata) or not isinstance(expected, ArrayV3Metadata):
         return type(new) is type(expected)
-    return _layout(new) == _layout(expected)
-
-
-def _layout(metadata: ArrayV3Metadata) -> tuple[Any, ...]:
-    """What stays the same for as long as an array lives."""
-    fill = fill_bits(metadata.fill_value)
-    return len(metadata.shape), metadata.data_type, fill, metadata.codecs, metadata.chunk_key_encoding
+    return layout(new) == layout(expected)
 
 
 # -- undoing --------------------------------------------------------------------------------------

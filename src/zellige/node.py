@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from zellige import pool
 from zellige.errors import (
@@ -30,7 +30,7 @@ from zellige.metadata.groups import (
 )
 from zellige.metadata.v3 import DOCUMENT
 from zellige.plans import Tasks
-from zellige.stores import Store
+from zellige.stores import Store, StorePath
 from zellige.stores.base import is_key
 from zellige.types import JSON
 
@@ -74,6 +74,12 @@ def _text(path: Any) -> str:
 def join(path: str, name: str) -> str:
     """The key, or path, of something below a node."""
     return f"{path}/{name}" if path and name else path or name
+
+
+def parents(path: str) -> list[str]:
+    """The paths of all groups above a node, from the root downwards."""
+    parts = path.split("/") if path else []
+    return ["/".join(parts[:depth]) for depth in range(len(parts))]
 
 
 def check_names(path: str) -> None:
@@ -252,11 +258,11 @@ def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) 
     if path:
         check_names(path)
     # Whatever is refused is refused before the first write.
-    parents = _missing_parents(store, path)
+    missing = _missing_parents(store, path)
     if check_place(store, path, overwrite=overwrite):
         store.delete_prefix(path and path + "/")
     group = GroupMetadata(zarr_format=metadata.zarr_format).to_documents()
-    made = {parent: group for parent in parents if _create(store, parent, group)}
+    made = {parent: group for parent in missing if _create(store, parent, group)}
     return {**made, path: put_new(store, path, metadata)}
 
 
@@ -303,9 +309,7 @@ def _create(store: Store, path: str, documents: Documents) -> bool:
 
 def _missing_parents(store: Store, path: str) -> list[str]:
     """The paths above that have no group yet; raises if one of them is an array."""
-    parts = path.split("/") if path else []
-    above = ["/".join(parts[:depth]) for depth in range(len(parts))]
-    return [parent for parent in above if not check_parent(store, parent)]
+    return [parent for parent in parents(path) if not check_parent(store, parent)]
 
 
 def check_parent(store: Store, path: str) -> bool:
@@ -382,13 +386,13 @@ def remove(store: Store, path: str) -> None:
 def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3]) -> dict[str, Documents]:
     """Move a node and everything below it; returns the documents of the groups that were made above it."""
     check_names(dest)
-    parents = _missing_parents(store, dest)
+    missing = _missing_parents(store, dest)
     if error := _node_there(store, dest):
         raise error
     if any(True for _ in store.list(dest + "/")):
         raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
     group = GroupMetadata(zarr_format=zarr_format).to_documents()
-    made = {parent: group for parent in parents if _create(store, parent, group)}
+    made = {parent: group for parent in missing if _create(store, parent, group)}
     if not store.rename_prefix(source + "/", dest + "/"):
         try:
             copy_keys(store, source, store, dest)
@@ -437,16 +441,6 @@ def document_names(metadata: NodeMetadata) -> tuple[str, ...]:
     return (GROUP_V2 if isinstance(metadata, GroupMetadata) else ARRAY_V2, ATTRIBUTES_V2)
 
 
-class HasAttributes(Protocol):
-    """A node with attributes in its document."""
-
-    @property
-    def metadata(self) -> Any:
-        """The node's document."""
-
-    def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None: ...
-
-
 class Attributes(MutableMapping[str, JSON]):
     """A node's attributes as a dict: reading costs nothing, every change is written at once.
 
@@ -454,7 +448,7 @@ class Attributes(MutableMapping[str, JSON]):
     are converted.
     """
 
-    def __init__(self, node: HasAttributes) -> None:
+    def __init__(self, node: NodeHandle) -> None:
         self._node = node
 
     def __getitem__(self, key: str) -> JSON:
@@ -495,3 +489,41 @@ class Attributes(MutableMapping[str, JSON]):
 
     def __repr__(self) -> str:
         return f"Attributes({self.asdict()!r})"
+
+
+class NodeHandle:
+    """What arrays and groups have in common: a place, and attributes."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        store: Store
+        path: str
+        metadata: Any
+
+        def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None: ...
+
+    @property
+    def name(self) -> str:
+        """The path with a leading slash."""
+        return "/" + self.path
+
+    @property
+    def basename(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def store_path(self) -> StorePath:
+        """The store and the path as one value."""
+        return StorePath(self.store, self.path)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return self.store.read_only
+
+    @property
+    def attrs(self) -> Attributes:
+        """The attributes, as a dict that writes every change."""
+        return Attributes(self)

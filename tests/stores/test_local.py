@@ -396,3 +396,17 @@ def test_a_child_forked_within_exclusive_leaves_the_lock_to_its_parent(store):
     assert len(os.listdir(store.root)) == 1
     lock.__exit__(None, None, None)
     assert os.listdir(store.root) == []
+
+
+def test_pieces_that_nobody_takes_leave_no_open_file(store):
+    def refuse(pieces):
+        next(pieces)
+        raise ValueError("enough")
+
+    store.put("k", b"x" * 10)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        store.read_pieces("k", 3, lambda pieces: None)
+        with pytest.raises(ValueError, match="enough"):
+            store.read_pieces("k", 3, refuse)
+    assert len(os.listdir("/proc/self/fd")) == before

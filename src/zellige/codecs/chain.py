@@ -218,7 +218,7 @@ class BoundChain:
             return 0
         return max(1, _SLAB * self.shape[0] // self.nbytes) * (self.nbytes // self.shape[0])
 
-    def fill_slabs(self, pieces: Iterable[Buffer], out: AnyArray) -> None:
+    def fill_slabs(self, out: AnyArray, pieces: Iterable[Buffer]) -> None:
         """Decode a chunk that comes in pieces of `slab` bytes into an array of its shape, or of what lies inside."""
         done, size = 0, self.nbytes // self.shape[0]
         inside = tuple(map(slice, out.shape[1:]))

@@ -15,7 +15,7 @@ import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Self
 
@@ -95,16 +95,17 @@ class Store(ABC):
         """Like `get`, but the buffer may be overwritten by this thread's next call on any store."""
         return self.get(key)
 
-    def pieces(self, key: str, size: int) -> Iterator[Buffer] | None:
-        """The value in pieces of so many bytes, the last one maybe shorter; None if there is no such key.
+    def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
+        """Hand over the value in pieces of so many bytes, the last one maybe shorter; False if there is no such key.
 
         All are of one value, also if it is replaced meanwhile. Each is valid until the next is asked for.
         """
         value = self.borrow(key)
         if value is None:
-            return None
+            return False
         view = memoryview(value)
-        return (view[start : start + size] for start in range(0, len(view), size))
+        use(view[start : start + size] for start in range(0, len(view), size))
+        return True
 
     @abstractmethod
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:

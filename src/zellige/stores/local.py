@@ -104,34 +104,14 @@ class LocalStore(Store):
         finally:
             os.close(fd)
 
-    def pieces(self, key: str, size: int) -> Iterator[Buffer] | None:
-        """The value in pieces that fit into the processor's cache, all read from one descriptor."""
-        check_key(key)
-        try:
-            fd = os.open(self._base + key, _READ)
-        except OSError as exc:
-            if exc.errno in _MISSING:
-                return None
-            raise self._named(exc, key) from exc
-        return self._pieces(fd, key, size)
+    def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
+        """Hand over the value in pieces, all read from one descriptor; see `Store.read_pieces`."""
 
-    def _pieces(self, fd: int, key: str, size: int) -> Iterator[Buffer]:
-        try:
-            at = 0
-            while True:
-                into = buffer("file", size)
-                filled = 0
-                while filled < size and (count := os.preadv(fd, [into[filled:]], at + filled)):
-                    filled += count
-                if filled:
-                    yield into[:filled]
-                if filled < size:
-                    return
-                at += filled
-        except OSError as exc:
-            raise self._named(exc, key) from exc
-        finally:
-            os.close(fd)
+        def read(fd: int) -> bool:
+            use(_pieces(fd, size))
+            return True
+
+        return self._with_file(key, read) is not None
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
@@ -396,6 +376,17 @@ def _borrow_all(fd: int) -> memoryview:
     if len(into) <= _KEPT:
         _capacity = max(_capacity, len(into))
     return into[:count]
+
+
+def _pieces(fd: int, size: int) -> Iterator[Buffer]:
+    at, filled = 0, size
+    while filled == size:
+        into, filled = buffer("file", size), 0
+        while filled < size and (count := os.preadv(fd, [into[filled:]], at + filled)):
+            filled += count
+        if filled:
+            yield into[:filled]
+        at += filled
 
 
 def _read_range(fd: int, key: str, start: int, length: int | None) -> bytes:

@@ -6,6 +6,7 @@ Each kind reads a transform in one go, and touches only what it must.
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
 
 
-class Source:
+class Source(ABC):
     """An array that is read through transforms. Its shape is that of the time when the view was made."""
 
     __slots__ = ("shape", "dtype")
@@ -42,25 +43,25 @@ class Source:
         """The arrays that hold the elements."""
         yield self.base
 
+    @abstractmethod
     def read(self, at: Transform) -> AnyArray:
         """The elements, in memory that belongs to nobody else."""
-        raise NotImplementedError
 
     def read_into(self, at: Transform, out: AnyArray) -> None:
         """Read into a part of an array."""
         out[...] = self.read(at)
 
+    @abstractmethod
     def check_writable(self) -> None:
         """Raise where writing is refused."""
-        raise NotImplementedError
 
     def write(self, at: Transform, values: AnyArray, fields: FieldNames | None) -> None:
-        """Write values of the transform's shape."""
-        raise NotImplementedError
+        """Write values of the transform's shape; as it stands here, for sources that are only read."""
+        self.check_writable()
 
+    @abstractmethod
     def sizes(self, axis: int) -> Edges:
         """The sizes of the chunks along an axis."""
-        raise NotImplementedError
 
 
 class _Wrapped(Source):
