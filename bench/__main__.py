@@ -20,6 +20,8 @@ from bench.libraries import LIBRARIES, OURS
 from bench.runner import Options, Runner
 
 HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+BEGIN, END = "<!-- from bench/results.md -->", "<!-- end of bench/results.md -->"
 ROOM = 5 * 2**30
 """Bytes that the data needs at full size, at most."""
 
@@ -109,6 +111,13 @@ def save(result: dict[str, Any], prefix: Path) -> None:
     print(f"saved as {prefix.name}.json and {prefix.name}.md in {prefix.parent.name}/")
 
 
+def into_readme(table: str, readme: Path) -> None:
+    """Put the table of a complete run into the README, between its two marks."""
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n\n{table}\n{END}{after}")
+
+
 def measure(raw: Sequence[str], arguments: argparse.Namespace, cases: Sequence[Case]) -> dict[str, Any]:
     """Run the cases in a new folder, and say what came out."""
     chosen, before = options(arguments), machine.others()
@@ -141,6 +150,8 @@ def main(raw: Sequence[str]) -> int:
         print(report.summary(result))
         default = "results" if is_complete(arguments) else "last"
         save(result, Path(arguments.save) if arguments.save else HERE / default)
+        if is_complete(arguments) and not arguments.save:
+            into_readme(report.markdown(result), README)
     print(f"{time.perf_counter() - start:.0f} s")
     return int(any(row["equal"] is False or OURS in row["errors"] for row in result["cases"]))
 

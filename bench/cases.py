@@ -184,6 +184,8 @@ def _others() -> Iterator[Case]:
             targets=_targets(1.0),
         )
     yield Case("import", "import, over numpy", None, once=works.import_time, targets=_targets(1.0), limit=0.010)
+    once = partial(works.first_open, layout=MEDIUM["raw"])
+    yield Case("first_open", "import and open, over numpy", MEDIUM["raw"], once=once, targets=_targets(1.0))
     runs, edges = Grid(10_000_000, runs=True), Grid(10_000_000, runs=False)
     for name, words, grid in (("rect_open_10M", "3 runs", runs), ("rect_open_10M_edges", "all different", edges)):
         work = partial(works.open_grid, grid=grid, count=1_000)

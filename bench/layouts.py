@@ -182,14 +182,17 @@ class Members:
         return f"group-{self.count}-{'consolidated' if self.consolidated else 'plain'}"
 
     def write(self, library: Library, folder: str, scale: int) -> None:
-        """Write the first array, and copies of it."""
+        """Write the first array, and copies of it with attributes of their own."""
         place = f"{folder}/{self.name}"
         library.create_group(place)
         layout = Layout(side=64, chunk=64, codec="zstd")
         array = library.create(f"{place}/a0", layout.arguments(1))
         array[...] = source(folder, layout.shape(1))
+        document = json.loads(Path(place, "a0", "zarr.json").read_text())
         for k in range(1, self.members(scale)):
             shutil.copytree(f"{place}/a0", f"{place}/a{k}")
+            document["attributes"] = {"number": k, "units": "K"}
+            Path(place, f"a{k}", "zarr.json").write_text(json.dumps(document))
         if self.consolidated:
             library.consolidate(place)
 

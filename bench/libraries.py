@@ -61,6 +61,10 @@ class Library:
         """Open an array."""
         return self.module.open_array(path, mode=mode, **({"config": {"order": order}} if order != "C" else {}))
 
+    def script_to_open(self, path: str) -> str:
+        """Python code that imports the library and opens an array."""
+        return f"import {self.imports} as lib; lib.open_array({path!r}, mode='r')"
+
     def create(self, path: str, arguments: dict[str, Any]) -> Any:
         """Create an array."""
         return self.module.create_array(path, **arguments)
@@ -152,6 +156,11 @@ class TensorStore(Library):
     def _open(self, path: str, mode: str) -> Any:
         spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": path}}
         return self.module.open(spec, read=True, write=mode != "r")
+
+    def script_to_open(self, path: str) -> str:
+        """Python code that imports the library and opens an array."""
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": path}}
+        return f"import tensorstore as ts; ts.open({spec!r}, read=True).result()"
 
     def open(self, path: str, mode: str = "r", order: str = "C") -> Any:
         """Open an array; in F order, a pair that `getter` understands."""

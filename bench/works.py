@@ -258,12 +258,22 @@ def look_up(site: Site, grid: Grid, count: int) -> Work:
 
 def import_time(site: Site) -> float:
     """Seconds that an import takes in a new process that has imported numpy."""
-    code = f"import numpy, time; start = time.perf_counter(); import {site.library.imports}"
+    return _in_new_process(site, f"import {site.library.imports}")
+
+
+def first_open(site: Site, layout: Layout) -> float:
+    """Seconds until an array is open in a new process that has imported numpy: the import, and what it puts off."""
+    path = f"{site.folder}/{layout.name}"
+    return _in_new_process(site, site.library.script_to_open(path))
+
+
+def _in_new_process(site: Site, code: str) -> float:
+    code = f"import numpy, time; start = time.perf_counter(); {code}; print(time.perf_counter() - start)"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = f"{site.folder}/pycache"  # as after a first import
-    command = [sys.executable, "-c", f"{code}; print(time.perf_counter() - start)"]
 
     def run() -> float:
+        command = [sys.executable, "-c", code]
         return float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
     return min(run(), run())

@@ -300,9 +300,9 @@ def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_variables_are_read_when_zellige_is_imported():
+def test_variables_are_read_when_zellige_is_first_used():
     code = "import sys, zellige; print(zellige.config.get('array.order'), 'difflib' in sys.modules)"
     assert in_a_process(code, ZELLIGE_ARRAY__ORDER="F").stdout.split() == ["F", "False"]
-    failed = in_a_process("import zellige", ZELLIGE_THREADING__MAX_WORKERS="many")
+    failed = in_a_process("import zellige; zellige.open_array", ZELLIGE_THREADING__MAX_WORKERS="many")
     assert failed.returncode
     assert "variable ZELLIGE_THREADING__MAX_WORKERS: setting threading.max_workers must be an int" in failed.stderr

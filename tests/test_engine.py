@@ -72,7 +72,7 @@ def test_a_read_asks_once_for_each_chunk_hit_and_for_no_other(case, compressors)
     array, store = filled(ours.counted(grid.shape), grid.argument, compressors=compressors)
     if attempt(lambda: array[index]):
         assert sorted(store.keys()) == sorted(expected)
-        assert set(store.counts()) <= {"borrow", "get_range"}
+        assert set(store.counts()) <= {"borrow", "get", "get_range"}
         assert sorted(chunk.key for chunk in array.iter_chunks(index)) == sorted(expected)
 
 
@@ -237,6 +237,26 @@ def test_only_the_bits_of_the_fill_value_are_fill(dtype, fill, other):
     assert array[...].tobytes() == array.metadata.fill_value.tobytes() * 4
     array[1] = near[0]  # one element of a chunk of fill values is enough
     assert array.nchunks_initialized == 1
+
+
+SWAPPED = [("int16", 256), ("float64", np.nan), ("complex64", 1), ("datetime64[s]", np.datetime64(256, "s"))]
+
+
+@pytest.mark.parametrize(("dtype", "fill"), SWAPPED)
+@pytest.mark.parametrize("endian", ["little", "big"])
+@pytest.mark.parametrize("compressors", [None, "zstd", "gzip"])
+def test_a_chunk_changed_in_parts_is_fill_in_any_byte_order(dtype, fill, endian, compressors, tmp_path):
+    serializer = {"name": "bytes", "configuration": {"endian": endian}}
+    options = {"compressors": compressors, "serializer": serializer}
+    array = zellige.create_array(tmp_path, shape=(4,), chunks=4, dtype=dtype, fill_value=fill, **options)
+    swapped = np.full(4, np.array(fill, dtype).byteswap())
+    array[...] = swapped
+    array[1] = swapped[1]
+    assert array[...].tobytes() == swapped.tobytes()
+    array[:2] = array.fill_value
+    assert array.nchunks_initialized == 1
+    array[2:] = array.fill_value
+    assert array.nchunks_initialized == 0
 
 
 # -- parts of uncompressed chunks -----------------------------------------------------------------

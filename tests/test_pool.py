@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -118,6 +120,225 @@ def test_the_number_of_workers_is_that_of_the_cpus_unless_set():
         assert pool.workers() >= 1
     with workers(7):
         assert pool.workers() == 7
+
+
+# -- how many CPUs there are ----------------------------------------------------------------------
+
+MANY = 1 << 16
+
+
+def granted(tmp_path: Any, groups: str, files: dict[str, str]) -> int:
+    """What control groups grant, by the file that names those of a process, and others with their limits."""
+    for path, text in {"self": groups, **files}.items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    return pool._granted(str(tmp_path / "self"), str(tmp_path / "top"))
+
+
+V2 = {
+    "a quota": ("0::/a\n", {"a": "400000 100000"}, 4),
+    "a quota of parts": ("0::/a\n", {"a": "250000 100000"}, 3),
+    "less than one": ("0::/a\n", {"a": "5000 100000"}, 1),
+    "another period": ("0::/a\n", {"a": "100000 50000"}, 2),
+    "no limit": ("0::/a\n", {"a": "max 100000"}, MANY),
+    "at the top": ("0::/\n", {"": "200000 100000"}, 2),
+    "a tighter parent": ("0::/a/b/c\n", {"a": "200000 100000", "a/b/c": "800000 100000"}, 2),
+    "a tighter child": ("0::/a/b/c\n", {"a": "800000 100000", "a/b": "max 100000", "a/b/c": "300000 100000"}, 3),
+    "a neighbour": ("0::/a/b\n", {"a/c": "100000 100000", "x": "100000 100000"}, MANY),
+    "a period of nothing": ("0::/a\n", {"a": "100000 0"}, MANY),
+    "nothing in it": ("0::/a\n", {"a": ""}, MANY),
+    "something else": ("0::/a\n", {"a": "lots of them"}, MANY),
+    "no newline at the end": ("0::/a", {"a": "400000 100000\n"}, 4),
+    "a name with a colon": ("0::/a:b/c\n", {"a:b": "400000 100000"}, 4),
+}
+
+
+@pytest.mark.parametrize(("groups", "limits", "expected"), V2.values(), ids=V2)
+def test_limits_of_control_groups_count(tmp_path, groups, limits, expected):
+    files = {os.path.join("top", path, "cpu.max"): text for path, text in limits.items()}
+    assert granted(tmp_path, groups, files) == expected
+
+
+V1 = {
+    "a quota": ("4:cpu,cpuacct:/a\n", {"a": ("400000", "100000")}, 4),
+    "no limit": ("4:cpu,cpuacct:/a\n", {"a": ("-1", "100000")}, MANY),
+    "by itself": ("4:cpu:/a\n", {"a": ("150000", "100000")}, 2),
+    "a tighter parent": ("4:cpuacct,cpu:/a/b\n", {"a": ("100000", "100000"), "a/b": ("900000", "100000")}, 1),
+    "of a container that sees itself at the top": ("4:cpu:/docker/x\n", {"": ("300000", "100000")}, 3),
+    "among others": ("9:memory:/m\n4:cpu:/a\n1:name=systemd:/s\n0::/u\n", {"a": ("200000", "100000")}, 2),
+    "of others": ("9:cpuset:/a\n8:memory:/a\n", {"a": ("200000", "100000")}, MANY),
+}
+
+
+@pytest.mark.parametrize(("groups", "limits", "expected"), V1.values(), ids=V1)
+def test_limits_of_older_control_groups_count(tmp_path, groups, limits, expected):
+    files = {}
+    for path, (quota, period) in limits.items():
+        files[os.path.join("top/cpu", path, "cpu.cfs_quota_us")] = quota + "\n"
+        files[os.path.join("top/cpu", path, "cpu.cfs_period_us")] = period + "\n"
+    assert granted(tmp_path, groups, files) == expected
+
+
+def test_without_control_groups_there_is_no_limit(tmp_path):
+    assert pool._granted(str(tmp_path / "self"), str(tmp_path / "top")) == MANY
+    assert granted(tmp_path, "", {}) == MANY
+
+
+def test_the_tightest_limit_is_the_number_of_workers(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    with zellige.config.set({"threading.max_workers": None}):
+        for limit, expected in ((3, 3), (8, 8), (MANY, 8)):
+            monkeypatch.setattr(pool, "_granted", lambda limit=limit: limit)
+            assert pool.workers() == expected
+
+
+# -- many callers ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def helpers(monkeypatch) -> Iterator[list[int]]:
+    """How many helpers there were whenever one began."""
+    lock, alive, seen = threading.Lock(), [0], []
+    real = threading.Thread.run
+
+    def run(thread: threading.Thread) -> None:
+        if "help_out" not in getattr(thread._target, "__qualname__", ""):
+            real(thread)
+            return
+        with lock:
+            alive[0] += 1
+            seen.append(alive[0])
+        try:
+            real(thread)
+        finally:
+            with lock:
+                alive[0] -= 1
+
+    monkeypatch.setattr(threading.Thread, "run", run)
+    yield seen
+    assert alive == [0]
+    assert pool._helpers.busy == 0
+
+
+def test_many_callers_share_the_helpers(helpers):
+    array, model, written = large()
+    begun, all_begun = set(), threading.Event()
+
+    def read(number: int) -> None:
+        def wait_for_the_others(_method: str, _key: str) -> None:
+            begun.add(number)
+            if len(begun) == 16:
+                all_begun.set()
+            assert all_begun.wait(20)
+
+        mine = zellige.open_array(CountingStore(written.inner))
+        mine.store.before = wait_for_the_others
+        assert np.array_equal(mine[:: CHUNK[0]], model[:: CHUNK[0]])
+        assert len(mine.store.calls) == 1 + CHUNKS
+
+    helpers.clear()
+    with workers(4):
+        run_threads(16, read)
+    assert 1 <= max(helpers) <= 3
+    assert np.array_equal(array[...], model)
+
+
+def test_helpers_that_come_back_are_used_again(helpers):
+    array, model, _ = large()
+    helpers.clear()
+    with workers(4):
+        for _ in range(3):
+            assert np.array_equal(array[...], model)
+    assert len(helpers) == 9
+
+
+def test_a_caller_works_alone_while_all_helpers_are_at_work(helpers):
+    array, model, store = large()
+    other, _, calls = large()
+    first, found = threading.Lock(), []
+
+    def look(_method: str, _key: str) -> None:
+        if first.acquire(blocking=False):
+            thread = threading.Thread(target=lambda: found.append(other[...]))
+            thread.start()
+            thread.join()
+
+    store.before = look
+    helpers.clear()
+    with workers(2):
+        assert np.array_equal(array[...], model)
+    assert np.array_equal(found[0], model)
+    assert len({call.thread for call in calls.calls}) == 1
+    assert helpers == [1]
+
+
+@pytest.mark.parametrize("error", [OSError("broken disk"), KeyboardInterrupt()], ids=["OSError", "KeyboardInterrupt"])
+def test_helpers_come_back_after_errors(error, helpers):
+    def fail(_method: str, _key: str) -> None:
+        raise error
+
+    array, model, store = large(fail)
+    helpers.clear()
+    for _ in range(5):
+        with workers(4), pytest.raises(type(error)):
+            array[...]
+        assert pool._helpers.busy == 0
+    store.before = None
+    with workers(4):
+        assert np.array_equal(array[...], model)
+    assert max(helpers) <= 3
+
+
+def test_helpers_come_back_if_no_thread_can_be_started(monkeypatch):
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    array, model, _ = large()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with workers(4):
+        assert np.array_equal(array[...], model)
+    assert pool._helpers.busy == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_all_helpers_while_those_of_the_parent_are_at_work():
+    started, done = threading.Barrier(5), threading.Event()
+    waited = threading.local()
+
+    def wait(_method: str, _key: str) -> None:
+        if not hasattr(waited, "once"):
+            waited.once = True
+            started.wait(10)
+            done.wait(10)
+
+    array, model, store = large(wait)
+    with workers(4):
+        reader = threading.Thread(target=lambda: array[...])
+        reader.start()
+        started.wait(10)  # the caller and its three helpers
+        assert pool._helpers.busy == 3
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            meeting, met = threading.Barrier(4), threading.local()
+
+            def meet(_method: str, _key: str) -> None:
+                if not hasattr(met, "once"):
+                    met.once = meeting.wait(10)
+
+            store.before = meet
+            try:
+                right = np.array_equal(array[...], model) and pool._helpers.busy == 0
+            except BaseException:  # noqa: BLE001 - told by the exit code
+                right = False
+            os._exit(7 if right else 1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        done.set()
+        reader.join()
+    assert code == 7
+    assert pool._helpers.busy == 0
 
 
 # -- errors ---------------------------------------------------------------------------------------

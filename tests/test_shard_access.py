@@ -110,7 +110,7 @@ def test_a_whole_shard_costs_one_request():
     array, store = filled(64, 8)
     assert np.array_equal(array[...], ours.counted((512,)))
     assert np.array_equal(array[3::8], ours.counted((512,))[3::8])  # something of each inner chunk
-    assert store.counts() == {"get": 2}
+    assert store.counts() == {"borrow": 2}
 
 
 def test_a_shard_that_reaches_over_the_end_costs_two_requests():

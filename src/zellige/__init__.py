@@ -11,68 +11,95 @@ array([58., 59., 60.], dtype=float32)
 ((31, 28, 31, 30, 31, 30),)
 """
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from zellige import codecs, errors
-from zellige.api import (
-    consolidate_metadata,
-    create_group,
-    group,
-    load,
-    open,
-    open_array,
-    open_consolidated,
-    open_group,
-    open_like,
-    save,
-    save_array,
-    save_group,
-    tree,
-)
-from zellige.array import Array
-from zellige.config import config
-from zellige.creation import create, create_array, empty, full, ones, zeros
-from zellige.derive import array, empty_like, from_array, full_like, ones_like, zeros_like
-from zellige.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
-from zellige.group import Group
-from zellige.stores import LocalStore, MemoryStore, Store
-
 if TYPE_CHECKING:
-    from zellige import aio, dtype, storage
+    from zellige import aio, codecs, dtype, errors, storage
     from zellige.aio import AsyncArray, AsyncGroup
+    from zellige.api import (
+        consolidate_metadata,
+        create_group,
+        group,
+        load,
+        open,
+        open_array,
+        open_consolidated,
+        open_group,
+        open_like,
+        save,
+        save_array,
+        save_group,
+        tree,
+    )
+    from zellige.array import Array
+    from zellige.config import config
     from zellige.copying import copy, copy_all, copy_store
+    from zellige.creation import create, create_array, empty, full, ones, zeros
+    from zellige.derive import array, empty_like, from_array, full_like, ones_like, zeros_like
+    from zellige.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
+    from zellige.group import Group
     from zellige.hierarchy import create_hierarchy
     from zellige.info import print_debug_info
     from zellige.migration import migrate
+    from zellige.stores import LocalStore, MemoryStore, Store
     from zellige.views import LazyArray, concat, stack
 
 __version__ = "0.1.0"
 
-_LATER = {
-    "AsyncArray": "aio",
-    "AsyncGroup": "aio",
-    "LazyArray": "views",
-    "concat": "views",
-    "copy": "copying",
-    "copy_all": "copying",
-    "copy_store": "copying",
-    "create_hierarchy": "hierarchy",
-    "migrate": "migration",
-    "print_debug_info": "info",
-    "stack": "views",
+_NAMES = {
+    "aio": "AsyncArray AsyncGroup",
+    "api": "consolidate_metadata create_group group load open open_array open_consolidated open_group open_like save "
+    "save_array save_group tree",
+    "array": "Array",
+    "config": "config",
+    "copying": "copy copy_all copy_store",
+    "creation": "create create_array empty full ones zeros",
+    "derive": "array empty_like from_array full_like ones_like zeros_like",
+    "grid": "ChunkGrid ChunkSpec DimensionGrid FixedDimension VaryingDimension",
+    "group": "Group",
+    "hierarchy": "create_hierarchy",
+    "info": "print_debug_info",
+    "migration": "migrate",
+    "stores": "LocalStore MemoryStore Store",
+    "views": "LazyArray concat stack",
 }
-"""Names that not every script uses, with the modules that they come from; imported when asked for."""
-_MODULES = {"aio", "dtype", "storage"}
+"""The public names by the modules that they come from, which are imported when a name is first asked for."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {"aio", "codecs", "dtype", "errors", "storage"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER and name not in _MODULES:
+    if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'zellige' has no attribute {name!r}")
-    from importlib import import_module
-
-    module = import_module(f"zellige.{_LATER.get(name, name)}")
-    found = globals()[name] = getattr(module, name) if name in _LATER else module
+    module = import_module(f"zellige.{_HOMES.get(name, name)}")
+    found = globals()[name] = getattr(module, name) if name in _HOMES else module
     return found
+
+
+class _Name:
+    """A public name that a module has, too: without this, importing the module would put it in the name's place."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, package: ModuleType | None, _owner: type) -> Any:
+        return getattr(import_module(f"zellige.{_HOMES[self._name]}"), self._name)
+
+    def __set__(self, package: ModuleType, value: object) -> None:
+        if not isinstance(value, ModuleType):
+            raise AttributeError(f"zellige.{self._name} cannot be replaced")
+
+
+class _Package(ModuleType):
+    array = _Name("array")
+    config = _Name("config")
+    group = _Name("group")
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import engine, indexing, node
-from zellige.blueprint import Blueprint, check_shards, remember, remembered
+from zellige.blueprint import Blueprint, check_shards, remember, remember_similar, remembered, similar
 from zellige.codecs.base import ArrayBytesCodec
 from zellige.codecs.sharding import chunk_chain
 from zellige.config import ArrayConfig
@@ -95,6 +95,9 @@ class Array(Selecting, Resizing, NodeHandle):
         prefix = path and path + "/"
         self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
 
+    def _blueprint(self) -> Blueprint:
+        return Blueprint(self.metadata, self.grid, self._engine.chain, self._inner)
+
     def _check_shards(self, grid: ChunkGrid) -> None:
         check_shards(self._inner, grid)
 
@@ -134,9 +137,14 @@ class Array(Selecting, Resizing, NodeHandle):
         holder: Consolidated | None = None,
     ) -> Array:
         """The array that parsed documents describe; nothing is read or written."""
+        settings = ArrayConfig.of(config)
         try:
-            metadata: Any = node.parse(documents)
-            return cls(store, path, metadata, ArrayConfig.of(config), holder)
+            blueprint = similar(documents, keep_empty=settings.write_empty_chunks)
+            metadata: Any = node.parse(documents) if blueprint is None else blueprint.metadata
+            array = cls(store, path, metadata, settings, holder, blueprint)
+            if blueprint is None:
+                remember_similar(documents, array._blueprint(), keep_empty=settings.write_empty_chunks)
+            return array
         except RecursionError as error:
             raise MetadataError(
                 f"the codecs of the array at '/{path}' are nested too deeply", field="codecs"
@@ -451,19 +459,28 @@ def open_array_or(
     path: str,
     config: Mapping[str, Any] | ArrayConfig | None = None,
     zarr_format: int | None = None,
+    *,
+    holder: Consolidated | None = None,
+    consolidated: bool = True,
 ) -> Array | Documents | None:
-    """The array at a path, or the documents of the group that is there instead, or None for nothing."""
+    """The array at a path, or the documents of the group that is there instead, or None for nothing.
+
+    `consolidated` is whether those of a group may come out of its `.zmetadata`.
+    """
     settings = ArrayConfig.of(config)
     raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
     if raw is not None and (known := remembered(raw, keep_empty=settings.write_empty_chunks)) is not None:
-        return Array(store, path, known.metadata, settings, None, known)
-    documents = node.load(store, path, zarr_format=zarr_format, consolidated=True, raw=raw)
+        return Array(store, path, known.metadata, settings, holder, known)
+    if raw is None and zarr_format != 2:
+        if zarr_format == 3:
+            return None
+        zarr_format = 2  # the other document is known to be missing
+    documents = node.load(store, path, zarr_format=zarr_format, consolidated=consolidated, raw=raw)
     if documents is None or node.is_group(documents):
         return documents
-    array = Array.from_documents(store, path, documents, settings)
+    array = Array.from_documents(store, path, documents, settings, holder)
     if raw is not None:
-        found = Blueprint(array.metadata, array.grid, array._engine.chain, array._inner)
-        remember(raw, found, keep_empty=settings.write_empty_chunks)
+        remember(raw, array._blueprint(), keep_empty=settings.write_empty_chunks)
     return array
 
 

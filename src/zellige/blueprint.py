@@ -1,19 +1,23 @@
 """What follows from an array's metadata alone: its grid and its codec chain; remembered for documents met before.
 
-Opening an array again, or another one with the same document, checks nothing twice.
+Opening an array again, or another one with the same document but for the attributes, checks nothing twice.
 """
 
 from __future__ import annotations
 
+import marshal
 from copy import deepcopy
 from typing import TYPE_CHECKING, NamedTuple
 
 from zellige.codecs.chain import CodecChain
 from zellige.errors import MetadataError
 from zellige.grid import ChunkGrid
+from zellige.metadata.document import as_attributes
+from zellige.metadata.v3 import DOCUMENT
 from zellige.types import Shape
 
 if TYPE_CHECKING:
+    from zellige.metadata.groups import Documents
     from zellige.node import ArrayMetadata
 
 _MOST, _LONGEST = 256, 16 << 10
@@ -52,7 +56,10 @@ def check_shards(inner: Shape | None, grid: ChunkGrid) -> None:
 
 
 def remember(raw: bytes, blueprint: Blueprint, *, keep_empty: bool) -> None:
-    """Keep what a document came to. Chains know whether empty inner chunks are kept, so that is a part of the key."""
+    """Keep what a document, or its fingerprint, came to.
+
+    Chains know whether empty inner chunks are kept, so that is a part of the key.
+    """
     if len(raw) <= _LONGEST:
         if len(_known) >= _MOST:
             _known.clear()
@@ -63,6 +70,35 @@ def remembered(raw: bytes, *, keep_empty: bool) -> Blueprint | None:
     """What a document came to before; its attributes are a copy, because their values can be changed in place."""
     found = _known.get((raw, keep_empty))
     return None if found is None else _copied(found)
+
+
+def remember_similar(documents: Documents, blueprint: Blueprint, *, keep_empty: bool) -> None:
+    """Keep what documents came to, for others that differ in nothing but the attributes."""
+    key = _fingerprint(documents)
+    if key is not None:
+        bare = blueprint._replace(metadata=blueprint.metadata.with_attributes({}))
+        remember(key, bare, keep_empty=keep_empty)
+
+
+def similar(documents: Documents, *, keep_empty: bool) -> Blueprint | None:
+    """What documents come to, if others with the same content but for the attributes were met before."""
+    key = _fingerprint(documents)
+    found = None if key is None else _known.get((key, keep_empty))
+    if found is None:
+        return None
+    attributes = as_attributes(documents[DOCUMENT].get("attributes"))
+    return found._replace(metadata=found.metadata.with_attributes(attributes))
+
+
+def _fingerprint(documents: Documents) -> bytes | None:
+    """What a document says apart from the attributes, as bytes; None for Zarr format 2, and for what is no JSON."""
+    if documents.keys() != {DOCUMENT}:
+        return None
+    rest = {key: value for key, value in documents[DOCUMENT].items() if key != "attributes"}
+    try:
+        return b"\0" + marshal.dumps(rest, 2)  # later versions write equal values in more than one way
+    except ValueError:
+        return None
 
 
 def _copied(blueprint: Blueprint) -> Blueprint:

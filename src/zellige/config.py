@@ -4,7 +4,7 @@
 ...     config.get("threading.max_workers")
 1
 
-`ZELLIGE_THREADING__MAX_WORKERS=4` in the environment sets the same key when zellige is imported.
+`ZELLIGE_THREADING__MAX_WORKERS=4` in the environment sets the same key when zellige is first used.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Config:
         self.set(values, **named)
 
     def reset(self) -> None:
-        """Every setting as it was when zellige was imported: its default, or what the environment says."""
+        """Every setting as it was when zellige was first used: its default, or what the environment says."""
         self._values |= self._initial
 
     @contextmanager

@@ -18,7 +18,7 @@ from zellige import pool, scratch
 from zellige.codecs.base import Shard
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.config import ArrayConfig
-from zellige.dtypes.fill import equals_fill
+from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import (
     ChunkNotFoundError,
     CodecError,
@@ -29,13 +29,14 @@ from zellige.errors import (
 )
 from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.metadata import ChunkKeyEncoding
-from zellige.plans import Plan, Request, Target, Tasks
+from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Shape
 
 _ALIGN_FROM = 64 << 10
 _TRIES = 16
+_ROW = 1 << 20  # about as much as stays in the cache of a processor
 
 Encoded: TypeAlias = Buffer | Sequence[Buffer]
 """A stored value, maybe in parts."""
@@ -74,8 +75,43 @@ class Engine:
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
         first = self._first(plan)
-        little = first is None or first.reads_little(out.size / len(plan))
-        pool.run(partial(self._read_chunk, out, plan), plan, 0 if little or first is None else first.decode_work)
+        if first is None or first.reads_little(out.size / len(plan)):
+            pool.run(partial(self._read_chunk, out, plan), plan, 0)
+        elif rows := self._rows(plan, first, out):
+            pool.run(partial(self._read_row, out, plan), rows, first.decode_work)
+        else:
+            pool.run(partial(self._read_chunk, out, plan), plan, first.decode_work)
+
+    def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
+        """Read chunks side by side into one small array, and copy that as a whole."""
+        box, requests = row
+        target = out[box]
+        slab: AnyArray = np.ndarray(target.shape, out.dtype, scratch.buffer("row", target.nbytes))
+        wanted = list(requests)
+        chunks = self._chunks(wanted)
+        if chunks is None:
+            for request in wanted:
+                self._read_chunk(slab, plan, request)
+        else:
+            for (coords, shape, inside, outside, _), chunk in zip(wanted, chunks, strict=True):
+                if chunk is None:
+                    self._check_missing(coords, self.key(coords))
+                slab[outside] = self.chain.bound[shape].fill if chunk is None else chunk[inside]
+        target[...] = slab
+
+    def _chunks(self, wanted: list[Request]) -> list[AnyArray | None] | None:
+        """Chunks that are read and decoded together, None for one that is missing; None if that cannot be."""
+        bounds = [self.chain.bound[request[1]] for request in wanted]
+        parts = False in [request[4] for request in wanted]
+        if (parts and bounds[0].strides is not None) or not bounds[0].takes_rows:
+            return None
+        if sum([bound.nbytes for bound in bounds]) > 2 * _ROW:
+            return None
+        raws = self.store.borrow_many([self._key_form % request[0] for request in wanted])
+        try:
+            return BoundChain.decode_many(bounds, raws)
+        except CodecError:
+            return None  # one by one, which names the one that is damaged
 
     def _read_chunk(self, out: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
@@ -152,12 +188,57 @@ class Engine:
         first = next(plan.requests(0, 1), None)
         return None if first is None else self.chain.bound[first[1]]
 
+    def _rows(self, plan: Plan, first: BoundChain, work: AnyArray) -> Rows | None:
+        """The plan in rows of chunks, where that is faster, and still leaves something for every thread."""
+        count, small = len(plan), self.store.near and first.shard is None
+        if count < 2 or not small or work.dtype.hasobject or not work.flags.c_contiguous:
+            return None
+        if count * first.nbytes > 2 * work.nbytes:
+            return None  # it picks little from each, but they would all be there at once
+        shared = 1 if count * first.nbytes < pool.SMALL_TOTAL else 2 * pool.workers()
+        return grouped(plan, work.itemsize, min(_ROW, work.nbytes // shared))
+
     # -- writing ----------------------------------------------------------------------------------
 
     def write(self, plan: Plan, value: AnyArray) -> None:
         """Write the work array into the chunks of the plan."""
         first = self._first(plan)
-        pool.run(partial(self._write_chunk, value, plan), plan, 0 if first is None else first.encode_work)
+        if first is not None and (rows := self._rows(plan, first, value)):
+            pool.run(partial(self._write_row, value, plan), rows, first.encode_work)
+        else:
+            pool.run(partial(self._write_chunk, value, plan), plan, 0 if first is None else first.encode_work)
+
+    def _write_row(self, value: AnyArray, plan: Plan, row: Row) -> None:
+        """Write chunks side by side."""
+        box, requests = row
+        source, wanted = value[box], list(requests)
+        if self._put_together(source, wanted):
+            return
+        slab: AnyArray = np.ndarray(source.shape, value.dtype, scratch.buffer("row", source.nbytes))
+        slab[...] = source
+        for request in wanted:
+            self._write_chunk(slab, plan, request)
+
+    def _put_together(self, values: AnyArray, wanted: list[Request]) -> bool:
+        """Encode and store whole chunks of one shape together; declines others, and if one need not be stored."""
+        shape, count = wanted[0][1], len(wanted)
+        bound = self.chain.bound[shape]
+        if values.dtype != bound.dtype or values.shape != (*shape[:-1], shape[-1] * count) or not bound.takes_rows:
+            return False
+        if False in [request[4] and request[1] == shape for request in wanted]:
+            return False
+        chunks: AnyArray = np.ndarray((count, *shape), bound.dtype, scratch.buffer("chunks", count * bound.nbytes))
+        # As one item for each row of a chunk, which numpy copies faster than its elements.
+        item = f"V{shape[-1] * bound.dtype.itemsize}"
+        chunks.view(item)[..., 0] = np.moveaxis(values.view(item), -1, 0)
+        if not self.config.write_empty_chunks and rows_of_fill(chunks, bound.fill).any():
+            return False
+        raws = bound.encode_rows(chunks)
+        keys = [self._key_form % request[0] for request in wanted]
+        with self.store.exclusive_here_many(keys):  # for the reason that `_put_whole` gives
+            for key, raw in zip(keys, raws, strict=True):
+                self.store.put(key, raw)
+        return True
 
     def _write_chunk(self, value: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
@@ -193,8 +274,8 @@ class Engine:
         coords, _, inside, outside, _ = request
         shard.keep_empty = self.config.write_empty_chunks
         try:
-            # Its own bytes, not borrowed ones: threads decode and encode while they are used.
-            return shard.update(self.store.get(key), inside, plan, value[outside], pool.run)
+            # Other threads may decode from these bytes too; this one asks for nothing else until they are done.
+            return shard.update(self.store.borrow(key), inside, plan, value[outside], pool.run)
         except UnsupportedCodecError:
             raise
         except CodecError as error:
@@ -219,13 +300,17 @@ class Engine:
 
     def _load(self, coords: Coords, key: str, bound: BoundChain) -> AnyArray:
         """A chunk to be changed, in this thread's scratch."""
-        chunk = _scratch_chunk(bound)
         raw = self.store.borrow(key)
         if raw is None:
+            chunk = _scratch_chunk(bound)
             chunk[...] = bound.fill
             return chunk
         try:
-            chunk[...] = bound.decode(raw)
+            found = bound.decode(raw)
+            if found.flags.carray and found.dtype == bound.dtype:  # in scratch; what belongs to others is read-only
+                return found
+            chunk = _scratch_chunk(bound)
+            chunk[...] = found
         except UnsupportedCodecError:
             raise
         except CodecError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import node
-from zellige.array import Array
+from zellige.array import Array, open_array_or
 from zellige.consolidated import Consolidated, bare, differences
 from zellige.errors import (
     BrokenNodeWarning,
@@ -225,12 +225,22 @@ class Group(Listing, Making, NodeHandle):
 
     def _below(self, max_depth: int | None) -> Iterator[tuple[str, Node | MetadataError]]:
         """All nodes below with their paths relative to this group, or what is wrong with them."""
-        for path, documents in self._walk(max_depth):
+        for path, found in self._walk_nodes(max_depth):
             name = path[len(self.path) :].lstrip("/")
             try:
-                yield name, documents if isinstance(documents, MetadataError) else self._node(path, documents)
+                yield name, self._node(path, found) if isinstance(found, dict) else found
             except MetadataError as error:
                 yield name, error
+
+    def _walk_nodes(self, max_depth: int | None) -> Iterator[tuple[str, Array | Documents | MetadataError]]:
+        """Like `_walk`, with arrays where that is quicker: those with documents met before."""
+        if (self._trusts and self._holder is not None) or self.metadata.zarr_format == 2:
+            return self._walk(max_depth)
+
+        def read(place: str) -> Array | Documents | None:
+            return open_array_or(self.store, place, holder=self._holder, consolidated=False)
+
+        return node.walk_with(read, self.store, self.path, max_depth)
 
     def _members(self, max_depth: int | None) -> Iterator[tuple[str, Node]]:
         """All nodes below that can be read; a warning names each of the others."""

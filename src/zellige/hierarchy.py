@@ -66,10 +66,12 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
     # Whatever is in the way is found before anything is written.
     parents = {node.join(base, path) for path in above} | set(_above({base: GroupMetadata()}) if base else ())
-    node.gather(lambda path: node.check_parent(store, path), sorted(parents))
+    node.gather(lambda path: node.check_parent(store, path), sorted(parents), near=store.near)
     # What lies below another one that is given goes with it, if that is overwritten.
     checked = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
-    node.gather(lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), checked)
+    node.gather(
+        lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), checked, near=store.near
+    )
     for handle in handles.values():
         if isinstance(handle, Array) and not overwrite:
             refuse_stray(handle)

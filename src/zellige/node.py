@@ -211,21 +211,29 @@ def walk(
 
     One listing for each group; each document is read once, several at a time.
     """
+    return walk_with(lambda place: load(store, place, first=zarr_format), store, path, max_depth)
 
-    def read(place: str) -> Documents | MetadataError | None:
+
+def walk_with(
+    read: Callable[[str], T | Documents | None], store: Store, path: str, max_depth: int | None = None
+) -> Iterator[tuple[str, T | Documents | MetadataError]]:
+    """Like `walk`, with what `read` gives for each place; for a group that must be its documents."""
+
+    def read_or_error(place: str) -> T | Documents | MetadataError | None:
         try:
-            return load(store, place, first=zarr_format)
+            return read(place)
         except MetadataError as error:
             return error
 
     groups, depth = [path], 0
     while groups and (max_depth is None or depth <= max_depth):
-        places = [place for found in gather(lambda group: children(store, group), groups) for place in found]
+        listed = gather(lambda group: children(store, group), groups, near=store.near)
+        places = [place for found in listed for place in found]
         groups = []
-        for place, documents in zip(places, gather(read, places), strict=True):
-            if documents is not None:
-                yield place, documents
-                groups += [place] if isinstance(documents, dict) and is_group(documents) else []
+        for place, found in zip(places, gather(read_or_error, places, near=store.near), strict=True):
+            if found is not None:
+                yield place, found
+                groups += [place] if isinstance(found, dict) and is_group(found) else []
         depth += 1
 
 
@@ -234,9 +242,12 @@ def is_below(path: str, top: str) -> bool:
     return not top or path == top or path.startswith(top + "/")
 
 
-def gather(function: Callable[[T], S], items: Sequence[T]) -> list[S]:
-    """What a function that waits for the store gives for each item, in order, by several threads."""
-    if len(items) < _WORTH_THREADS:
+def gather(function: Callable[[T], S], items: Sequence[T], *, near: bool = False) -> list[S]:
+    """What a function that asks a store gives for each item, in order.
+
+    By several threads, unless there are few items, or each takes microseconds: little things of a store that is `near`.
+    """
+    if near or len(items) < _WORTH_THREADS:
         return [function(item) for item in items]
     results: list[Any] = [None] * len(items)
 

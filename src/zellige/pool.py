@@ -1,7 +1,8 @@
 """Threads: the caller works too, each worker takes a contiguous run of the plan, and helps others at the end.
 
 Interleaved chunks would make the threads touch the same pages of the output at once. Threads are started
-for one operation and joined before it returns, so none outlives its use and a fork is always safe.
+for one operation and joined before it returns, so none outlives its use and a fork is always safe. All operations
+of a process share one number of helpers: many callers at once, such as the threads of dask, work mostly alone.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any, Protocol
 
 from zellige import scratch
 from zellige.config import config
 
-_SMALL_TOTAL = 256 << 10
-# Below this, threads fight for the interpreter and lose: measured with chunks of 64 KiB, two were slower than one.
-_SMALL_TASK = 160 << 10
+SMALL_TOTAL = 256 << 10
+# Below this, threads fight for the interpreter and lose: measured with chunks of 8 KiB, two were slower than one.
+_SMALL_TASK = 48 << 10
 
 
 class Tasks(Protocol):
@@ -44,10 +46,39 @@ def workers() -> int:
 
 
 def _cpus() -> int:
+    """The CPUs that this process may use: by its affinity, and by the limits of its control groups."""
     try:
-        return len(os.sched_getaffinity(0))
+        allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every platform
-        return os.cpu_count() or 1
+        allowed = os.cpu_count() or 1
+    return min(allowed, _granted())
+
+
+@cache
+def _granted(proc: str = "/proc/self/cgroup", top: str = "/sys/fs/cgroup") -> int:
+    """The whole CPUs that the control groups of this process grant it, as containers set them; many if none does."""
+    limits = [1 << 16]
+    for line in _lines(proc):
+        _, kinds, path = line.split(":", 2)
+        places = [path[:end] for end, letter in enumerate(path) if letter == "/"] + [path.rstrip("/")]
+        for place in places:
+            if not kinds:
+                quota = " ".join(_lines(f"{top}{place}/cpu.max")).split()
+            elif "cpu" in kinds.split(","):
+                quota = [*_lines(f"{top}/cpu{place}/cpu.cfs_quota_us"), *_lines(f"{top}/cpu{place}/cpu.cfs_period_us")]
+            else:
+                continue
+            if len(quota) == 2 and quota[0].isdigit() and int(quota[1]):
+                limits.append(max(1, -(-int(quota[0]) // int(quota[1]))))
+    return min(limits)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path) as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
 
 
 def run(work: Callable[[Any], None], tasks: Tasks, nbytes: int) -> None:
@@ -56,11 +87,46 @@ def run(work: Callable[[Any], None], tasks: Tasks, nbytes: int) -> None:
     The first error stops all workers and is raised when they have stopped.
     """
     count = len(tasks)
-    if _worker.busy or count < 2 or nbytes < _SMALL_TASK or count * nbytes < _SMALL_TOTAL or workers() < 2:
-        for task in tasks.requests():
-            work(task)
+    if _worker.busy or count < 2 or nbytes < _SMALL_TASK or count * nbytes < SMALL_TOTAL or workers() < 2:
+        _run_here(work, tasks)
         return
-    _run_threads(work, tasks, min(workers(), count))
+    helpers = _helpers.take(min(workers(), count) - 1, workers() - 1)
+    try:
+        if helpers:
+            _run_threads(work, tasks, 1 + helpers)
+        else:
+            _run_here(work, tasks)
+    finally:
+        _helpers.give_back(helpers)
+
+
+class _Helpers:
+    """How many helpers all operations of this process have together."""
+
+    def __init__(self) -> None:
+        self.lock, self.busy = threading.Lock(), 0
+
+    def take(self, wanted: int, most: int) -> int:
+        """Take as many as wanted, unless too few are left."""
+        with self.lock:
+            got = max(0, min(wanted, most - self.busy))
+            self.busy += got
+            return got
+
+    def give_back(self, count: int) -> None:
+        """Leave some to others."""
+        with self.lock:
+            self.busy -= count
+
+
+_helpers = _Helpers()
+if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
+    os.register_at_fork(after_in_child=_helpers.__init__)  # type: ignore[misc]
+
+
+def _run_here(work: Callable[[Any], None], tasks: Tasks) -> None:
+    for task in tasks.requests():
+        work(task)
 
 
 def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int) -> None:

@@ -75,8 +75,8 @@ class ShardReader:
     def whole(self) -> Buffer | None:
         """All of it, or None if there is no such value."""
         if self._length is None:
-            # Own bytes, because threads decode them while this one may read something else.
-            return self._store.get(self._key)
+            # Other threads may decode from it too; this one asks for nothing else until they are done.
+            return self._store.borrow(self._key)
         found = self.ranges([(0, self._length)])
         return None if found is None else found[0]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
-from zellige.stores import Store
+from zellige.stores import Store, base
 
 BAD_KEYS = ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/../b", "a/./b", "./a", "a\0b", "\0", "\ud800"]
 BAD_KEYS += [".zellige-tmp-1", "a/.zellige-tmp-1/b"]
@@ -21,6 +21,7 @@ ODD_KEYS += ["x" * 200, "%41", "C:", "~", "-", "*?"]
 READING = {
     "get": lambda s, k: s.get(k),
     "borrow": lambda s, k: s.borrow(k),
+    "borrow_many": lambda s, k: s.borrow_many([k])[0],
     "get_range": lambda s, k: s.get_range(k, 0, 1),
     "get_ranges": lambda s, k: s.get_ranges(k, [(0, 1)]),
     "get_ranges of none": lambda s, k: s.get_ranges(k, []),
@@ -106,6 +107,39 @@ class StoreSuite:
             assert store.borrow("k") == store.get("k")
             assert store.size("k") == size
 
+    def test_values_of_any_size_are_borrowed_together(self, store):
+        sizes = [1, 63, 64, 65, 1000, 0, 65536, 1 << 20, (1 << 20) + 1, 5, 3 << 20, 0, 7]
+        values = {f"a/{k}": bytes([k + 1]) * size for k, size in enumerate(sizes)}
+        for key, value in values.items():
+            store.put(key, value)
+        for keys in ([*values, "missing"], ["missing", *reversed(values)], ["a/3"], ["a/3", "a/0", "a/3"], []):
+            found = store.borrow_many(keys)
+            assert [None if value is None else bytes(value) for value in found] == [values.get(key) for key in keys]
+
+    def test_many_values_are_borrowed_together(self, store):
+        keys = [f"a/{k}" for k in range(300)]
+        for k, key in enumerate(keys):
+            store.put(key, b"%d" % k * 3000)
+        assert [bytes(value) for value in store.borrow_many(keys)] == [b"%d" % k * 3000 for k in range(300)]
+
+    def test_values_borrowed_together_share_no_memory_that_can_be_changed(self, store):
+        values = {f"{k}": bytes([k]) * size for k, size in enumerate((10, 64, 1000, 0, 1 << 20, 7))}
+        for key, value in values.items():
+            store.put(key, value)
+        found = store.borrow_many(list(values))
+        for k, value in enumerate(found):
+            if not memoryview(value).readonly:
+                value[:] = bytes([100 + k]) * len(value)
+        for k, value in enumerate(found):
+            assert set(bytes(value)) <= {k if memoryview(value).readonly else 100 + k}
+        assert {key: store.get(key) for key in values} == values
+
+    def test_a_bad_key_among_good_ones_is_refused(self, store):
+        store.put("a", b"x")
+        for key in BAD_KEYS:
+            with pytest.raises(StoreKeyError):
+                store.borrow_many(["a", key, "a"])
+
     @pytest.mark.parametrize("kind", [bytearray, lambda b: memoryview(bytearray(b))])
     @pytest.mark.parametrize("write", [Store.put, Store.create])
     def test_a_mutable_value_is_copied(self, store, kind, write):
@@ -137,6 +171,7 @@ class StoreSuite:
         store.put("a/b", b"x")
         assert store.get(key) is None
         assert store.borrow(key) is None
+        assert store.borrow_many(["a/b", key, "a/b"]) == [b"x", None, b"x"]
         assert store.get_range(key, 0, 1) is None
         assert store.get_ranges(key, [(0, 1)]) is None
         assert store.get_ranges(key, []) is None
@@ -382,6 +417,89 @@ class StoreSuite:
         with store.exclusive("a/k"):
             run_threads(2, lambda number: enter(store, f"a/{number}"))
 
+    def test_several_keys_held_at_once_lose_no_update(self, store):
+        keys = ["a/x", "b", "a/y", "c"]
+
+        def increment(number):
+            mine = keys[number % 4 :] + keys[: number % 4]  # overlapping, and each in another order
+            for _ in range(30):
+                with store.exclusive_here_many(mine[:3] if number % 2 else mine[2::-1]):
+                    for key in mine[:3]:
+                        store.put(key, b"%d" % (int(store.get(key) or b"0") + 1))
+                with store.exclusive(mine[0]):
+                    store.put(mine[0], b"%d" % (int(store.get(mine[0]) or b"0") + 1))
+
+        run_threads(8, increment)
+        assert sum(int(store.get(key)) for key in keys) == 8 * 30 * 4
+        assert sorted(store.list()) == sorted(keys)
+        assert base._locks == {}
+
+    @pytest.mark.parametrize("hold", [Store.exclusive, Store.exclusive_here], ids=["exclusive", "exclusive_here"])
+    def test_several_keys_held_at_once_keep_others_out_of_each(self, store, hold):
+        keys, order = ["b", "a/x", "c"], []
+
+        def work(key):
+            with getattr(store, hold.__name__)(key):
+                order.append(key)
+
+        threads = [threading.Thread(target=work, args=(key,)) for key in [*keys, "other"]]
+        with store.exclusive_here_many(keys):
+            for thread in threads:
+                thread.start()
+            threads[-1].join()
+            order.append("left")
+        for thread in threads:
+            thread.join()
+        assert order[:2] == ["other", "left"]
+        assert sorted(order[2:]) == sorted(keys)
+
+    def test_several_keys_wait_for_the_one_that_is_held(self, store):
+        order = []
+
+        def work(number):
+            with store.exclusive_here_many(["a", "b", "c"]):
+                order.append(number)
+
+        with store.exclusive("b"):
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+            for thread in threads:
+                thread.start()
+            order.append("held")
+        for thread in threads:
+            thread.join()
+        assert order[0] == "held"
+        assert sorted(order[1:]) == [0, 1]
+
+    def test_several_keys_may_be_entered_again_and_none_is_remembered(self, store):
+        with store.exclusive("a"), store.exclusive_here_many(["b", "a", "b"]), store.exclusive_here_many(["c", "a"]):
+            store.put("a", b"x")
+            assert len(base._locks) == 3
+        assert base._locks == {}
+        with store.exclusive_here_many([]):
+            assert base._locks == {}
+        with pytest.raises(RuntimeError, match="mine"), store.exclusive_here_many(["a", "b"]):
+            raise RuntimeError("mine")
+        assert base._locks == {}
+        run_threads(2, lambda _number: enter(store, "a"))
+
+    def test_an_interrupt_while_waiting_for_several_keys_leaves_none_held(self, store):
+        class Interrupted:
+            def acquire(self):
+                raise KeyboardInterrupt
+
+        entry = base._Lock()
+        entry.lock, entry.users = Interrupted(), 1
+        name = store.exclusive_here("b").name
+        base._locks[name] = entry
+        try:
+            with pytest.raises(KeyboardInterrupt), store.exclusive_here_many(["a", "b", "c"]):
+                raise AssertionError("entered")
+            assert base._locks == {name: entry}
+            assert entry.users == 1
+        finally:
+            del base._locks[name]
+        run_threads(2, lambda _number: enter(store, "a"))
+
     def test_readers_see_whole_values_only(self, store):
         values = {b"%d" % n * (1 + n * 40_000) for n in range(1, 10)}
         store.put("k", b"1" * 40_001)
@@ -393,6 +511,7 @@ class StoreSuite:
                 while not stop.is_set():
                     seen += store.get("k") not in values
                     seen += bytes(store.borrow("k")) not in values
+                    seen += sum(bytes(value) not in values for value in store.borrow_many(["k", "k"]))
                 return seen
             for _ in range(20):
                 for value in values:

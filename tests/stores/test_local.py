@@ -14,7 +14,7 @@ import threading
 import time
 
 import pytest
-from store_suite import ALL, READING, StoreSuite, enter, fork
+from store_suite import ALL, READING, StoreSuite, enter, fork, run_threads
 
 import zellige.stores.local
 from zellige.stores import LocalStore
@@ -161,7 +161,7 @@ def test_a_directory_in_the_place_of_a_value_raises(store, method):
         READING[method](store, "a")
 
 
-@pytest.mark.parametrize("method", ["get", "borrow", "get_range", "get_versioned", "size"])
+@pytest.mark.parametrize("method", ["get", "borrow", "borrow_many", "get_range", "get_versioned", "size"])
 def test_a_fifo_or_socket_or_device_raises(store, method):
     store.put("k", b"x")
     os.mkfifo(f"{store.root}/fifo")
@@ -182,7 +182,7 @@ def test_a_fifo_or_socket_or_device_raises(store, method):
     assert store.list_dir() == (["k"], [])
 
 
-@pytest.mark.parametrize("method", ["get", "borrow"])
+@pytest.mark.parametrize("method", ["get", "borrow", "borrow_many"])
 def test_an_endless_device_raises(store, method):
     store.put("k", b"x")
     os.symlink("/dev/zero", f"{store.root}/zero")
@@ -190,7 +190,7 @@ def test_an_endless_device_raises(store, method):
         READING[method](store, "zero")
 
 
-@pytest.mark.parametrize("method", ["get", "borrow", "get_range", "get_ranges", "get_versioned"])
+@pytest.mark.parametrize("method", ["get", "borrow", "borrow_many", "get_range", "get_ranges", "get_versioned"])
 @pytest.mark.parametrize("call", ["open", "pread"])
 def test_other_errors_name_the_key_and_keep_their_class(store, monkeypatch, method, call):
     def fail(*_args):
@@ -233,6 +233,7 @@ def test_a_name_too_long_cannot_be_written_and_is_missing(store, key):
         assert caught.value.errno == errno.ENAMETOOLONG
     assert store.get(key) is None
     assert store.borrow(key) is None
+    assert store.borrow_many([key, key]) == [None, None]
     assert store.size(key) is None
     assert not store.replace(key, b"x", "version")
     store.delete(key)
@@ -300,6 +301,30 @@ def test_file_systems_without_links_and_locks(store, monkeypatch, law):
     monkeypatch.setattr("os.link", refuse)
     monkeypatch.setattr("fcntl.flock", refuse)
     law(StoreSuite(), store)
+
+
+def test_a_directory_among_values_that_are_borrowed_raises_and_leaves_no_open_file(store):
+    store.put("a/b", b"x")
+    store.put("k", b"y")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(IsADirectoryError, match="'a'"):
+            store.borrow_many(["k", "a", "k"])
+        assert store.borrow_many(["k", "missing", "k", "a/b/c"]) == [b"y", None, b"y", None]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_locks_of_several_keys_are_those_of_a_store_further_up_or_down(store):
+    store.put("a/b/k", b"0")
+    below = LocalStore(f"{store.root}/a/b")
+
+    def increment(number):
+        for _ in range(50):
+            with below.exclusive_here_many(["other", "k"]) if number else store.exclusive("a/b/k"):
+                store.put("a/b/k", b"%d" % (int(store.get("a/b/k")) + 1))
+
+    run_threads(4, increment)
+    assert store.get("a/b/k") == b"200"
 
 
 # -- other processes ------------------------------------------------------------------------------

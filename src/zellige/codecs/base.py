@@ -215,6 +215,16 @@ class BytesBytesCodec(Codec):
         parts = (self.encode(rows[at : at + size]) for at in range(0, len(rows), size))
         return [part if isinstance(part, bytes) else bytes(part) for part in parts]
 
+    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
+        """Decode values of known sizes; the results are valid until this thread decodes again."""
+        rest = scratch.buffer("many", sum(sizes))
+        found = []
+        for raw, size in zip(raws, sizes, strict=True):
+            self.decode_into(raw, rest[:size])
+            found.append(rest[:size])
+            rest = rest[size:]
+        return found
+
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: memoryview) -> None:
         """Decode the values at some (offset, length) of `raw`, all equally long, one after the other into `rows`."""
         view, size = memoryview(raw), len(rows) // len(spans)

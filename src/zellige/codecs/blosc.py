@@ -5,7 +5,7 @@ The library trusts the sizes in a container, so all of them are checked before i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from struct import Struct, unpack_from
@@ -101,15 +101,26 @@ class BloscCodec(BytesBytesCodec):
             return out
         return _decompress(raw) if nbytes else b""
 
+    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
+        """As fresh bytes, which for many small values is faster than into a buffer."""
+        return [self._fresh(raw, size) for raw, size in zip(raws, sizes, strict=True)]
+
+    def _fresh(self, raw: Buffer, size: int) -> bytes:
+        nbytes = _content_size(raw)
+        if nbytes != size:
+            raise CodecError(f"blosc: {size} bytes expected, {nbytes} stated")
+        found: bytes = _decompress(raw) if nbytes else b""
+        return found
+
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Decode straight into `out`, if that is worth it."""
+        if len(out) <= _SMALL:
+            out[:] = self._fresh(raw, len(out))
+            return
         nbytes = _content_size(raw)
         if nbytes != len(out):
             raise CodecError(f"blosc: {len(out)} bytes expected, {nbytes} stated")
-        if nbytes > _SMALL:
-            _decompress(raw, dest=out)
-        elif nbytes:
-            out[:] = _decompress(raw)
+        _decompress(raw, dest=out)
 
 
 def _check(values: Mapping[str, JSON]) -> None:

@@ -239,6 +239,22 @@ class BoundChain:
         """Whether `encode_rows` and `decode_rows` work: plain elements through at most one bytes codec."""
         return self._direct and len(self._steps) <= 1
 
+    @staticmethod
+    def decode_many(bounds: Sequence[BoundChain], raws: Sequence[Buffer | None]) -> list[AnyArray | None]:
+        """Chunks of one chain, which `takes_rows`; views that are valid until this thread decodes again."""
+        here = [(bound, raw) for bound, raw in zip(bounds, raws, strict=True) if raw is not None]
+        found: Sequence[Buffer] = [raw for _, raw in here]
+        if here and bounds[0]._steps:
+            found = bounds[0]._steps[0][0].decode_many(found, [bound.nbytes for bound, _ in here])
+        rest = iter(found)
+        return [None if raw is None else bound._as_chunk(next(rest)) for bound, raw in zip(bounds, raws, strict=True)]
+
+    def _as_chunk(self, raw: Buffer) -> AnyArray:
+        """The elements of a chunk of plain ones."""
+        if len(raw) != self.nbytes:
+            raise CodecError(f"bytes: {self.nbytes} bytes expected, {len(raw)} found")
+        return np.ndarray(self.shape, self.dtype, raw)
+
     def encode_rows(self, rows: AnyArray) -> list[Buffer]:
         """The bytes of chunks that lie one after the other in a C-contiguous array; they may be views of it."""
         flat = _as_bytes(rows)
@@ -299,13 +315,12 @@ class BoundChain:
             count = len(box)
             start += box.start * stride
             last += (count - 1) * box.step * stride
+            if 2 * (last + self.dtype.itemsize) > self.nbytes:
+                return None
             shape.append(count)
             steps.append(box.step * stride)
             rest.append(inner)
-        length = last + self.dtype.itemsize
-        if 2 * length > self.nbytes:
-            return None
-        return Part(start, length, tuple(shape), tuple(steps), tuple(rest), stored)
+        return Part(start, last + self.dtype.itemsize, tuple(shape), tuple(steps), tuple(rest), stored)
 
 
 SEEK = 8 << 10

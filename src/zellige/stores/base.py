@@ -15,9 +15,9 @@ import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import Buffer, Span
@@ -84,6 +84,8 @@ class Store(ABC):
     """A map from keys to bytes; see the module's text for the promises."""
 
     read_only: bool = False
+    near: ClassVar[bool] = False
+    """Whether a small request takes microseconds, so that waiting for several at once gains nothing."""
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -92,8 +94,15 @@ class Store(ABC):
         """The whole value, or None if there is no such key."""
 
     def borrow(self, key: str) -> Buffer | None:
-        """Like `get`, but the buffer may be overwritten by this thread's next call on any store."""
+        """Like `get`, but the buffer may be overwritten by this thread's next call on any store.
+
+        If the buffer can be written to, the caller may do so.
+        """
         return self.get(key)
+
+    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
+        """Several small values, all valid until this thread's next call on any store."""
+        return [self.get(key) for key in keys]
 
     def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
         """Hand over the value in pieces of so many bytes, the last one maybe shorter; False if there is no such key.
@@ -206,6 +215,10 @@ class Store(ABC):
         """Like `exclusive`, but only among the threads of this process: for writing without reading first."""
         return KeyLock((self.identity, check_key(key)))
 
+    def exclusive_here_many(self, keys: Sequence[str]) -> KeyLocks:
+        """`exclusive_here` for several keys at once."""
+        return KeyLocks([self.exclusive_here(key).name for key in keys])
+
     @abstractmethod
     def as_read_only(self) -> Self:
         """The same data through a store that refuses to write."""
@@ -285,6 +298,47 @@ class KeyLock:
             # After a fork the name may belong to another lock, or to none.
             if not mine.users and _locks.get(self.name) is mine:
                 del _locks[self.name]
+
+
+class KeyLocks:
+    """`KeyLock` for several names, entered in their order, so that no two wait for each other forever."""
+
+    __slots__ = ("_names", "_entries")
+
+    def __init__(self, names: Iterable[Any]) -> None:
+        self._names = sorted(set(names))
+        self._entries: list[_Lock] = []
+
+    def __enter__(self) -> None:
+        with _guard:
+            for name in self._names:
+                entry = _locks.get(name)
+                if entry is None:
+                    entry = _locks[name] = _Lock()
+                entry.users += 1
+                self._entries.append(entry)
+        held = 0
+        try:
+            for entry in self._entries:
+                entry.lock.acquire()
+                entry.depth += 1
+                held += 1
+        except BaseException:
+            self._leave(held)
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        self._leave(len(self._entries))
+
+    def _leave(self, held: int) -> None:
+        for entry in self._entries[:held]:
+            entry.depth -= 1
+            entry.lock.release()
+        with _guard:
+            for name, entry in zip(self._names, self._entries, strict=True):
+                entry.users -= 1
+                if not entry.users and _locks.get(name) is entry:
+                    del _locks[name]
 
 
 class FileLock:

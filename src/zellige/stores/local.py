@@ -12,13 +12,14 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from zellige.scratch import buffer
 from zellige.stores.base import (
     TEMPORARY,
     FileLock,
     KeyLock,
+    KeyLocks,
     Store,
     check_key,
     check_prefix,
@@ -62,6 +63,8 @@ class LocalStore(Store):
     other conditional writes, not against a plain `put` at the same moment.
     """
 
+    near: ClassVar[bool] = True
+
     def __init__(self, root: str | os.PathLike[str], *, read_only: bool = False) -> None:
         path = os.fspath(root)
         if not isinstance(path, str):
@@ -103,6 +106,31 @@ class LocalStore(Store):
             raise self._named(exc, key) from exc
         finally:
             os.close(fd)
+
+    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
+        """Several values one after the other in this thread's scratch buffer."""
+        # With as little as possible between the calls, which let other threads run: each change of threads costs.
+        base, rest = self._base, buffer("file", _capacity)
+        found: list[Buffer | None] = []
+        for key in keys:
+            if not is_key(key):
+                check_key(key)
+            try:
+                fd = os.open(base + key, _READ)
+                try:
+                    count = os.preadv(fd, [rest], 0)
+                    if 0 < count < len(rest):
+                        found.append(rest[:count])
+                        rest = rest[count + -count % 64 :]
+                    else:
+                        found.append(_read_all(fd))
+                finally:
+                    os.close(fd)
+            except OSError as exc:
+                if exc.errno not in _MISSING:
+                    raise self._named(exc, key) from exc
+                found.append(None)
+        return found
 
     def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
         """Hand over the value in pieces, all read from one descriptor; see `Store.read_pieces`."""
@@ -303,6 +331,11 @@ class LocalStore(Store):
         """Keep other threads of this process out."""
         # The whole path is the name: a store of a directory further up or down may mean the same file.
         return KeyLock(f"{self.identity[1]}/{check_key(key)}")
+
+    def exclusive_here_many(self, keys: Sequence[str]) -> KeyLocks:
+        """`exclusive_here` for several keys at once."""
+        base = self.identity[1] + "/"
+        return KeyLocks([base + key for key in keys])
 
     def as_read_only(self) -> Self:
         """The same directory through a store that refuses to write."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from zellige.stores.base import KeyLock, Store, check_key, check_prefix, digest, is_key, resolve_span
 from zellige.types import Buffer, Span
@@ -18,6 +18,8 @@ class MemoryStore(Store):
     A mapping other than a dict must allow single operations from several threads, as a dict does.
     Pickling copies the contents: what the copy writes is not seen here.
     """
+
+    near: ClassVar[bool] = True
 
     def __init__(self, data: MutableMapping[str, Any] | None = None, *, read_only: bool = False) -> None:
         self._data = {} if data is None else data
