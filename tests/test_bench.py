@@ -119,3 +119,24 @@ def test_a_case_runs_in_processes(tmp_path):
     assert found["equal"] is True
     assert found["figures"].keys() == {"zellige", "regular"}
     assert [path.name for path in tmp_path.iterdir()] == ["source-16x16x16.npy"]
+
+
+# -- the table that people see --------------------------------------------------------------------
+
+
+def test_the_readme_shows_the_table_of_the_last_complete_run():
+    table, readme = (ROOT / "bench" / "results.md").read_text(), command.README.read_text()
+    shown = readme.partition(command.BEGIN)[2].partition(command.END)[0]
+    assert shown.strip() == table.strip()
+    saved = json.loads((ROOT / "bench" / "results.json").read_text())
+    assert {row["name"] for row in saved["cases"]} == set(CASES)
+    assert saved["command"] == "make bench"
+    assert report.markdown(saved) == table
+
+
+def test_a_complete_run_changes_nothing_else_in_the_readme(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n")
+    for table in ("| a |\n", "| b |\n"):
+        command.into_readme(table, readme)
+        assert readme.read_text() == f"before\n{command.BEGIN}\n\n{table}\n{command.END}\nafter\n"
