@@ -20,6 +20,8 @@ DEFAULTS: dict[str, Any] = {
     "array.order": "C",
     "array.write_empty_chunks": False,
     "array.read_missing_chunks": True,
+    "array.casting": "same_value",
+    "array.durability": None,
     "array.target_shard_size_bytes": None,
     "array.rectilinear_chunks": True,
     "array.sharding_coalesce_max_gap_bytes": 1048576,
@@ -162,6 +164,8 @@ GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("array.order", ["C", "F"]),
     ("array.write_empty_chunks", [True, False]),
     ("array.read_missing_chunks", [True, False]),
+    ("array.casting", ["same_value", "unsafe"]),
+    ("array.durability", ["process", "power", None]),
     ("array.target_shard_size_bytes", [None, 1, 1 << 40]),
     ("array.rectilinear_chunks", [True]),
     ("array.sharding_coalesce_max_gap_bytes", [0, 1]),
@@ -178,6 +182,8 @@ BAD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("array.order", ["K", "c", None, 0, ["C"]]),
     ("array.write_empty_chunks", [1, None, "True"]),
     ("array.read_missing_chunks", [0, None]),
+    ("array.casting", ["safe", None, 1]),
+    ("array.durability", ["disk", True, 0]),
     ("array.target_shard_size_bytes", [0, 1.5, "1"]),
     ("array.rectilinear_chunks", [False, None, 1]),
     ("array.sharding_coalesce_max_gap_bytes", [-1, None, 1.0]),
@@ -224,7 +230,7 @@ def test_what_can_never_be_set_says_why(config):
 
 
 def test_an_array_takes_its_own_settings_and_no_others():
-    assert list(ArrayConfig.__slots__) == ["order", "write_empty_chunks", "read_missing_chunks"]
+    assert list(ArrayConfig.__slots__) == ["order", "write_empty_chunks", "read_missing_chunks", "casting", "durability"]
     given = {"order": "F", "sharding_coalesce_max_gap_bytes": 0, "sharding_coalesce_max_bytes": 1}
     assert ArrayConfig.of(given) == ArrayConfig(order="F")
     assert ArrayConfig.of() == ArrayConfig.of({}) == ArrayConfig()

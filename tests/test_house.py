@@ -31,7 +31,7 @@ LAYERS = [
     {"errors", "types", "config", "scratch"},
     {"runs", "dimensions", "grid", "chunking", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
-    {"engine", "pool", "shards"},
+    {"engine", "pool", "progress", "shards"},
     {"node", "blueprint", "info", "consolidated", "treeview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"},
@@ -44,7 +44,7 @@ ACQUAINTED = {("codecs/sharding.py", "plans"), ("plans.py", "indexing")}
 """A shard plans on its inner grid with the same code as an array."""
 
 MOST_LINES = 550
-MOST_MODULES = 66
+MOST_MODULES = 67
 
 
 def place(file: Path) -> str:

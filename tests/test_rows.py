@@ -250,7 +250,7 @@ def rows_used(monkeypatch) -> list[int]:
         def counted(self: Any, work: Any, plan: Any, row: Any) -> None:
             box, requests = row[0], list(row[1])
             found.append(len(requests))
-            real(self, work, plan, (box, iter(requests)))
+            real(self, work, plan, (box, requests))
 
         monkeypatch.setattr(engine.Engine, name, counted)
 
@@ -562,16 +562,39 @@ def test_threads_name_the_damaged_chunk_and_fill_the_missing_one(store, chain):
 
 
 @pytest.mark.parametrize("chain", [CHAINS["raw"], CHAINS["zstd"]], ids=["raw", "zstd"])
-def test_threads_that_write_rows_and_parts_of_the_same_chunks_lose_nothing(store, chain):
+def test_a_row_waits_for_a_thread_that_changes_a_part_of_one_of_its_chunks(store, chain, workers, rows_used):
+    array, model = filled(store, chain)
+    row = threading.Thread(target=array.__setitem__, args=(..., -model))
+    overtaken = threading.Event()
+
+    def before(method: str, key: str) -> None:
+        if (method, key) != ("put", key_of(ONE)):
+            return
+        if threading.current_thread() is row:
+            overtaken.set()
+        else:  # about to store what was read before
+            row.start()
+            overtaken.wait(0.2)
+
+    store.before = before
+    rows_used.clear()
+    array[ROWS.start, COLUMNS.start] = 99
+    row.join()
+    assert max(rows_used) > 10
+    assert same(array[...], -model)
+
+
+@pytest.mark.parametrize("chain", [CHAINS["raw"], CHAINS["zstd"]], ids=["raw", "zstd"])
+def test_threads_that_write_rows_with_the_same_and_with_other_chunks_lose_nothing(store, chain):
     array, model = filled(store, chain)
     errors: list[BaseException] = []
 
     def work(number: int) -> None:
         try:
             for _ in range(5):
-                if number < 2:  # whole chunks in rows, of which two threads write the same
+                if number < 2:  # the same chunks
                     array[:3] = model[:3] * 2
-                else:
+                else:  # parts of the same chunks
                     array[number + 1, 1:-1] = model[number + 1, 1:-1] * 2
         except BaseException as error:  # noqa: BLE001 - handed to the test
             errors.append(error)

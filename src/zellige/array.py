@@ -35,7 +35,7 @@ from zellige.resizing import Resizing
 from zellige.runs import Edges
 from zellige.selecting import Selecting
 from zellige.stores import Store, StoreLike, locate
-from zellige.types import JSON, AnyArray, Coords, Shape
+from zellige.types import JSON, AnyArray, Casting, Coords, Shape
 
 if TYPE_CHECKING:
     from zellige.aio import AsyncArray
@@ -352,13 +352,17 @@ class Array(Selecting, Resizing, NodeHandle):
     def __setitem__(self, index: Any, value: Any) -> None:
         self.set_basic_selection(index, value)
 
-    def _write(self, selection: Selection, value: Any, fields: FieldNames | None = None) -> None:
+    def _write(
+        self, selection: Selection, value: Any, fields: FieldNames | None = None, casting: Casting | None = None
+    ) -> None:
         self._check_writable()
+        if casting not in (None, "same_value", "unsafe"):
+            raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
         dtype = self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype
         if self.metadata.data_type.name == "object" and selection.result_shape == ():
             value = boxed(value)  # one object, even if it is a list
         # Everything that can be wrong with the value shows here, before the first byte is written.
-        work = selection.value_to_work(as_value(value, dtype))
+        work = selection.value_to_work(as_value(value, dtype, casting or self.config.casting))
         plan = plan_for(selection, self.grid)
         if fields is None:
             self._engine.write(plan, work)

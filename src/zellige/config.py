@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from zellige.types import Casting, Durability
+
 
 class _Setting(NamedTuple):
     default: Any
@@ -44,6 +46,12 @@ _SETTINGS: dict[str, _Setting] = {
     "array.order": _Setting("C", lambda v: isinstance(v, str) and v in ("C", "F"), "'C' or 'F'"),
     "array.write_empty_chunks": _bool(False),
     "array.read_missing_chunks": _bool(True),
+    "array.casting": _Setting(
+        "same_value", lambda v: isinstance(v, str) and v in ("same_value", "unsafe"), "'same_value' or 'unsafe'"
+    ),
+    "array.durability": _or_none(
+        _Setting(None, lambda v: isinstance(v, str) and v in ("process", "power"), "'process' or 'power'")
+    ),
     "array.target_shard_size_bytes": _or_none(_int(None, 1)),
     "array.rectilinear_chunks": _Setting(
         True,
@@ -90,6 +98,8 @@ class Config:
     | `array.order` | `'C'` | the memory order of results |
     | `array.write_empty_chunks` | False | whether chunks that hold only the fill value are stored |
     | `array.read_missing_chunks` | True | whether a missing chunk reads as fill; False makes it an error |
+    | `array.casting` | `'same_value'` | values that the array's type cannot hold are refused; `'unsafe'` changes them |
+    | `array.durability` | None | what written chunks survive: `'process'`, `'power'`, or None for the store's own |
     | `array.rectilinear_chunks` | True | always True: chunks of any size are always on |
     | `array.allow_unsafe_pickle_decode` | False | always False: a pickle can run any code |
     | `array.target_shard_size_bytes` | None | the size of shards with `shards="auto"`; None: 64 MiB |
@@ -251,11 +261,16 @@ class ArrayConfig:
     """Whether chunks that hold only the fill value are stored."""
     read_missing_chunks: bool = True
     """Whether a missing chunk reads as fill; False makes it an error."""
+    casting: Casting = "same_value"
+    """Whether values that the type cannot hold are refused, or changed as numpy's `astype` does."""
+    durability: Durability | None = None
+    """What written chunks survive; None leaves it to the store."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | ArrayConfig | None = None) -> ArrayConfig:
         """The process's settings, changed by what is given for one array."""
-        return cls(**{name: config.get(f"array.{name}") for name in cls.__slots__}).changed(given)
+        values = config._values
+        return cls(*[values[key] for key in _ARRAY_KEYS]).changed(given)
 
     def changed(self, given: Mapping[str, Any] | ArrayConfig | None) -> ArrayConfig:
         """These settings with some of them changed; an `ArrayConfig` changes all."""
@@ -272,3 +287,4 @@ class ArrayConfig:
 
 _PER_ARRAY_ELSEWHERE = {"sharding_coalesce_max_gap_bytes", "sharding_coalesce_max_bytes"}
 """What zarr-python takes for one array as well; changes nothing here, as for the process."""
+_ARRAY_KEYS = [f"array.{name}" for name in ArrayConfig.__slots__]

@@ -7,6 +7,7 @@ through it: the entry in the store is changed after the node itself. Changes by 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 from zellige import node
@@ -23,6 +24,7 @@ from zellige.metadata.groups import (
 )
 from zellige.metadata.v3 import DOCUMENT
 from zellige.stores import Store
+from zellige.types import JSON
 
 _BLOCK = "consolidated_metadata"
 
@@ -47,8 +49,11 @@ class Consolidated:
         return self._entries
 
     def documents(self, path: str) -> Documents | None:
-        """The documents of the node at a path of the store; None if there is no entry."""
-        return self.entries.get(self._relative(path))
+        """The documents of the node at a path of the store, as a copy; None if there is no entry."""
+        found = self.entries.get(self._relative(path))
+        if found is None:
+            return None
+        return {name: _with_own_attributes(name, content) for name, content in found.items()}
 
     def children(self, path: str) -> list[str]:
         """The names of the nodes directly below a path of the store, sorted."""
@@ -127,6 +132,13 @@ class Consolidated:
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the entries, which can be large; they are read again if somebody asks for them.
         return Consolidated, (self.store, self.path, self.zarr_format, None, self.outer)
+
+
+def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]:
+    """A document whose attributes are a copy: those who get them may change them in place, and nothing else of it."""
+    if name == ".zattrs":
+        return deepcopy(content)
+    return {**content, "attributes": deepcopy(content["attributes"])} if "attributes" in content else content
 
 
 def bare(documents: Documents) -> Documents:

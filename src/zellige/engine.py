@@ -30,6 +30,7 @@ from zellige.errors import (
 from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
+from zellige.progress import Progress, report
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Shape
@@ -60,7 +61,8 @@ class Engine:
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, rank: int, chain: CodecChain, config: ArrayConfig
     ) -> None:
-        self.store, self.prefix, self.chain, self.config = store, prefix, chain, config
+        self.store = store if config.durability is None else store.with_durability(config.durability)
+        self.prefix, self.chain, self.config = prefix, chain, config
         self.keys = keys
         # `c/%d/%d`: filled in for every chunk without calling anything.
         self._key_form = prefix.replace("%", "%%") + keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
@@ -84,10 +86,9 @@ class Engine:
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side into one small array, and copy that as a whole."""
-        box, requests = row
+        box, wanted = row
         target = out[box]
         slab: AnyArray = np.ndarray(target.shape, out.dtype, scratch.buffer("row", target.nbytes))
-        wanted = list(requests)
         chunks = self._chunks(wanted)
         if chunks is None:
             for request in wanted:
@@ -203,21 +204,26 @@ class Engine:
     def write(self, plan: Plan, value: AnyArray) -> None:
         """Write the work array into the chunks of the plan."""
         first = self._first(plan)
-        if first is not None and (rows := self._rows(plan, first, value)):
-            pool.run(partial(self._write_row, value, plan), rows, first.encode_work)
-        else:
-            pool.run(partial(self._write_chunk, value, plan), plan, 0 if first is None else first.encode_work)
+        rows = None if first is None else self._rows(plan, first, value)
+        work = 0 if first is None else first.encode_work
+        with self.store.batch() as joined:
+            if rows is None:
+                pool.run(joined(partial(self._write_chunk, value, plan)), plan, work, partial(report, plan))
+            else:
+                pool.run(joined(partial(self._write_row, value, plan)), rows, work, partial(report, plan))
 
     def _write_row(self, value: AnyArray, plan: Plan, row: Row) -> None:
         """Write chunks side by side."""
-        box, requests = row
-        source, wanted = value[box], list(requests)
+        box, wanted = row
+        source = value[box]
         if self._put_together(source, wanted):
             return
         slab: AnyArray = np.ndarray(source.shape, value.dtype, scratch.buffer("row", source.nbytes))
         slab[...] = source
-        for request in wanted:
-            self._write_chunk(slab, plan, request)
+        with Progress() as progress:
+            for request in wanted:
+                self._write_chunk(slab, plan, request)
+                progress.done += 1
 
     def _put_together(self, values: AnyArray, wanted: list[Request]) -> bool:
         """Encode and store whole chunks of one shape together; declines others, and if one need not be stored."""
@@ -235,9 +241,11 @@ class Engine:
             return False
         raws = bound.encode_rows(chunks)
         keys = [self._key_form % request[0] for request in wanted]
-        with self.store.exclusive_here_many(keys):  # for the reason that `_put_whole` gives
+        # The lock is for the reason that `_put_whole` gives.
+        with self.store.exclusive_here_many(keys), Progress() as progress:
             for key, raw in zip(keys, raws, strict=True):
                 self.store.put(key, raw)
+                progress.done += 1
         return True
 
     def _write_chunk(self, value: AnyArray, plan: Plan, request: Request) -> None:
@@ -258,7 +266,9 @@ class Engine:
     def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
         first = self._first(plan)
-        pool.run(partial(self._write_fields, value, fields, plan), plan, 0 if first is None else first.encode_work)
+        with self.store.batch() as joined:
+            work = 0 if first is None else first.encode_work
+            pool.run(joined(partial(self._write_fields, value, fields, plan)), plan, work, partial(report, plan))
 
     def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, _ = request
@@ -398,7 +408,8 @@ class Engine:
                 self.store.put(self.key(item[0]), raw)
 
         inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
-        pool.run(copy, Tasks(inside), nbytes=1 << 20)
+        with self.store.batch() as joined:
+            pool.run(joined(copy), Tasks(inside), nbytes=1 << 20)
 
 
 def _scratch_chunk(bound: BoundChain) -> AnyArray:

@@ -55,6 +55,12 @@ class ChunkShapeError(ZelligeError, ValueError):
     axis: int | None
 
 
+class LossyCastError(ZelligeError, ValueError, OverflowError):
+    """A value that an array's type cannot hold; `index` says where it is."""
+
+    index: tuple[int, ...]
+
+
 class RectilinearChunksError(ZelligeError, NotImplementedError, AttributeError):
     """`chunks` was asked of an array whose chunks differ; also an AttributeError for `getattr` and `hasattr`."""
 
@@ -117,6 +123,10 @@ class NodeNameError(ZelligeError, ValueError):
 
 class StoreKeyError(ZelligeError, ValueError):
     """A key that could leave the store's root, or that no store may hold."""
+
+
+class UnsafeLinkError(StoreKeyError):
+    """A symbolic link leads out of a store that stays within its root."""
 
 
 class ReadOnlyError(ZelligeError, PermissionError, ValueError):

@@ -6,11 +6,11 @@ the older format. Nothing above this module asks which.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from zellige import pool
 from zellige.errors import (
     ConflictError,
     ContainsArrayError,
@@ -29,7 +29,7 @@ from zellige.metadata.groups import (
     GroupMetadata,
 )
 from zellige.metadata.v3 import DOCUMENT
-from zellige.plans import Tasks
+from zellige.pool import gather as gather
 from zellige.stores import Store, StorePath
 from zellige.stores.base import is_key
 from zellige.types import JSON
@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 S = TypeVar("S")
 
+PENDING = "__zellige_pending"
+"""The key of an array that is there while chunks may lie beyond its end; the specification reserves such names."""
+
 _TRIES = 100
-_WORTH_THREADS = 8
 _MOST_BYTES = 255  # of a name, in the file systems that most stores end up in
 _LONGEST_PATH = 900  # bytes; the rest of a key of 1,024 is for chunks
 
@@ -242,22 +244,6 @@ def is_below(path: str, top: str) -> bool:
     return not top or path == top or path.startswith(top + "/")
 
 
-def gather(function: Callable[[T], S], items: Sequence[T], *, near: bool = False) -> list[S]:
-    """What a function that asks a store gives for each item, in order.
-
-    By several threads, unless there are few items, or each takes microseconds: little things of a store that is `near`.
-    """
-    if near or len(items) < _WORTH_THREADS:
-        return [function(item) for item in items]
-    results: list[Any] = [None] * len(items)
-
-    def work(k: int) -> None:
-        results[k] = function(items[k])
-
-    pool.run(work, Tasks(list(range(len(items)))), nbytes=1 << 20)
-    return results
-
-
 # -- creating -------------------------------------------------------------------------------------
 
 
@@ -271,10 +257,31 @@ def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) 
     # Whatever is refused is refused before the first write.
     missing = _missing_parents(store, path)
     if check_place(store, path, overwrite=overwrite):
-        store.delete_prefix(path and path + "/")
+        clear(store, path)
     group = GroupMetadata(zarr_format=metadata.zarr_format).to_documents()
     made = {parent: group for parent in missing if _create(store, parent, group)}
     return {**made, path: put_new(store, path, metadata)}
+
+
+def clear(store: Store, path: str) -> None:
+    """Remove a node and all nodes below it, but no key that is not theirs, such as a file that somebody put there."""
+    prefix, mark = path and path + "/", join(path, PENDING)
+    keys = list(store.list(prefix))
+    own = [key for key in keys if _is_own(key[len(prefix) :]) and key != mark]
+    store.put(mark, b"this node is being removed\n")  # killed in between, the next one knows what is left here
+    for name in (DOCUMENT, ARRAY_V2, GROUP_V2):  # first, so that nothing looks like a node while its chunks go
+        store.delete(join(path, name))
+    gather(store.delete, own, near=store.near)
+    if len(own) >= len(keys) - (mark in keys):
+        store.delete_prefix(prefix)  # with its directories
+    else:
+        store.delete(mark)
+
+
+_is_own = re.compile(
+    rf"(?:.*/)?(?:zarr\.json|\.z(?:array|group|attrs|metadata)|{PENDING}|c|(?:c[/.])?[0-9]+(?:[/.][0-9]+)*)"
+).fullmatch
+"""Whether a key is that of a document or of a chunk, by its end."""
 
 
 def put_new(store: Store, path: str, metadata: NodeMetadata) -> Documents:
@@ -294,7 +301,7 @@ def check_place(store: Store, path: str, *, overwrite: bool) -> bool:
     prefix = path and path + "/"
     keys, prefixes = store.list_dir(prefix)
     names = {key[len(prefix) :] for key in keys}
-    if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2}:
+    if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, PENDING}:
         raise NotANodeError(
             f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
         )

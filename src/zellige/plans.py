@@ -91,7 +91,7 @@ class Rows:
         return map(_row, islice(product(*self._axes), start, stop))
 
 
-Row: TypeAlias = tuple[tuple[slice, ...], Iterator[Request]]
+Row: TypeAlias = tuple[tuple[slice, ...], list[Request]]
 """A box of the work array, and requests for an array of just its size."""
 
 
@@ -138,7 +138,7 @@ def _group(entries: list[Projection]) -> tuple[slice, list[Projection]]:
 
 def _row(groups: tuple[tuple[slice, list[Projection]], ...]) -> Row:
     box, entries = zip(*groups, strict=True)
-    return box, map(_request, product(*entries))
+    return box, [*map(_request, product(*entries))]
 
 
 def _product(axes: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:

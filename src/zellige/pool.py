@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
-from itertools import pairwise
-from typing import Any, Protocol
+from itertools import chain, pairwise
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from zellige import scratch
 from zellige.config import config
 
 SMALL_TOTAL = 256 << 10
+_WORTH_THREADS = 8  # items
 # Below this, threads fight for the interpreter and lose: measured with chunks of 8 KiB, two were slower than one.
 _SMALL_TASK = 48 << 10
+
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 
 class Tasks(Protocol):
@@ -81,21 +87,25 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def run(work: Callable[[Any], None], tasks: Tasks, nbytes: int) -> None:
+Stopped: TypeAlias = Callable[[BaseException, list[Any], Iterator[Any]], None]
+"""Told about an error, the tasks that failed, and those that were not begun."""
+
+
+def run(work: Callable[[Any], None], tasks: Tasks, nbytes: int, stopped: Stopped | None = None) -> None:
     """Do `work` for every task; `nbytes` is about how much one is, in bytes that are copied.
 
     The first error stops all workers and is raised when they have stopped.
     """
     count = len(tasks)
     if _worker.busy or count < 2 or nbytes < _SMALL_TASK or count * nbytes < SMALL_TOTAL or workers() < 2:
-        _run_here(work, tasks)
+        _run_here(work, tasks, stopped)
         return
     helpers = _helpers.take(min(workers(), count) - 1, workers() - 1)
     try:
         if helpers:
-            _run_threads(work, tasks, 1 + helpers)
+            _run_threads(work, tasks, 1 + helpers, stopped)
         else:
-            _run_here(work, tasks)
+            _run_here(work, tasks, stopped)
     finally:
         _helpers.give_back(helpers)
 
@@ -124,26 +134,39 @@ if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
     os.register_at_fork(after_in_child=_helpers.__init__)  # type: ignore[misc]
 
 
-def _run_here(work: Callable[[Any], None], tasks: Tasks) -> None:
-    for task in tasks.requests():
-        work(task)
+def _run_here(work: Callable[[Any], None], tasks: Tasks, stopped: Stopped | None) -> None:
+    todo = tasks.requests()
+    for task in todo:
+        try:
+            work(task)
+        except BaseException as error:
+            if stopped is not None:
+                stopped(error, [task], todo)
+            raise
 
 
-def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int) -> None:
+def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopped: Stopped | None) -> None:
     bounds = [len(tasks) * k // nworkers for k in range(nworkers + 1)]
     runs = [tasks.requests(start, stop) for start, stop in pairwise(bounds)]
     errors: list[BaseException] = []
+    failed: list[Any] = []
+    skipped: list[Any] = []
 
     def drain(me: int) -> None:
         _worker.busy = True
+        task = None
         try:
             for run in runs[me:] + runs[:me]:
                 for task in run:
                     if errors:
+                        skipped.append(task)  # taken, but not begun
                         return
                     work(task)
+                    task = None
         except BaseException as error:  # noqa: BLE001  (raised again by the caller, KeyboardInterrupt too)
             errors.append(error)
+            if task is not None:
+                failed.append(task)
         finally:
             _worker.busy = False
 
@@ -152,27 +175,62 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int) -> No
         scratch.hand_on()
 
     helpers = [threading.Thread(target=help_out, args=(k,), daemon=True) for k in range(1, nworkers)]
-    started = [helper for helper in helpers if _start(helper)]
-    drain(0)
-    for helper in started:
-        _join(helper, errors)
+    try:
+        for helper in helpers:
+            _start(helper)
+        drain(0)
+    except BaseException as error:  # noqa: BLE001  (an interrupt before the work began)
+        errors.append(error)
+    _join(helpers, errors)
     if errors:
+        if stopped is not None:
+            stopped(errors[0], failed, chain(skipped, *runs))
         raise errors[0]
 
 
-def _start(helper: threading.Thread) -> bool:
+def _start(helper: threading.Thread) -> None:
     """Start a helper; without one, the others do its work."""
-    try:
+    with suppress(RuntimeError):  # no more threads, or the interpreter is shutting down
         helper.start()
-    except RuntimeError:  # no more threads, or the interpreter is shutting down
-        return False
-    return True
 
 
-def _join(helper: threading.Thread, errors: list[BaseException]) -> None:
-    """Wait for a helper, also through an interrupt, which stops it."""
-    while helper.is_alive():
+def _join(helpers: Sequence[threading.Thread], errors: list[BaseException]) -> None:
+    """Wait for all helpers that were started, also through interrupts, which stop them."""
+    while True:
         try:
-            helper.join()
+            for helper in helpers:
+                if helper.ident is not None:
+                    helper.join()
+            return
         except KeyboardInterrupt as error:
             errors.append(error)
+
+
+def gather(function: Callable[[T], S], items: Sequence[T], *, near: bool = False) -> list[S]:
+    """What a function that asks a store gives for each item, in order.
+
+    By several threads, unless there are few items, or each takes microseconds: little things of a store that is `near`.
+    """
+    if near or len(items) < _WORTH_THREADS:
+        return [function(item) for item in items]
+    results: list[Any] = [None] * len(items)
+
+    def work(k: int) -> None:
+        results[k] = function(items[k])
+
+    run(work, _Numbers(len(items)), nbytes=1 << 20)
+    return results
+
+
+class _Numbers:
+    """The numbers from 0 on, as tasks."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[int]:
+        """Some of them."""
+        return iter(range(self._count)[start:stop])

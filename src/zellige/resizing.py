@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from zellige.runs import EdgeEntries
 from zellige.types import Shape
 
 if TYPE_CHECKING:
+    from zellige.config import ArrayConfig
     from zellige.engine import Engine
     from zellige.node import ArrayMetadata
     from zellige.stores import Store
@@ -33,6 +35,7 @@ class Resizing:
         path: str
         metadata: ArrayMetadata
         grid: ChunkGrid
+        config: ArrayConfig
         _engine: Engine
 
         @property
@@ -80,15 +83,20 @@ class Resizing:
             before[:] = [old]
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
+            self._recover(old)
+            if any(map(operator.lt, shape, old.shape)):
+                self.store.put(self._mark, _WORDS)
             return metadata.resized(grid)
 
-        # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
-        self._update(with_shape)
-        (old,) = before
-        if self.metadata.chunk_grid.bounded:
-            self._engine.reshape(old, self.grid)
-        if any(map(operator.lt, shape, old.shape)):
-            self._engine.trim(self.grid)
+        with self._locked():  # until all is done: what others append must not be trimmed
+            # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
+            self._update(with_shape)
+            (old,) = before
+            if self.metadata.chunk_grid.bounded:
+                self._engine.reshape(old, self.grid)
+            if any(map(operator.lt, shape, old.shape)):
+                self._engine.trim(self.grid)
+                self.store.delete(self._mark)
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:
@@ -113,7 +121,8 @@ class Resizing:
     def append(self, data: Any, axis: int = 0, chunks: int | EdgeEntries | None = None) -> Shape:
         """Add data at the end of an axis and return the new shape; `chunks` says how the new region is cut.
 
-        The data is written first and the shape last: a reader sees the old array or the whole new one.
+        The data is written first and the shape last: a reader sees the old array or the whole new one. What a
+        killed writer left beyond the end is removed by the next one.
 
         >>> import zellige
         >>> a = zellige.zeros((59,), chunks=[[31, 28]])
@@ -121,7 +130,7 @@ class Resizing:
         (90,)
         """
         self._check_writable()
-        value = as_value(data, self.dtype)
+        value = as_value(data, self.dtype, self.config.casting)
         axis = self._axis(axis)
         new: list[Any] = [None] * self.ndim
         new[axis] = chunks
@@ -130,6 +139,7 @@ class Resizing:
         def write_data(metadata: ArrayMetadata) -> ArrayMetadata:
             old = ChunkGrid.from_metadata(metadata)
             _check_appended(value.shape, old.shape, axis)
+            self._recover(old)
             end = old.shape[axis]
             shape = (*old.shape[:axis], end + value.shape[axis], *old.shape[axis + 1 :])
             grid = old.update_shape(shape, new)
@@ -138,32 +148,56 @@ class Resizing:
             selection = indexing.select(region, shape)
             work = selection.value_to_work(value)
             begun[:] = [(old, grid)]
+            self.store.put(self._mark, _WORDS)
             if metadata.chunk_grid.bounded:
                 self._engine.reshape(old, grid)
             self._engine.write(plan_for(selection, grid), work)
             return metadata.resized(grid)
 
-        try:
-            self._update(write_data)
-        except BaseException:
-            for old, grid in begun:
-                self._undo_append(old, grid)
-            raise
+        with self._locked():
+            try:
+                self._update(write_data)
+            except BaseException:
+                for old, grid in begun:
+                    self._undo_append(old, grid)
+                raise
+            self.store.delete(self._mark)
         return self.shape
 
     def _undo_append(self, old: ChunkGrid, grid: ChunkGrid) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
-        main = node.document_names(self.metadata)[0]
-        with self.store.exclusive(node.join(self.path, main)):  # others append under the same lock
-            self.refresh()
-            if self.metadata.chunk_grid.bounded and self.grid == old:
-                self._engine.reshape(grid, old)
-            self._engine.trim(self.grid)
+        self.refresh()
+        if self.metadata.chunk_grid.bounded and self.grid == old:
+            self._engine.reshape(grid, old)
+        self._engine.trim(self.grid)
+        self.store.delete(self._mark)
+
+    # -- what a killed writer leaves --------------------------------------------------------------
+
+    def _locked(self) -> AbstractContextManager[object]:
+        """The lock of the document, under which all change the shape."""
+        return self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0]))
+
+    @property
+    def _mark(self) -> str:
+        return node.join(self.path, node.PENDING)
+
+    def _recover(self, grid: ChunkGrid) -> None:
+        """Before growing: remove what an append or a shrinking that was killed left beyond the end.
+
+        Called under the lock of the document. Without the mark, which costs one request, nothing is there.
+        """
+        if self.store.exists(self._mark):
+            self._engine.trim(grid)
+            self.store.delete(self._mark)
 
     def _axis(self, axis: int) -> int:
         if not -self.ndim <= axis < self.ndim:
             raise IndexError(f"axis {axis} is out of bounds for an array of {self.ndim} dimensions")
         return axis % self.ndim
+
+
+_WORDS = b"chunks may lie beyond the end of this array; the next resize or append by zellige removes them\n"
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:

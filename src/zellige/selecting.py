@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zellige import indexing
-from zellige.types import AnyArray, Shape
+from zellige.types import AnyArray, Casting, Shape
 
 if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
@@ -37,7 +37,9 @@ class Selecting:
             """The type of the elements in memory."""
 
         def _read(self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None) -> Any: ...
-        def _write(self, selection: Selection, value: Any, fields: FieldNames | None = None) -> None: ...
+        def _write(
+            self, selection: Selection, value: Any, fields: FieldNames | None = None, casting: Casting | None = None
+        ) -> None: ...
 
     def _split(self, selection: Any, fields: Sequence[str] | str | None) -> tuple[Any, FieldNames | None]:
         """A selection without the names of fields in it, and all fields that are named."""
@@ -85,33 +87,61 @@ class Selecting:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def set_basic_selection(self, selection: Any, value: Any, *, fields: Sequence[str] | str | None = None) -> None:
+    # `casting="unsafe"` lets values change that the array's type cannot hold; by default they raise.
+
+    def set_basic_selection(
+        self,
+        selection: Any,
+        value: Any,
+        *,
+        fields: Sequence[str] | str | None = None,
+        casting: Casting | None = None,
+    ) -> None:
         """`array[selection] = value`."""
         index, names = self._split(selection, fields)
-        self._write(indexing.select(index, self.shape), value, names)
+        self._write(indexing.select(index, self.shape), value, names, casting)
 
     def set_orthogonal_selection(
-        self, selection: Any, value: Any, *, fields: Sequence[str] | str | None = None
+        self,
+        selection: Any,
+        value: Any,
+        *,
+        fields: Sequence[str] | str | None = None,
+        casting: Casting | None = None,
     ) -> None:
         """`array.oindex[selection] = value`."""
         index, names = self._split(selection, fields)
-        self._write(indexing.select_orthogonal(index, self.shape), value, names)
+        self._write(indexing.select_orthogonal(index, self.shape), value, names, casting)
 
     def set_coordinate_selection(
-        self, selection: Any, value: Any, *, fields: Sequence[str] | str | None = None
+        self,
+        selection: Any,
+        value: Any,
+        *,
+        fields: Sequence[str] | str | None = None,
+        casting: Casting | None = None,
     ) -> None:
         """`array.vindex[selection] = value`."""
         index, names = self._split(selection, fields)
-        self._write(indexing.select_points(index, self.shape), value, names)
+        self._write(indexing.select_points(index, self.shape), value, names, casting)
 
-    def set_mask_selection(self, mask: Any, value: Any, *, fields: Sequence[str] | str | None = None) -> None:
+    def set_mask_selection(
+        self, mask: Any, value: Any, *, fields: Sequence[str] | str | None = None, casting: Casting | None = None
+    ) -> None:
         """Write where a mask of the array's shape is true."""
-        self.set_coordinate_selection(np.asarray(mask, bool), value, fields=fields)
+        self.set_coordinate_selection(np.asarray(mask, bool), value, fields=fields, casting=casting)
 
-    def set_block_selection(self, selection: Any, value: Any, *, fields: Sequence[str] | str | None = None) -> None:
+    def set_block_selection(
+        self,
+        selection: Any,
+        value: Any,
+        *,
+        fields: Sequence[str] | str | None = None,
+        casting: Casting | None = None,
+    ) -> None:
         """`array.blocks[selection] = value`."""
         index, names = self._split(selection, fields)
-        self._write(indexing.select_blocks(index, self.grid), value, names)
+        self._write(indexing.select_blocks(index, self.grid), value, names, casting)
 
     # -- square brackets --------------------------------------------------------------------------
 

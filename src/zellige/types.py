@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,12 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 Span: TypeAlias = tuple[int, int | None]
 """A byte range (start, length): a negative start counts from the end, no length means up to the end."""
+
+Durability: TypeAlias = Literal["process", "power"]
+"""What a written value survives: a crash of the process, or a power cut as well."""
+
+Casting: TypeAlias = Literal["same_value", "unsafe"]
+"""What happens to values that an array's type cannot hold: they are refused, or changed as numpy's `astype` does."""
 
 Shape: TypeAlias = tuple[int, ...]
 Coords: TypeAlias = tuple[int, ...]

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from zellige.types import AnyArray
+from zellige.errors import LossyCastError
+from zellige.types import AnyArray, Casting
 
 
 def as_values(value: Any, dtype: np.dtype[Any]) -> AnyArray:
@@ -129,12 +130,49 @@ def boxed(value: Any) -> AnyArray:
     return box
 
 
-def as_value(value: Any, dtype: np.dtype[Any]) -> AnyArray:
-    """A value as an array; numbers of another type are converted chunk by chunk as they are written."""
-    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
-        value = np.asarray(value)
-        if value.dtype.kind == "c" and dtype.kind in "biuf":
-            raise TypeError(f"{value.dtype} values do not fit an array of {dtype}; write .real or .imag")
-        if value.dtype.kind in "biufc" and dtype.kind in "biufc":
-            return value  # type: ignore[no-any-return]
-    return as_values(value, dtype)
+def as_value(value: Any, dtype: np.dtype[Any], casting: Casting = "same_value") -> AnyArray:
+    """A value as an array; numbers of another type are converted chunk by chunk as they are written.
+
+    Numbers that the type cannot hold raise `LossyCastError`, unless `casting` is "unsafe".
+    """
+    if dtype.kind not in "biufc":
+        return as_values(value, dtype)
+    if not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__array__"):
+        plain = np.asarray(value)
+        if plain.dtype.kind not in "biufc":
+            return as_values(value, dtype)
+        value = plain
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufc":
+        return as_values(array, dtype)
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"{array.dtype} values do not fit an array of {dtype}; write .real or .imag")
+    if casting != "unsafe" and array.dtype != dtype and not np.can_cast(array.dtype, dtype, "safe"):
+        _check_fits(array, dtype)
+    return array
+
+
+def _check_fits(array: AnyArray, dtype: np.dtype[Any]) -> None:
+    """Raise if a number would become another one. To be rounded is no loss for a float, to become infinite is."""
+    if not array.size:
+        return
+    if dtype.kind in "fc":
+        with np.errstate(all="ignore"):
+            lost = np.isfinite(array) & ~np.isfinite(array.astype(dtype))
+    else:
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        if array.dtype.kind in "bui":
+            if low <= int(array.min()) and int(array.max()) <= high:
+                return
+            lost = (array < low) | (array > high)
+        else:
+            # `high + 1` is a power of two, which a double holds exactly, and a half does not.
+            wide = array.astype(np.promote_types(array.dtype, np.float64))
+            lost = ~((wide >= low) & (wide < float(high + 1)) & (np.trunc(wide) == wide))
+    if lost.any():
+        at = tuple(int(k) for k in np.argwhere(lost)[0])
+        raise LossyCastError(
+            f"{array.dtype} value {array[at]!s} at {at} does not fit an array of {dtype}; "
+            "convert the values, or pass casting='unsafe'",
+            index=at,
+        )

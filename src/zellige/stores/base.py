@@ -16,11 +16,11 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import Any, ClassVar, Self
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, ClassVar, Self, TypeAlias
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
-from zellige.types import Buffer, Span
+from zellige.types import Buffer, Durability, Span
 
 TEMPORARY = ".zellige-tmp-"
 """How the names of unfinished files begin; no segment of a key does."""
@@ -33,6 +33,11 @@ _SEGMENT = rf"(?:[^.{_NO}]|(?!\.{{1,2}}(?:/|\Z)|{re.escape(TEMPORARY)})\.)[^{_NO
 
 is_key = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+").fullmatch
 """Whether a string is a key; stores test this inline, because they do it for every chunk."""
+
+
+# A name that the file system cannot hold is not there either.
+MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
 def check_key(key: str) -> str:
@@ -80,10 +85,20 @@ def digest(value: bytes) -> str:
     return blake2b(value, digest_size=12).hexdigest()
 
 
+Work: TypeAlias = Callable[[Any], None]
+Joined: TypeAlias = Callable[[Work], Work]
+
+
+def _as_it_is(work: Work) -> Work:
+    return work
+
+
 class Store(ABC):
     """A map from keys to bytes; see the module's text for the promises."""
 
     read_only: bool = False
+    durability: Durability = "process"
+    """What a written value survives: the end of the process, or a power cut as well."""
     near: ClassVar[bool] = False
     """Whether a small request takes microseconds, so that waiting for several at once gains nothing."""
 
@@ -219,6 +234,19 @@ class Store(ABC):
         """`exclusive_here` for several keys at once."""
         return KeyLocks([self.exclusive_here(key).name for key in keys])
 
+    def with_durability(self, durability: Durability) -> Self:
+        """The same data through a store whose writes survive this."""
+        if durability == self.durability:
+            return self
+        raise ValueError(f"durability={durability!r}: the values of {self!r} survive {self.durability!r}, and no other")
+
+    def batch(self) -> AbstractContextManager[Joined]:
+        """Around many writes of one operation: what makes them durable may wait until the end.
+
+        Gives a function that turns the work of any thread into a part of the batch.
+        """
+        return nullcontext(_as_it_is)
+
     @abstractmethod
     def as_read_only(self) -> Self:
         """The same data through a store that refuses to write."""
@@ -341,6 +369,9 @@ class KeyLocks:
                     del _locks[name]
 
 
+_LOCK_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
 class FileLock:
     """A file locked against other processes, there only while somebody holds the lock or waits for it.
 
@@ -360,7 +391,7 @@ class FileLock:
 
     def _acquire(self) -> bool:
         _file_locks.add(self)
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.fd = os.open(self.path, _LOCK_FLAGS | os.O_CREAT, 0o666)
         _flock(self.fd, lock=True)
         try:
             # Whoever held it before has removed the file, and the next one may have made a new one.
@@ -388,6 +419,28 @@ class FileLock:
 
 
 _file_locks: set[FileLock] = set()
+
+
+def remove_free_lock(path: str) -> bool:
+    """Remove the file of a lock that nobody holds; those who wait for it make another."""
+    import fcntl
+
+    try:
+        fd = os.open(path, _LOCK_FLAGS)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:  # a link, which is no lock of anybody's
+            os.unlink(path)
+        return exc.errno == errno.ELOOP
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(fd), os.stat(path)):
+            return False
+        os.unlink(path)  # while it is held, as `FileLock.release` does
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def _flock(fd: int, *, lock: bool) -> None:

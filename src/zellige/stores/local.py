@@ -8,73 +8,89 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import count
-from typing import ClassVar, Self, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
+from zellige.errors import UnsafeLinkError
 from zellige.scratch import buffer
+from zellige.stores import files
 from zellige.stores.base import (
+    MISSING,
     TEMPORARY,
     FileLock,
+    Joined,
     KeyLock,
     KeyLocks,
     Store,
+    Work,
     check_key,
     check_prefix,
-    digest,
     is_key,
-    resolve_span,
 )
-from zellige.types import Buffer, Span
+from zellige.types import Buffer, Durability, Span
 
 T = TypeVar("T")
 
-# Without O_NONBLOCK the opening of a FIFO waits for a writer.
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# Without O_NONBLOCK the opening of a FIFO waits for a writer; what a link leads to is looked at before.
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
-# A name that the file system cannot hold is not there either.
-_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 _NOT_A_FILE = frozenset({errno.ESPIPE, errno.ENXIO})  # from a FIFO, and from a socket
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
-_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
-_TRIES = 32  # how often a write makes its directory while somebody else removes it
-_GUESS = 64 << 10  # `get` reads this much before it asks for the size
-_CHECKED = 1 << 20  # a longer range is compared with the size before memory is taken for it
-_FAR = 1 << 62  # so is one that starts where no file reaches
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
+_KNOWN = 1 << 16  # directories that are remembered as lying within the root
 
-_AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
-
-_SESSION = os.urandom(6).hex()  # other machines may have a process of the same number
-_numbers = count()
+_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+"""What always survives a power cut: a chunk can be written again, a lost document loses the array."""
 
 _capacity = 1 << 20  # what `borrow` offers to a read: more than any value so far, up to _KEPT
+
+
+class _Batch(threading.local):
+    folders: set[str] | None = None
+    """The directories to be synchronised at the end of what this thread works for."""
+
+
+_batch = _Batch()
 
 
 class LocalStore(Store):
     """The files below the directory `root`, which the first write creates.
 
-    Links are followed to read and to list; removing a prefix removes the links, not what they point to.
-    `exclusive` also keeps other processes out, where the file system has locks. `replace` is safe against
-    other conditional writes, not against a plain `put` at the same moment.
+    `durability` says what chunks survive: "process", a crash of the process, or "power", a power cut as well, for the
+    price of an fsync for each file and directory. Documents always survive both. `links` says which symbolic links
+    are followed: those that stay below the root, or "anywhere". Removing a prefix removes links, not what they lead
+    to. `exclusive` also keeps other processes out, where the file system has locks. `replace` is safe against other
+    conditional writes, not against a plain `put` at the same moment.
     """
 
     near: ClassVar[bool] = True
 
-    def __init__(self, root: str | os.PathLike[str], *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        durability: Durability = "process",
+        links: Literal["inside", "anywhere"] = "inside",
+    ) -> None:
         path = os.fspath(root)
         if not isinstance(path, str):
             raise TypeError(f"root must be a str or a path of str, not {path!r}; decode it with os.fsdecode")
         if not path or "\0" in path:
             raise ValueError(f"root {path!r}: a directory has a name, without NUL; use '.' for the current one")
+        if durability not in ("process", "power"):
+            raise ValueError(f"durability={durability!r} must be 'process' or 'power'")
+        if links not in ("inside", "anywhere"):
+            raise ValueError(f"links={links!r} must be 'inside' or 'anywhere'")
         self._root = os.path.abspath(path)
         self._base = self._root.rstrip("/") + "/"
         self._real: str | None = None
-        self.read_only = read_only
+        self.read_only, self.durability, self._links = read_only, durability, links
+        self._inside: set[str] = set()
+        """Directories, as prefixes of keys, that were found to lie within the root."""
 
     @property
     def root(self) -> str:
@@ -85,7 +101,7 @@ class LocalStore(Store):
 
     def get(self, key: str) -> bytes | None:
         """The whole value, or None if there is no such key."""
-        return self._with_file(key, _read)
+        return self._with_file(key, files.read)
 
     def borrow(self, key: str) -> Buffer | None:
         """Like `get`, into this thread's scratch buffer."""
@@ -95,9 +111,11 @@ class LocalStore(Store):
         try:
             fd = os.open(self._base + key, _READ)
         except OSError as exc:
-            if exc.errno in _MISSING:
+            fd = self._after(exc, key)
+            if fd < 0:
                 return None
-            raise self._named(exc, key) from exc
+        if key[: key.rfind("/") + 1] not in self._inside:
+            self._check_opened(fd, key)
         try:
             into = buffer("file", _capacity)
             count = os.preadv(fd, [into], 0)
@@ -117,19 +135,24 @@ class LocalStore(Store):
                 check_key(key)
             try:
                 fd = os.open(base + key, _READ)
-                try:
-                    count = os.preadv(fd, [rest], 0)
-                    if 0 < count < len(rest):
-                        found.append(rest[:count])
-                        rest = rest[count + -count % 64 :]
-                    else:
-                        found.append(_read_all(fd))
-                finally:
-                    os.close(fd)
             except OSError as exc:
-                if exc.errno not in _MISSING:
-                    raise self._named(exc, key) from exc
-                found.append(None)
+                fd = self._after(exc, key)
+                if fd < 0:
+                    found.append(None)
+                    continue
+            if key[: key.rfind("/") + 1] not in self._inside:
+                self._check_opened(fd, key)
+            try:
+                count = os.preadv(fd, [rest], 0)
+                if 0 < count < len(rest):
+                    found.append(rest[:count])
+                    rest = rest[count + -count % 64 :]
+                else:
+                    found.append(files.read_all(fd))
+            except OSError as exc:
+                raise self._named(exc, key) from exc
+            finally:
+                os.close(fd)
         return found
 
     def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
@@ -143,29 +166,23 @@ class LocalStore(Store):
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
-        return self._with_file(key, lambda fd: _read_range(fd, key, start, length))
+        return self._with_file(key, lambda fd: files.read_range(fd, key, start, length))
 
     def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
         """Several ranges of one value, or None if there is no such key; opens the file once."""
-        return self._with_file(key, lambda fd: [_read_range(fd, key, *span) for span in spans])
+        return self._with_file(key, lambda fd: [files.read_range(fd, key, *span) for span in spans])
 
     def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
         """Several ranges with the file's identity and time of change as the tag."""
-        return self._with_file(key, lambda fd: ([_read_range(fd, key, *span) for span in spans], _tag(fd)))
+        return self._with_file(key, lambda fd: ([files.read_range(fd, key, *span) for span in spans], files.tag(fd)))
 
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
         """The value with its version, both from one descriptor; None if there is no such key."""
-        return self._with_file(key, _read_versioned)
+        return self._with_file(key, files.read_versioned)
 
     def size(self, key: str) -> int | None:
         """The value's length in bytes, or None if there is no such key."""
-        check_key(key)
-        try:
-            return _regular(os.stat(self._base + key))
-        except OSError as exc:
-            if exc.errno in _MISSING:
-                return None
-            raise self._named(exc, key) from exc
+        return self._with_file(key, lambda fd: files.regular(os.fstat(fd)))
 
     def _with_file(self, key: str, read: Callable[[int], T]) -> T | None:
         """What `read` makes of the file's descriptor, or None if there is no such key."""
@@ -174,15 +191,57 @@ class LocalStore(Store):
         try:
             fd = os.open(self._base + key, _READ)
         except OSError as exc:
-            if exc.errno in _MISSING:
+            fd = self._after(exc, key)
+            if fd < 0:
                 return None
-            raise self._named(exc, key) from exc
+        if key[: key.rfind("/") + 1] not in self._inside:
+            self._check_opened(fd, key)
         try:
             return read(fd)
         except OSError as exc:
             raise self._named(exc, key) from exc
         finally:
             os.close(fd)
+
+    # -- staying within the root ------------------------------------------------------------------
+
+    def _after(self, error: OSError, key: str) -> int:
+        """After a key could not be opened: a descriptor of what a link leads to, or -1 if it is missing."""
+        if error.errno in MISSING:
+            return -1
+        if error.errno != errno.ELOOP:
+            raise self._named(error, key) from error
+        try:
+            return os.open(self._target(key), _READ)
+        except OSError as exc:
+            if exc.errno in MISSING:
+                return -1
+            raise self._named(exc, key) from exc
+
+    def _check_opened(self, fd: int, key: str) -> None:
+        """Close what lies in a directory that a link puts elsewhere."""
+        try:
+            self._check_folder(key[: key.rfind("/") + 1])
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def _check_folder(self, folder: str) -> None:
+        """Refuse a directory, given as a prefix of keys, that a link puts elsewhere; remember the others."""
+        if folder and self._links == "inside":
+            self._target(folder.rstrip("/"))
+        if len(self._inside) >= _KNOWN:
+            self._inside.clear()
+        self._inside.add(folder)
+
+    def _target(self, key: str) -> str:
+        """Where a key really is."""
+        path = os.path.realpath(self._base + key)
+        if self._links == "inside" and not f"{path}/".startswith(self.identity[1].rstrip("/") + "/"):
+            raise UnsafeLinkError(
+                f"key {key!r}: a link leads out of {self!r}, to {path!r}; links='anywhere' follows such links", key=key
+            )
+        return path
 
     # -- listing ----------------------------------------------------------------------------------
 
@@ -213,14 +272,44 @@ class LocalStore(Store):
         return sorted(keys), sorted(prefixes)
 
     def _scan(self, prefix: str) -> Sequence[os.DirEntry[str]]:
-        """What the directory holds, without unfinished files; nothing if it is gone."""
+        """What the directory holds and is within the root; nothing if it is gone. What dead writers left is removed."""
+        folder = self._base + prefix
         try:
-            with os.scandir(self._base + prefix) as entries:
-                return [entry for entry in entries if not entry.name.startswith(TEMPORARY)]
+            with os.scandir(folder) as entries:
+                found = list(entries)
         except OSError as exc:
-            if exc.errno in _MISSING:
+            if exc.errno in MISSING:
                 return ()
             raise self._named(exc, prefix) from exc
+        if prefix not in self._inside:
+            self._check_folder(prefix)
+        kept = []
+        for entry in found:
+            if entry.name.startswith(TEMPORARY):
+                if not self.read_only:
+                    files.clean(folder, entry.name)
+            elif not entry.is_symlink() or self._stays(prefix + entry.name):
+                kept.append(entry)
+        return kept
+
+    def _stays(self, key: str) -> bool:
+        """Whether a link leads to something below the root; others are no keys."""
+        try:
+            os.stat(self._target(key))
+        except (UnsafeLinkError, OSError):  # out of it, in a circle, or nowhere
+            return False
+        return True
+
+    def clean(self) -> int:
+        """Remove the unfinished files of writers that are dead; returns how many there were.
+
+        Every listing does the same on its way.
+        """
+        self._check_writable()
+        count = 0
+        for folder, _, names in os.walk(self._root):
+            count += sum(files.clean(folder + "/", name) for name in names if name.startswith(TEMPORARY))
+        return count
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -228,23 +317,23 @@ class LocalStore(Store):
         """Store the value, all or nothing."""
         if self.read_only:
             self._check_writable()
-        self._write(key, (value,), _rename)
+        self._write(key, (value,), files.rename)
 
     def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
         """Store a value given in parts, all or nothing, without joining them in memory."""
         self._check_writable()
-        self._write(key, parts, _rename)
+        self._write(key, parts, files.rename)
 
     def create(self, key: str, value: Buffer) -> bool:
         """Store the value if there is no such key yet; False, and nothing changed, if there is."""
         self._check_writable()
         try:
-            return self._write(key, [value], _link)
+            return self._write(key, [value], files.link)
         except OSError as exc:
             if exc.errno not in _NO_LINKS:
                 raise
         with self.exclusive(key):
-            return not os.path.lexists(self._base + key) and self._write(key, [value], _rename)
+            return not os.path.lexists(self._base + key) and self._write(key, [value], files.rename)
 
     def replace(self, key: str, value: Buffer, version: str) -> bool:
         """Store the value if the key still has this version; False, and nothing changed, if not."""
@@ -253,28 +342,76 @@ class LocalStore(Store):
             return False  # without the directories that the lock would need
         with self.exclusive(key):
             found = self.get_versioned(key)
-            return found is not None and found[1] == version and self._write(key, [value], _rename)
+            return found is not None and found[1] == version and self._write(key, [value], files.rename)
 
     def _write(self, key: str, parts: Sequence[Buffer], place: Callable[[str, str], bool]) -> bool:
         if not is_key(key):
             check_key(key)
-        path = self._base + key
+        cut = key.rfind("/") + 1
+        folder, path = key[:cut], self._base + key
+        if folder not in self._inside:
+            self._check_folder(folder)
+        sync = self._is_durable(key)
         try:
             try:
-                return _write(path[: path.rindex("/") + 1], path, parts, place)
+                done = files.write(self._base + folder, path, parts, place, sync=sync)
             except FileNotFoundError:
-                return _in_folder(path, lambda folder: _write(folder, path, parts, place))
+                done = files.in_folder(path, lambda at: files.write(at, path, parts, place, sync=sync))
+            if sync:
+                self._sync_folders([*files.unsynchronised(self._base + folder), self._base + folder])
         except OSError as exc:
             raise self._named(exc, key) from exc
+        return done
+
+    def _is_durable(self, key: str) -> bool:
+        return self.durability == "power" or key[key.rfind("/") + 1 :] in _DOCUMENTS
+
+    def _sync_folders(self, folders: Sequence[str]) -> None:
+        """Make directories durable, now or at the end of the batch that this thread works for."""
+        if _batch.folders is not None:
+            _batch.folders.update(folder.rstrip("/") for folder in folders)
+            return
+        for folder in folders:
+            files.sync_folder(folder)
+
+    def batch(self) -> AbstractContextManager[Joined]:
+        """Around many writes of one operation: each directory is made durable once, at the end."""
+        return self._gathering() if self.durability == "power" else super().batch()
+
+    @contextmanager
+    def _gathering(self) -> Iterator[Joined]:
+        folders: set[str] = set()
+
+        def joined(work: Work) -> Work:
+            def within(task: Any) -> None:
+                before, _batch.folders = _batch.folders, folders
+                try:
+                    work(task)
+                finally:
+                    _batch.folders = before
+
+            return within
+
+        try:
+            yield joined
+        finally:  # also after an error: what was written is to last
+            for folder in sorted(folders):
+                try:
+                    files.sync_folder(folder)
+                except OSError as exc:
+                    raise self._named(exc, folder[len(self._base) :]) from exc
 
     def delete(self, key: str) -> None:
         """Remove the key; nothing happens if there is none. Its directory stays."""
         self._check_writable()
         check_key(key)
         try:
+            self._check_place(key)
             os.unlink(self._base + key)
+            if self._is_durable(key):
+                self._sync_folders([os.path.dirname(self._base + key)])
         except OSError as exc:
-            if exc.errno not in _MISSING:
+            if exc.errno not in MISSING:
                 raise self._named(exc, key) from exc
 
     def delete_prefix(self, prefix: str) -> None:
@@ -285,16 +422,27 @@ class LocalStore(Store):
         self._check_writable()
         top = self._base + check_prefix(prefix)
         try:
-            _remove_tree(top.rstrip("/") or "/", keep_top=not prefix)
+            self._check_place(prefix.rstrip("/"))
+            files.remove_tree(top.rstrip("/") or "/", keep_top=not prefix)
+            if self.durability == "power":
+                self._sync_folders([os.path.dirname(top.rstrip("/"))])
         except OSError as exc:
             raise self._named(exc, prefix) from exc
+
+    def _check_place(self, key: str) -> None:
+        """Refuse to change what lies in a directory that a link puts elsewhere."""
+        folder = key[: key.rfind("/") + 1]
+        if folder not in self._inside:
+            self._check_folder(folder)
 
     def rename_prefix(self, source: str, dest: str) -> bool:
         """Move a directory; False if the file system cannot do that in one step."""
         self._check_writable()
         old, new = self._base + check_prefix(source), self._base + check_prefix(dest)
         try:
-            _in_folder(new.rstrip("/"), lambda _: os.rename(old, new))
+            self._check_place(source.rstrip("/"))
+            self._check_place(dest.rstrip("/"))
+            files.in_folder(new.rstrip("/"), lambda _: os.rename(old, new))
         except OSError as exc:
             if exc.errno in (errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST):
                 return False
@@ -317,9 +465,10 @@ class LocalStore(Store):
             if depth > 1 or self.read_only:
                 yield
                 return
-            name = f"{TEMPORARY}lock-{digest(os.fsencode(key.rpartition('/')[2]))}"
+            name = files.lock_name(key)
             try:
-                lock = _in_folder(f"{self.identity[1]}/{key}", lambda folder: FileLock(folder + name))
+                self._check_place(key)
+                lock = files.in_folder(self._base + key, lambda folder: FileLock(folder + name))
             except OSError as exc:
                 raise self._named(exc, key) from exc
             try:
@@ -335,17 +484,24 @@ class LocalStore(Store):
     def exclusive_here_many(self, keys: Sequence[str]) -> KeyLocks:
         """`exclusive_here` for several keys at once."""
         base = self.identity[1] + "/"
-        return KeyLocks([base + key for key in keys])
+        return KeyLocks([base + check_key(key) for key in keys])
 
     def as_read_only(self) -> Self:
         """The same directory through a store that refuses to write."""
-        return type(self)(self._root, read_only=True)
+        return type(self)(self._root, read_only=True, durability=self.durability, links=self._links)
 
-    def __getstate__(self) -> tuple[str, bool]:
-        return self._root, self.read_only
+    def with_durability(self, durability: Durability) -> Self:
+        """The same directory through a store whose chunks survive this."""
+        if durability == self.durability:
+            return self
+        return type(self)(self._root, read_only=self.read_only, durability=durability, links=self._links)
 
-    def __setstate__(self, state: tuple[str, bool]) -> None:
-        LocalStore.__init__(self, state[0], read_only=state[1])
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("root", "read_only", "durability", "links")
+        return dict(zip(names, (self._root, self.read_only, self.durability, self._links), strict=True))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        LocalStore.__init__(self, **state)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._root!r}{', read_only=True' if self.read_only else ''})"
@@ -359,45 +515,10 @@ class LocalStore(Store):
 # -- reading one file -----------------------------------------------------------------------------
 
 
-def _regular(info: os.stat_result) -> int:
-    """The size of a regular file; other things are not values."""
-    if stat.S_ISREG(info.st_mode):
-        return info.st_size
-    number = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.ESPIPE
-    raise OSError(number, os.strerror(number))
-
-
-def _read(fd: int) -> bytes:
-    value = os.pread(fd, _GUESS, 0)  # a FIFO refuses pread, whatever it holds
-    return value if 0 < len(value) < _GUESS else _read_all(fd)
-
-
-def _read_all(fd: int) -> bytes:
-    size = _regular(os.fstat(fd))
-    parts: list[bytes] = []
-    at = 0
-    while part := os.pread(fd, max(size + 1 - at, _GUESS), at):
-        parts.append(part)
-        at += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _tag(fd: int) -> tuple[int, int, int]:
-    info = os.fstat(fd)
-    return info.st_ino, info.st_mtime_ns, info.st_size
-
-
-def _read_versioned(fd: int) -> tuple[bytes, str]:
-    info = os.fstat(fd)
-    value = _read_all(fd)
-    # Two writes within one tick of the clock may give the same inode, so the content has its say as well.
-    return value, f"{info.st_ino:x}-{info.st_mtime_ns:x}-{info.st_size:x}-{digest(value)}"
-
-
 def _borrow_all(fd: int) -> memoryview:
     """The value in a scratch buffer that is large enough; later calls offer as much from the start."""
     global _capacity
-    size = _regular(os.fstat(fd))
+    size = files.regular(os.fstat(fd))
     while True:
         into = buffer("file", 1 << size.bit_length() if size < _KEPT else size + 1)
         count = 0
@@ -422,117 +543,6 @@ def _pieces(fd: int, size: int) -> Iterator[Buffer]:
         at += filled
 
 
-def _read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
-    begin, count = start, length
-    if count is None or not (0 < count <= _CHECKED and 0 <= begin <= _FAR):
-        begin, count = resolve_span(key, start, length, _regular(os.fstat(fd)))
-    data = os.pread(fd, count, begin)
-    while len(data) < count:
-        more = os.pread(fd, count - len(data), begin + len(data))
-        if not more:
-            resolve_span(key, start, length, _regular(os.fstat(fd)))
-        data += more
-    return data
-
-
-# -- listing, writing and removing files ----------------------------------------------------------
-
-
 def _encloses(target: str, path: str) -> bool:
     """Whether a link at this path leads back to where it lies, in a circle."""
     return bool(target) and (os.path.realpath(os.path.dirname(path)) + "/").startswith(target.rstrip("/") + "/")
-
-
-def _in_folder(path: str, action: Callable[[str], T]) -> T:
-    """Do it in the file's directory, made only if missing; again, because somebody may be removing it."""
-    folder = path[: path.rindex("/") + 1]
-    for _ in range(_TRIES):
-        try:
-            return action(folder)
-        except FileNotFoundError:
-            with suppress(FileNotFoundError, FileExistsError):
-                os.makedirs(folder, exist_ok=True)
-    return action(folder)
-
-
-def _write(folder: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], bool]) -> bool:
-    """Write a temporary file and put it into its place; whatever happens, it does not stay behind."""
-    temporary = f"{folder}{TEMPORARY}{os.getpid()}-{_SESSION}-{next(_numbers)}"
-    fd = os.open(temporary, _WRITE, 0o666)
-    try:
-        try:
-            if len(parts) == 1:
-                _write_one(fd, parts[0])
-            else:
-                for first in range(0, len(parts), _AT_ONCE):
-                    _write_all(fd, parts[first : first + _AT_ONCE])
-        finally:
-            os.close(fd)
-        return place(temporary, path)
-    except BaseException:
-        _unlink(temporary)
-        raise
-
-
-def _write_one(fd: int, part: Buffer) -> None:
-    written = os.write(fd, part)
-    while written < len(part):
-        written += os.write(fd, memoryview(part)[written:])
-
-
-def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
-    """Write all parts, in one call if the system takes them whole."""
-    written = os.writev(fd, parts)
-    total = sum(memoryview(part).nbytes for part in parts)
-    while written < total:
-        written += os.write(fd, memoryview(b"".join(parts))[written:])
-
-
-def _rename(temporary: str, path: str) -> bool:
-    os.replace(temporary, path)
-    return True
-
-
-def _link(temporary: str, path: str) -> bool:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    finally:
-        _unlink(temporary)
-    return True
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-
-
-def _remove_tree(top: str, *, keep_top: bool) -> None:
-    if not keep_top and os.path.islink(top) and os.path.isdir(top):
-        _unlink(top)
-    folders = [top]
-    for folder in folders:  # grows on the way
-        for path, is_folder in _content(folder):
-            if is_folder:
-                folders.append(path)
-            else:
-                _unlink(path)
-    for folder in reversed(folders[1:] if keep_top else folders):
-        try:
-            os.rmdir(folder)
-        except OSError as exc:
-            # Gone already, a file from the start, or somebody has written into it meanwhile.
-            if exc.errno not in _MISSING | _NOT_EMPTY:
-                raise
-
-
-def _content(folder: str) -> list[tuple[str, bool]]:
-    """The paths in a directory, and whether each is a directory itself; nothing if it is gone."""
-    try:
-        with os.scandir(folder) as entries:
-            return [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    except OSError as exc:
-        if exc.errno in _MISSING:
-            return []
-        raise

@@ -1,0 +1,69 @@
+"""What a write of many chunks had done when an error stopped it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Self
+
+from zellige.plans import Plan
+from zellige.types import Coords
+
+_MOST = 100_000  # chunks that are listed
+_SHOWN = 5
+
+
+class Progress:
+    """Counts the chunks of a row that are written, and notes the count on an error."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            error.__dict__["_done_in_row"] = self.done
+
+
+def report(plan: Plan, error: BaseException, failed: list[Any], left: Iterator[Any]) -> None:
+    """Say on an error which chunks of a plan were written, which failed, and which were not tried.
+
+    As the attributes `written`, `failed` and `not_tried`, lists of coordinates, and as a note for readers. Of a plan
+    with very many chunks the first ones are listed.
+    """
+    count = len(plan)
+    if count < 2:
+        return
+    not_tried = list(islice((coords for task in left for coords in _coords(task)), _MOST))
+    broken: list[Coords] = []
+    for task in failed:
+        coords = _coords(task)
+        # Whichever thread it was: a row is noted on its own error only, so others count as failed altogether.
+        done = error.__dict__.get("_done_in_row", 0) if len(failed) == 1 and len(coords) > 1 else 0
+        broken += coords[done : done + 1] if len(failed) == 1 else coords
+        not_tried[:0] = coords[done + 1 :] if len(failed) == 1 else []
+    unwritten = {*not_tried, *broken}
+    written = list(islice((r[0] for r in plan.requests() if r[0] not in unwritten), _MOST if count <= _MOST else 0))
+    facts = {"written": written, "failed": broken, "not_tried": not_tried}
+    error.__dict__.update(facts)
+    if count <= _MOST:
+        error.add_note("; ".join(f"{words.replace('_', ' ')}: {_listed(coords)}" for words, coords in facts.items()))
+    else:
+        error.add_note(f"of {count} chunks, failed: {_listed(broken)}")
+
+
+def _coords(task: Any) -> list[Coords]:
+    """The chunks of a task: a request, or a row of them."""
+    first, second = task[0], task[1]
+    return [request[0] for request in second] if isinstance(second, list) else [first]
+
+
+def _listed(coords: Sequence[Coords]) -> str:
+    if not coords:
+        return "no chunk"
+    shown = ", ".join(map(str, coords[:_SHOWN]))
+    return f"{len(coords)} chunk{'s' * (len(coords) > 1)} {shown}{', …' * (len(coords) > _SHOWN)}"

@@ -1,0 +1,299 @@
+"""Files that are written whole or not at all, and what dead writers left behind.
+
+A value is written to a temporary file beside its place and renamed onto it, so that neither a reader nor a crash
+sees half of it. The name of a temporary file says who writes it: another process removes it when that one is dead.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from typing import TypeVar
+
+from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, digest, remove_free_lock, resolve_span
+from zellige.types import Buffer
+
+T = TypeVar("T")
+
+_GUESS = 64 << 10  # `get` reads this much before it asks for the size
+_CHECKED = 1 << 20  # a longer range is compared with the size before memory is taken for it
+_FAR = 1 << 62  # so is one that starts where no file reaches
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_TRIES = 32  # how often a write makes its directory while somebody else removes it
+_AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
+_LOCK = "lock-"
+
+_numbers = count()
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def regular(info: os.stat_result) -> int:
+    """The size of a regular file; other things are not values."""
+    if stat.S_ISREG(info.st_mode):
+        return info.st_size
+    number = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.ESPIPE
+    raise OSError(number, os.strerror(number))
+
+
+def read(fd: int) -> bytes:
+    """A whole value, by one call if it is small."""
+    value = os.pread(fd, _GUESS, 0)  # a FIFO refuses pread, whatever it holds
+    return value if 0 < len(value) < _GUESS else read_all(fd)
+
+
+def read_all(fd: int) -> bytes:
+    """A whole value of any size."""
+    size = regular(os.fstat(fd))
+    parts: list[bytes] = []
+    at = 0
+    while part := os.pread(fd, max(size + 1 - at, _GUESS), at):
+        parts.append(part)
+        at += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def tag(fd: int) -> tuple[int, int, int]:
+    """What changes with every write of a value."""
+    info = os.fstat(fd)
+    return info.st_ino, info.st_mtime_ns, info.st_size
+
+
+def read_versioned(fd: int) -> tuple[bytes, str]:
+    """A whole value with a version that no other has."""
+    info = os.fstat(fd)
+    value = read_all(fd)
+    # Two writes within one tick of the clock may give the same inode, so the content has its say as well.
+    return value, f"{info.st_ino:x}-{info.st_mtime_ns:x}-{info.st_size:x}-{digest(value)}"
+
+
+def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
+    """Exactly these bytes; see `Store.get_range`."""
+    begin, count = start, length
+    if count is None or not (0 < count <= _CHECKED and 0 <= begin <= _FAR):
+        begin, count = resolve_span(key, start, length, regular(os.fstat(fd)))
+    data = os.pread(fd, count, begin)
+    while len(data) < count:
+        more = os.pread(fd, count - len(data), begin + len(data))
+        if not more:
+            resolve_span(key, start, length, regular(os.fstat(fd)))
+        data += more
+    return data
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+_made_in: set[str] = set()
+"""Directories in which this process made others, and which were not synchronised since."""
+
+
+def in_folder(path: str, action: Callable[[str], T]) -> T:
+    """Do it in the file's directory, made only if missing; again, because somebody may be removing it."""
+    folder = path[: path.rindex("/") + 1]
+    for _ in range(_TRIES):
+        try:
+            return action(folder)
+        except FileNotFoundError:
+            with suppress(FileNotFoundError, FileExistsError):
+                _make_folders(folder)
+    return action(folder)
+
+
+def _make_folders(folder: str) -> None:
+    missing = folder.rstrip("/")
+    while missing and not os.path.isdir(missing):
+        missing = os.path.dirname(missing)
+        _made_in.add(missing)
+    os.makedirs(folder, exist_ok=True)
+
+
+def unsynchronised(folder: str) -> list[str]:
+    """The directories above one in which this process made others, so that one may be lost with them."""
+    found, above = [], folder.rstrip("/")
+    while above not in ("", "/"):
+        above = os.path.dirname(above)
+        if above in _made_in:
+            found.append(above)
+    return found
+
+
+def write(
+    folder: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], bool], *, sync: bool = False
+) -> bool:
+    """Write a temporary file and put it into its place; whatever happens, it does not stay behind."""
+    temporary = f"{folder}{TEMPORARY}{owner(os.getpid())}-{next(_numbers)}"
+    fd = os.open(temporary, _WRITE, 0o666)
+    try:
+        try:
+            if len(parts) == 1:
+                _write_one(fd, parts[0])
+            else:
+                for first in range(0, len(parts), _AT_ONCE):
+                    _write_all(fd, parts[first : first + _AT_ONCE])
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        return place(temporary, path)
+    except BaseException:
+        unlink(temporary)
+        raise
+
+
+def _write_one(fd: int, part: Buffer) -> None:
+    written = os.write(fd, part)
+    if written < memoryview(part).nbytes:
+        rest = memoryview(part).cast("B")
+        while written < len(rest):
+            written += os.write(fd, rest[written:])
+
+
+def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
+    """Write all parts, in one call if the system takes them whole."""
+    written = os.writev(fd, parts)
+    total = sum(memoryview(part).nbytes for part in parts)
+    while written < total:
+        written += os.write(fd, memoryview(b"".join(parts))[written:])
+
+
+def rename(temporary: str, path: str) -> bool:
+    """Put a file into its place, over what may be there."""
+    os.replace(temporary, path)
+    return True
+
+
+def link(temporary: str, path: str) -> bool:
+    """Put a file into its place; False if something is there."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        unlink(temporary)
+    return True
+
+
+def unlink(path: str) -> None:
+    """Remove a file, if it is there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def sync_folder(path: str) -> None:
+    """Make what a directory lists survive a power cut."""
+    path = path.rstrip("/")
+    made = path in _made_in
+    _made_in.discard(path)  # before: what is made meanwhile is noted again
+    try:
+        fd = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        if made:
+            _made_in.add(path)
+        raise
+
+
+# -- what dead writers left -----------------------------------------------------------------------
+
+
+@cache
+def owner(pid: int) -> str:
+    """Who writes: the process, when it began, and where such numbers mean the same."""
+    return f"{pid}.{_began(pid)}.{_space()}"
+
+
+@cache
+def _space() -> str:
+    """A name for this boot of this machine and its processes; those of other containers have numbers of their own."""
+    parts = [os.uname().nodename]
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        parts.append(file.read())
+    with suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return digest("\n".join(parts).encode())[:12]
+
+
+def _began(pid: int) -> str:
+    """When a process began, so that a later one with its number is told from it; empty if the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def clean(folder: str, name: str) -> bool:
+    """Remove a temporary file that is nobody's any more, as far as can be told from here."""
+    rest = name.removeprefix(TEMPORARY)
+    if rest.startswith(_LOCK):
+        return remove_free_lock(folder + name)
+    if not _is_dead(rest):
+        return False
+    with suppress(OSError):  # somebody else was faster, or may do it when we may not
+        os.unlink(folder + name)
+    return True
+
+
+def _is_dead(name: str) -> bool:
+    """Whether the process that a name speaks of is known to have ended."""
+    pid, _, more = name.partition(".")
+    began, _, space = more.rpartition("-")[0].partition(".")
+    if not pid.isdigit() or space != _space():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass
+    return bool(began) and _began(int(pid)) not in ("", began)
+
+
+def lock_name(key: str) -> str:
+    """The file that is locked for a key, in the key's directory."""
+    return f"{TEMPORARY}{_LOCK}{digest(os.fsencode(key.rpartition('/')[2]))}"
+
+
+# -- removing -------------------------------------------------------------------------------------
+
+
+def remove_tree(top: str, *, keep_top: bool) -> None:
+    """Remove a directory with everything in it; links are removed, not what they lead to."""
+    if not keep_top and os.path.islink(top) and os.path.isdir(top):
+        unlink(top)
+    folders = [top]
+    for folder in folders:  # grows on the way
+        for path, is_folder in _content(folder):
+            if is_folder:
+                folders.append(path)
+            else:
+                unlink(path)
+    for folder in reversed(folders[1:] if keep_top else folders):
+        try:
+            os.rmdir(folder)
+        except OSError as exc:
+            # Gone already, a file from the start, or somebody has written into it meanwhile.
+            if exc.errno not in MISSING | NOT_EMPTY:
+                raise
+
+
+def _content(folder: str) -> Iterator[tuple[str, bool]]:
+    """The paths in a directory, and whether each is a directory itself; nothing if it is gone."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    except OSError as exc:
+        if exc.errno in MISSING:
+            return
+        raise
+    yield from found
