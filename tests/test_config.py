@@ -230,7 +230,13 @@ def test_what_can_never_be_set_says_why(config):
 
 
 def test_an_array_takes_its_own_settings_and_no_others():
-    assert list(ArrayConfig.__slots__) == ["order", "write_empty_chunks", "read_missing_chunks", "casting", "durability"]
+    assert list(ArrayConfig.__slots__) == [
+        "order",
+        "write_empty_chunks",
+        "read_missing_chunks",
+        "casting",
+        "durability",
+    ]
     given = {"order": "F", "sharding_coalesce_max_gap_bytes": 0, "sharding_coalesce_max_bytes": 1}
     assert ArrayConfig.of(given) == ArrayConfig(order="F")
     assert ArrayConfig.of() == ArrayConfig.of({}) == ArrayConfig()

@@ -267,6 +267,8 @@ def clear(store: Store, path: str) -> None:
     """Remove a node and all nodes below it, but no key that is not theirs, such as a file that somebody put there."""
     prefix, mark = path and path + "/", join(path, PENDING)
     keys = list(store.list(prefix))
+    if not keys:
+        return
     own = [key for key in keys if _is_own(key[len(prefix) :]) and key != mark]
     store.put(mark, b"this node is being removed\n")  # killed in between, the next one knows what is left here
     for name in (DOCUMENT, ARRAY_V2, GROUP_V2):  # first, so that nothing looks like a node while its chunks go

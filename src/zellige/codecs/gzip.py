@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -79,7 +80,7 @@ def _member(raw: memoryview, start: int, limit: int, piece: int) -> tuple[bytes,
             if start >= len(raw):
                 raise CodecError("gzip: the bytes end too early")
             # One byte more than is allowed: no bytes would mean no limit, and an overrun shows.
-            parts.append(decoder.decompress(raw[start : start + piece], limit + 1))
+            parts.append(decoder.decompress(raw[start : start + piece], min(limit + 1, sys.maxsize)))
             start += piece
             piece *= 2
             limit -= len(parts[-1])
