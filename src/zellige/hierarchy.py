@@ -83,7 +83,7 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
         place = node.join(base, path)
         if path in handles:
             if overwrite and path in checked:
-                node.clear(store, place)
+                store.delete_prefix(place and place + "/")
             made[path] = handles[path]
         elif not node.check_parent(store, place):
             made[path] = Group(store, place, above[path])

@@ -6,7 +6,6 @@ the older format. Nothing above this module asks which.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -257,33 +256,10 @@ def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) 
     # Whatever is refused is refused before the first write.
     missing = _missing_parents(store, path)
     if check_place(store, path, overwrite=overwrite):
-        clear(store, path)
+        store.delete_prefix(path and path + "/")
     group = GroupMetadata(zarr_format=metadata.zarr_format).to_documents()
     made = {parent: group for parent in missing if _create(store, parent, group)}
     return {**made, path: put_new(store, path, metadata)}
-
-
-def clear(store: Store, path: str) -> None:
-    """Remove a node and all nodes below it, but no key that is not theirs, such as a file that somebody put there."""
-    prefix, mark = path and path + "/", join(path, PENDING)
-    keys = list(store.list(prefix))
-    if not keys:
-        return
-    own = [key for key in keys if _is_own(key[len(prefix) :]) and key != mark]
-    store.put(mark, b"this node is being removed\n")  # killed in between, the next one knows what is left here
-    for name in (DOCUMENT, ARRAY_V2, GROUP_V2):  # first, so that nothing looks like a node while its chunks go
-        store.delete(join(path, name))
-    gather(store.delete, own, near=store.near)
-    if len(own) >= len(keys) - (mark in keys):
-        store.delete_prefix(prefix)  # with its directories
-    else:
-        store.delete(mark)
-
-
-_is_own = re.compile(
-    rf"(?:.*/)?(?:zarr\.json|\.z(?:array|group|attrs|metadata)|{PENDING}|c|(?:c[/.])?[0-9]+(?:[/.][0-9]+)*)"
-).fullmatch
-"""Whether a key is that of a document or of a chunk, by its end."""
 
 
 def put_new(store: Store, path: str, metadata: NodeMetadata) -> Documents:
@@ -303,7 +279,7 @@ def check_place(store: Store, path: str, *, overwrite: bool) -> bool:
     prefix = path and path + "/"
     keys, prefixes = store.list_dir(prefix)
     names = {key[len(prefix) :] for key in keys}
-    if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, PENDING}:
+    if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2}:
         raise NotANodeError(
             f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
         )

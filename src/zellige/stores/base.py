@@ -414,8 +414,10 @@ class FileLock:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             # Closing alone does not free the lock while a forked process has a copy of the descriptor.
-            _flock(fd, lock=False)
-            os.close(fd)
+            try:
+                _flock(fd, lock=False)
+            finally:
+                os.close(fd)
 
 
 _file_locks: set[FileLock] = set()
@@ -429,8 +431,10 @@ def remove_free_lock(path: str) -> bool:
         fd = os.open(path, _LOCK_FLAGS)
     except OSError as exc:
         if exc.errno == errno.ELOOP:  # a link, which is no lock of anybody's
-            os.unlink(path)
-        return exc.errno == errno.ELOOP
+            with suppress(OSError):
+                os.unlink(path)
+                return True
+        return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(fd), os.stat(path)):

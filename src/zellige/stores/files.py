@@ -239,8 +239,10 @@ def clean(folder: str, name: str) -> bool:
         return remove_free_lock(folder + name)
     if not _is_dead(rest):
         return False
-    with suppress(OSError):  # somebody else was faster, or may do it when we may not
+    try:
         os.unlink(folder + name)
+    except OSError:  # somebody else was faster, or may do what we may not
+        return False
     return True
 
 
@@ -248,7 +250,7 @@ def _is_dead(name: str) -> bool:
     """Whether the process that a name speaks of is known to have ended."""
     pid, _, more = name.partition(".")
     began, _, space = more.rpartition("-")[0].partition(".")
-    if not pid.isdigit() or space != _space():
+    if not (pid.isascii() and pid.isdecimal()) or space != _space():
         return False
     try:
         os.kill(int(pid), 0)
