@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
@@ -342,6 +343,44 @@ def test_a_forked_child_has_all_helpers_while_those_of_the_parent_are_at_work():
 
 
 # -- errors ---------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_while_the_caller_waits_lets_no_chunk_land_after_it():
+    array, model, store = large()
+    caller, before = threading.get_ident(), threading.active_count()
+
+    def last(_method: str, _key: str) -> None:
+        if threading.get_ident() != caller:
+            while len(store.calls) < CHUNKS - 1:  # until the caller has done all the others, and waits
+                time.sleep(0.001)
+            time.sleep(0.05)
+            _thread.interrupt_main()
+            time.sleep(0.2)
+
+    store.before = last
+    with workers(2), pytest.raises(KeyboardInterrupt):
+        array[...] = model + 1
+    landed = len(store.calls)
+    time.sleep(0.3)
+    assert len(store.calls) == landed == CHUNKS
+    assert threading.active_count() == before
+
+
+def test_an_interrupt_surfaces_although_a_chunk_has_failed_before():
+    array, model, store = large()
+    caller = threading.get_ident()
+    failed = threading.Event()
+
+    def stop(_method: str, _key: str) -> None:
+        if threading.get_ident() != caller:
+            failed.set()
+            raise OSError("broken disk")
+        assert failed.wait(20)
+        raise KeyboardInterrupt
+
+    store.before = stop
+    with workers(2), pytest.raises(KeyboardInterrupt):
+        array[...] = model
 
 
 # Each of four workers begins with its own quarter of the chunks.

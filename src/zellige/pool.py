@@ -171,21 +171,27 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
             _worker.busy = False
 
     def help_out(me: int) -> None:
-        drain(me)
-        scratch.hand_on()
+        try:
+            drain(me)
+            scratch.hand_on()
+        finally:
+            ended[me].set()
 
     helpers = [threading.Thread(target=help_out, args=(k,), daemon=True) for k in range(1, nworkers)]
+    ended = [threading.Event() for _ in range(nworkers)]
     try:
         for helper in helpers:
             _start(helper)
         drain(0)
     except BaseException as error:  # noqa: BLE001  (an interrupt before the work began)
         errors.append(error)
-    _join(helpers, errors)
+    _join(helpers, ended[1:], errors)
     if errors:
+        # An interrupt is meant for the caller, whatever else went wrong.
+        first = next((found for found in errors if not isinstance(found, Exception)), errors[0])
         if stopped is not None:
-            stopped(errors[0], failed, chain(skipped, *runs))
-        raise errors[0]
+            stopped(first, failed, chain(skipped, *runs))
+        raise first
 
 
 def _start(helper: threading.Thread) -> None:
@@ -194,15 +200,19 @@ def _start(helper: threading.Thread) -> None:
         helper.start()
 
 
-def _join(helpers: Sequence[threading.Thread], errors: list[BaseException]) -> None:
-    """Wait for all helpers that were started, also through interrupts, which stop them."""
-    while True:
+def _join(helpers: Sequence[threading.Thread], ended: Sequence[threading.Event], errors: list[BaseException]) -> None:
+    """Wait for all helpers that were started, also through interrupts, which stop them.
+
+    By events: in Python 3.11 an interrupted `join` takes the thread for ended, and would not wait again.
+    """
+    waiting = [(helper, event) for helper, event in zip(helpers, ended, strict=True) if helper.ident is not None]
+    while waiting:
         try:
-            for helper in helpers:
-                if helper.ident is not None:
-                    helper.join()
-            return
-        except KeyboardInterrupt as error:
+            helper, event = waiting[-1]
+            event.wait()
+            helper.join()
+            waiting.pop()
+        except BaseException as error:  # noqa: BLE001  (raised again by the caller)
             errors.append(error)
 
 
