@@ -154,13 +154,15 @@ class TensorStore(Library):
     name = imports = "tensorstore"
 
     def _open(self, path: str, mode: str) -> Any:
-        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": path}}
-        return self.module.open(spec, read=True, write=mode != "r")
+        return self.module.open(self._spec(path), read=True, write=mode != "r")
+
+    @staticmethod
+    def _spec(path: str) -> dict[str, Any]:
+        return {"driver": "zarr3", "kvstore": {"driver": "file", "path": path}}
 
     def script_to_open(self, path: str) -> str:
         """Python code that imports the library and opens an array."""
-        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": path}}
-        return f"import tensorstore as ts; ts.open({spec!r}, read=True).result()"
+        return f"import tensorstore as ts; ts.open({self._spec(path)!r}, read=True).result()"
 
     def open(self, path: str, mode: str = "r", order: str = "C") -> Any:
         """Open an array; in F order, a pair that `getter` understands."""

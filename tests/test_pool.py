@@ -369,13 +369,16 @@ def test_an_interrupt_while_the_caller_waits_lets_no_chunk_land_after_it():
 def test_an_interrupt_surfaces_although_a_chunk_has_failed_before():
     array, model, store = large()
     caller = threading.get_ident()
-    failed = threading.Event()
+    begun, failed = threading.Event(), threading.Event()
 
     def stop(_method: str, _key: str) -> None:
         if threading.get_ident() != caller:
+            assert begun.wait(20)
             failed.set()
             raise OSError("broken disk")
+        begun.set()
         assert failed.wait(20)
+        time.sleep(0.05)  # until the other has left its chunk
         raise KeyboardInterrupt
 
     store.before = stop

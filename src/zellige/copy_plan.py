@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from zellige import node
+from zellige import node, pool
 from zellige.array import Array
 from zellige.consolidated import Consolidated
 from zellige.creation import modern_options
@@ -73,7 +73,7 @@ class Survey:
 
     def __init__(self, store: Store, tops: Sequence[str], first: int) -> None:
         self.store, self.first = store, first
-        listed = node.gather(lambda top: list(store.list(top and top + "/")), tops)
+        listed = pool.gather(lambda top: list(store.list(top and top + "/")), tops)
         self.keys = sorted(key for keys in listed for key in keys)
         self.names: dict[str, set[str]] = {}
         """The names of documents by the paths of their nodes."""
@@ -130,7 +130,7 @@ class Survey:
 
     def load(self, paths: Sequence[str]) -> list[Found]:
         """The nodes at some paths; each document is read once, several at a time."""
-        return [found for found in node.gather(self._load, paths) if found is not None]
+        return [found for found in pool.gather(self._load, paths) if found is not None]
 
     def _load(self, path: str) -> Found | None:
         names = self.own(path)
@@ -198,7 +198,7 @@ class Plan:
         self._look(level)
         new: set[str] = set()
         while level:
-            kinds = node.gather(lambda path: self._there.kind(self.to(path)), [found.path for found in level])
+            kinds = pool.gather(lambda path: self._there.kind(self.to(path)), [found.path for found in level])
             below: list[str] = []
             for found, kind in zip(level, kinds, strict=True):
                 if self.options.shallow and depth and isinstance(found.metadata, GroupMetadata):

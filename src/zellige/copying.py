@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from zellige import node
+from zellige import node, pool
 from zellige.array import Array
 from zellige.copy_plan import Found, Options, Plan, Survey
 from zellige.creation import copy_values
@@ -206,7 +206,7 @@ def _clear(plan: Plan) -> None:
         _note(plan, [path])
     # Documents first, so that nothing looks like a node while its chunks go.
     for batch in reversed(list(node.copy_order(plan.remains))):
-        node.gather(plan.dest.store.delete, batch)
+        pool.gather(plan.dest.store.delete, batch)
 
 
 def _make_groups(plan: Plan) -> None:

@@ -28,7 +28,7 @@ from zellige.metadata.groups import (
     GroupMetadata,
 )
 from zellige.metadata.v3 import DOCUMENT
-from zellige.pool import gather as gather
+from zellige.pool import gather
 from zellige.stores import Store, StorePath
 from zellige.stores.base import is_key
 from zellige.types import JSON

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import chain, pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from zellige import scratch
+from zellige import plans, scratch
 from zellige.config import config
 
 SMALL_TOTAL = 256 << 10
@@ -87,8 +87,8 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-Stopped: TypeAlias = Callable[[BaseException, list[Any], Iterator[Any]], None]
-"""Told about an error, the tasks that failed, and those that were not begun."""
+Stopped: TypeAlias = Callable[[BaseException, list[tuple[Any, BaseException]], Iterator[Any]], None]
+"""Told about an error, the tasks that failed with their own errors, and those that were not begun."""
 
 
 def run(work: Callable[[Any], None], tasks: Tasks, nbytes: int, stopped: Stopped | None = None) -> None:
@@ -141,7 +141,7 @@ def _run_here(work: Callable[[Any], None], tasks: Tasks, stopped: Stopped | None
             work(task)
         except BaseException as error:
             if stopped is not None:
-                stopped(error, [task], todo)
+                stopped(error, [(task, error)], todo)
             raise
 
 
@@ -149,7 +149,7 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
     bounds = [len(tasks) * k // nworkers for k in range(nworkers + 1)]
     runs = [tasks.requests(start, stop) for start, stop in pairwise(bounds)]
     errors: list[BaseException] = []
-    failed: list[Any] = []
+    failed: list[tuple[Any, BaseException]] = []
     skipped: list[Any] = []
 
     def drain(me: int) -> None:
@@ -166,7 +166,7 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
         except BaseException as error:  # noqa: BLE001  (raised again by the caller, KeyboardInterrupt too)
             errors.append(error)
             if task is not None:
-                failed.append(task)
+                failed.append((task, error))
         finally:
             _worker.busy = False
 
@@ -228,19 +228,5 @@ def gather(function: Callable[[T], S], items: Sequence[T], *, near: bool = False
     def work(k: int) -> None:
         results[k] = function(items[k])
 
-    run(work, _Numbers(len(items)), nbytes=1 << 20)
+    run(work, plans.Tasks(list(range(len(items)))), nbytes=1 << 20)
     return results
-
-
-class _Numbers:
-    """The numbers from 0 on, as tasks."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[int]:
-        """Some of them."""
-        return iter(range(self._count)[start:stop])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, Self
 
 from zellige.plans import Plan
@@ -29,31 +28,31 @@ class Progress:
             error.__dict__["_done_in_row"] = self.done
 
 
-def report(plan: Plan, error: BaseException, failed: list[Any], left: Iterator[Any]) -> None:
+def report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseException]], left: Iterator[Any]) -> None:
     """Say on an error which chunks of a plan were written, which failed, and which were not tried.
 
     As the attributes `written`, `failed` and `not_tried`, lists of coordinates, and as a note for readers. Of a plan
-    with very many chunks the first ones are listed.
+    with very many chunks only those that failed are listed; the other two are None.
     """
     count = len(plan)
     if count < 2:
         return
-    not_tried = list(islice((coords for task in left for coords in _coords(task)), _MOST))
     broken: list[Coords] = []
-    for task in failed:
-        coords = _coords(task)
-        # Whichever thread it was: a row is noted on its own error only, so others count as failed altogether.
-        done = error.__dict__.get("_done_in_row", 0) if len(failed) == 1 and len(coords) > 1 else 0
-        broken += coords[done : done + 1] if len(failed) == 1 else coords
-        not_tried[:0] = coords[done + 1 :] if len(failed) == 1 else []
+    not_tried: list[Coords] = []
+    for task, why in failed:
+        coords, done = _coords(task), why.__dict__.get("_done_in_row", 0)
+        broken += coords[done : done + 1]
+        not_tried += coords[done + 1 :]
+    if count > _MOST:
+        error.__dict__.update(written=None, failed=broken, not_tried=None)
+        error.add_note(f"of {count} chunks, failed: {_listed(broken)}")
+        return
+    not_tried += [coords for task in left for coords in _coords(task)]
     unwritten = {*not_tried, *broken}
-    written = list(islice((r[0] for r in plan.requests() if r[0] not in unwritten), _MOST if count <= _MOST else 0))
+    written = [request[0] for request in plan.requests() if request[0] not in unwritten]
     facts = {"written": written, "failed": broken, "not_tried": not_tried}
     error.__dict__.update(facts)
-    if count <= _MOST:
-        error.add_note("; ".join(f"{words.replace('_', ' ')}: {_listed(coords)}" for words, coords in facts.items()))
-    else:
-        error.add_note(f"of {count} chunks, failed: {_listed(broken)}")
+    error.add_note("; ".join(f"{words.replace('_', ' ')}: {_listed(coords)}" for words, coords in facts.items()))
 
 
 def _coords(task: Any) -> list[Coords]:

@@ -7,7 +7,7 @@ elements, and written by changing the chunks, whose other fields stay as they ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
     from zellige.grid import ChunkGrid
     from zellige.indexing import Selection
+
+
+Fields: TypeAlias = Sequence[str] | str | None
+"""The fields of structs that are meant: some, one, or all."""
 
 
 class Selecting:
@@ -41,7 +45,7 @@ class Selecting:
             self, selection: Selection, value: Any, fields: FieldNames | None = None, casting: Casting | None = None
         ) -> None: ...
 
-    def _split(self, selection: Any, fields: Sequence[str] | str | None) -> tuple[Any, FieldNames | None]:
+    def _split(self, selection: Any, fields: Fields) -> tuple[Any, FieldNames | None]:
         """A selection without the names of fields in it, and all fields that are named."""
         if fields is None and self.dtype.names is None:
             return selection, None
@@ -51,36 +55,26 @@ class Selecting:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def get_basic_selection(
-        self, selection: Any = ..., *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
-    ) -> Any:
+    def get_basic_selection(self, selection: Any = ..., *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """`array[selection]`, optionally into an array that is there already."""
         index, names = self._split(selection, fields)
         return self._read(indexing.select(index, self.shape), out, names)
 
-    def get_orthogonal_selection(
-        self, selection: Any, *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
-    ) -> Any:
+    def get_orthogonal_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """Each axis picked on its own: `array.oindex[selection]`."""
         index, names = self._split(selection, fields)
         return self._read(indexing.select_orthogonal(index, self.shape), out, names)
 
-    def get_coordinate_selection(
-        self, selection: Any, *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
-    ) -> Any:
+    def get_coordinate_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """Point by point: `array.vindex[selection]`."""
         index, names = self._split(selection, fields)
         return self._read(indexing.select_points(index, self.shape), out, names)
 
-    def get_mask_selection(
-        self, mask: Any, *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
-    ) -> Any:
+    def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """The elements where a mask of the array's shape is true."""
         return self.get_coordinate_selection(np.asarray(mask, bool), out=out, fields=fields)
 
-    def get_block_selection(
-        self, selection: Any, *, out: AnyArray | None = None, fields: Sequence[str] | str | None = None
-    ) -> Any:
+    def get_block_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """Whole chunks by their position in the grid: `array.blocks[selection]`."""
         index, names = self._split(selection, fields)
         return self._read(indexing.select_blocks(index, self.grid), out, names)
@@ -90,54 +84,34 @@ class Selecting:
     # `casting="unsafe"` lets values change that the array's type cannot hold; by default they raise.
 
     def set_basic_selection(
-        self,
-        selection: Any,
-        value: Any,
-        *,
-        fields: Sequence[str] | str | None = None,
-        casting: Casting | None = None,
+        self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
         """`array[selection] = value`."""
         index, names = self._split(selection, fields)
         self._write(indexing.select(index, self.shape), value, names, casting)
 
     def set_orthogonal_selection(
-        self,
-        selection: Any,
-        value: Any,
-        *,
-        fields: Sequence[str] | str | None = None,
-        casting: Casting | None = None,
+        self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
         """`array.oindex[selection] = value`."""
         index, names = self._split(selection, fields)
         self._write(indexing.select_orthogonal(index, self.shape), value, names, casting)
 
     def set_coordinate_selection(
-        self,
-        selection: Any,
-        value: Any,
-        *,
-        fields: Sequence[str] | str | None = None,
-        casting: Casting | None = None,
+        self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
         """`array.vindex[selection] = value`."""
         index, names = self._split(selection, fields)
         self._write(indexing.select_points(index, self.shape), value, names, casting)
 
     def set_mask_selection(
-        self, mask: Any, value: Any, *, fields: Sequence[str] | str | None = None, casting: Casting | None = None
+        self, mask: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
         """Write where a mask of the array's shape is true."""
         self.set_coordinate_selection(np.asarray(mask, bool), value, fields=fields, casting=casting)
 
     def set_block_selection(
-        self,
-        selection: Any,
-        value: Any,
-        *,
-        fields: Sequence[str] | str | None = None,
-        casting: Casting | None = None,
+        self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
         """`array.blocks[selection] = value`."""
         index, names = self._split(selection, fields)

@@ -291,6 +291,23 @@ _locks: dict[Hashable, _Lock] = {}  # kept only while somebody uses them
 _guard = threading.Lock()
 
 
+def _join(name: Hashable) -> _Lock:
+    """Become a user of the lock of a name; under the guard."""
+    found = _locks.get(name)
+    if found is None:
+        found = _locks[name] = _Lock()
+    found.users += 1
+    return found
+
+
+def _leave(name: Hashable, lock: _Lock) -> None:
+    """Use it no more; under the guard."""
+    lock.users -= 1
+    # After a fork the name may belong to another lock, or to none.
+    if not lock.users and _locks.get(name) is lock:
+        del _locks[name]
+
+
 class KeyLock:
     """A lock within this process; entering gives 1, or more when this thread holds that name already."""
 
@@ -301,11 +318,7 @@ class KeyLock:
 
     def __enter__(self) -> int:
         with _guard:
-            mine = _locks.get(self.name)
-            if mine is None:
-                mine = _locks[self.name] = _Lock()
-            mine.users += 1
-        self.mine = mine
+            self.mine = mine = _join(self.name)
         try:
             mine.lock.acquire()
         except BaseException:
@@ -320,12 +333,8 @@ class KeyLock:
         self._leave()
 
     def _leave(self) -> None:
-        mine = self.mine
         with _guard:
-            mine.users -= 1
-            # After a fork the name may belong to another lock, or to none.
-            if not mine.users and _locks.get(self.name) is mine:
-                del _locks[self.name]
+            _leave(self.name, self.mine)
 
 
 class KeyLocks:
@@ -339,12 +348,7 @@ class KeyLocks:
 
     def __enter__(self) -> None:
         with _guard:
-            for name in self._names:
-                entry = _locks.get(name)
-                if entry is None:
-                    entry = _locks[name] = _Lock()
-                entry.users += 1
-                self._entries.append(entry)
+            self._entries = [_join(name) for name in self._names]
         held = 0
         try:
             for entry in self._entries:
@@ -364,9 +368,7 @@ class KeyLocks:
             entry.lock.release()
         with _guard:
             for name, entry in zip(self._names, self._entries, strict=True):
-                entry.users -= 1
-                if not entry.users and _locks.get(name) is entry:
-                    del _locks[name]
+                _leave(name, entry)
 
 
 _LOCK_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW

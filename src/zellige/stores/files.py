@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, digest, remove_free_lock, resolve_span
+from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, Joined, Work, digest, remove_free_lock, resolve_span
 from zellige.types import Buffer
 
 T = TypeVar("T")
@@ -91,7 +92,8 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
 
 
 _made_in: set[str] = set()
-"""Directories in which this process made others, and which were not synchronised since."""
+"""Directories in which this process made others, and which were not synchronised since. Those that hold only chunks
+are not among them, so that there are few."""
 
 
 def in_folder(path: str, action: Callable[[str], T]) -> T:
@@ -203,6 +205,57 @@ def sync_folder(path: str) -> None:
         raise
 
 
+class _Batch(threading.local):
+    folders: set[str] | None = None
+    """The directories to be synchronised at the end of what this thread works for."""
+
+
+_batch = _Batch()
+
+
+def sync_folders(folders: Sequence[str]) -> None:
+    """Make directories durable, now or at the end of the batch that this thread works for."""
+    if _batch.folders is not None:
+        _batch.folders.update(folder.rstrip("/") for folder in folders)
+        return
+    for folder in folders:
+        sync_folder(folder)
+
+
+@contextmanager
+def batch(base: str) -> Iterator[Joined]:
+    """Around many writes below a directory: those below are made durable once each, at the end."""
+    folders: set[str] = set()
+
+    def joined(work: Work) -> Work:
+        def within(task: Any) -> None:
+            before, _batch.folders = _batch.folders, folders
+            try:
+                work(task)
+            finally:
+                _batch.folders = before
+
+        return within
+
+    try:
+        yield joined
+    except BaseException as error:
+        try:
+            _sync_all(folders, base)  # what was written is to last
+        except OSError as exc:
+            error.add_note(f"and what was written may not survive a power cut: {exc}")
+        raise
+    _sync_all(folders, base)
+
+
+def _sync_all(folders: set[str], base: str) -> None:
+    for folder in sorted(folders):
+        try:
+            sync_folder(folder)
+        except OSError as exc:
+            raise OSError(exc.errno, f"key {folder[len(base) :]!r}: {exc.strerror}", folder) from exc
+
+
 # -- what dead writers left -----------------------------------------------------------------------
 
 
@@ -210,6 +263,10 @@ def sync_folder(path: str) -> None:
 def owner(pid: int) -> str:
     """Who writes: the process, when it began, and where such numbers mean the same."""
     return f"{pid}.{_began(pid)}.{_space()}"
+
+
+if hasattr(os, "register_at_fork"):  # a later process may have the number of one that is dead
+    os.register_at_fork(after_in_child=owner.cache_clear)
 
 
 @cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -24,7 +23,6 @@ from zellige.stores.base import (
     KeyLock,
     KeyLocks,
     Store,
-    Work,
     check_key,
     check_prefix,
     is_key,
@@ -46,14 +44,6 @@ _DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 """What always survives a power cut: a chunk can be written again, a lost document loses the array."""
 
 _capacity = 1 << 20  # what `borrow` offers to a read: more than any value so far, up to _KEPT
-
-
-class _Batch(threading.local):
-    folders: set[str] | None = None
-    """The directories to be synchronised at the end of what this thread works for."""
-
-
-_batch = _Batch()
 
 
 class LocalStore(Store):
@@ -239,7 +229,9 @@ class LocalStore(Store):
         path = os.path.realpath(self._base + key)
         if self._links == "inside" and not f"{path}/".startswith(self.identity[1].rstrip("/") + "/"):
             raise UnsafeLinkError(
-                f"key {key!r}: a link leads out of {self!r}, to {path!r}; links='anywhere' follows such links", key=key
+                f"key {key!r}: a link leads out of {self!r}, to {path!r}; "
+                "to follow such links, open LocalStore(…, links='anywhere')",
+                key=key,
             )
         return path
 
@@ -358,7 +350,7 @@ class LocalStore(Store):
             except FileNotFoundError:
                 done = files.in_folder(path, lambda at: files.write(at, path, parts, place, sync=sync))
             if sync:
-                self._sync_folders([*files.unsynchronised(self._base + folder), self._base + folder])
+                files.sync_folders([*files.unsynchronised(self._base + folder), self._base + folder])
         except OSError as exc:
             raise self._named(exc, key) from exc
         return done
@@ -366,40 +358,9 @@ class LocalStore(Store):
     def _is_durable(self, key: str) -> bool:
         return self.durability == "power" or key[key.rfind("/") + 1 :] in _DOCUMENTS
 
-    def _sync_folders(self, folders: Sequence[str]) -> None:
-        """Make directories durable, now or at the end of the batch that this thread works for."""
-        if _batch.folders is not None:
-            _batch.folders.update(folder.rstrip("/") for folder in folders)
-            return
-        for folder in folders:
-            files.sync_folder(folder)
-
     def batch(self) -> AbstractContextManager[Joined]:
         """Around many writes of one operation: each directory is made durable once, at the end."""
-        return self._gathering() if self.durability == "power" else super().batch()
-
-    @contextmanager
-    def _gathering(self) -> Iterator[Joined]:
-        folders: set[str] = set()
-
-        def joined(work: Work) -> Work:
-            def within(task: Any) -> None:
-                before, _batch.folders = _batch.folders, folders
-                try:
-                    work(task)
-                finally:
-                    _batch.folders = before
-
-            return within
-
-        try:
-            yield joined
-        finally:  # also after an error: what was written is to last
-            for folder in sorted(folders):
-                try:
-                    files.sync_folder(folder)
-                except OSError as exc:
-                    raise self._named(exc, folder[len(self._base) :]) from exc
+        return files.batch(self._base) if self.durability == "power" else super().batch()
 
     def delete(self, key: str) -> None:
         """Remove the key; nothing happens if there is none. Its directory stays."""
@@ -409,7 +370,7 @@ class LocalStore(Store):
             self._check_place(key)
             os.unlink(self._base + key)
             if self._is_durable(key):
-                self._sync_folders([os.path.dirname(self._base + key)])
+                files.sync_folders([os.path.dirname(self._base + key)])
         except OSError as exc:
             if exc.errno not in MISSING:
                 raise self._named(exc, key) from exc
@@ -425,7 +386,7 @@ class LocalStore(Store):
             self._check_place(prefix.rstrip("/"))
             files.remove_tree(top.rstrip("/") or "/", keep_top=not prefix)
             if self.durability == "power":
-                self._sync_folders([os.path.dirname(top.rstrip("/"))])
+                files.sync_folders([os.path.dirname(top.rstrip("/"))])
         except OSError as exc:
             raise self._named(exc, prefix) from exc
 
