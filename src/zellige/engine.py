@@ -7,10 +7,11 @@ lock) -> encode -> store. Chunks that hold only the fill value are not stored, u
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,14 +34,11 @@ from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
 from zellige.progress import Progress, report
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
-from zellige.types import AnyArray, Buffer, Coords, Shape
+from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
 _ALIGN_FROM = 64 << 10
 _TRIES = 16
 _ROW = 1 << 20  # about as much as stays in the cache of a processor
-
-Encoded: TypeAlias = Buffer | Sequence[Buffer]
-"""A stored value, maybe in parts."""
 
 
 def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
@@ -255,13 +253,16 @@ class Engine:
         if whole:
             self._put_whole(key, bound, value[outside])
             return
-        with self.store.exclusive(key):
-            if bound.shard is not None:
-                self._put(key, self._update_shard(key, bound.shard, value, plan, request))
-                return
-            chunk = self._load(coords, key, bound)
+        if bound.shard is not None:
+            self._update(key, partial(self._update_shard, key, bound.shard, value, plan, request))
+            return
+
+        def change(raw: Buffer | None) -> Encoded | None:
+            chunk = self._load(coords, key, bound, raw)
             (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
-            self._put(key, self._encode(bound, chunk))
+            return self._encode(bound, chunk, raw)
+
+        self._update(key, change)
 
     def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
@@ -273,19 +274,28 @@ class Engine:
     def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, _ = request
         bound, key = self.chain.bound[shape], self._key_form % coords
-        with self.store.exclusive(key):
-            chunk = self._load(coords, key, bound)
+
+        def change(raw: Buffer | None) -> Encoded | None:
+            chunk = self._load(coords, key, bound, raw)
             part = chunk[fields]
             (part if plan.order is None else part.transpose(plan.order))[inside] = value[outside]
-            self._put(key, self._encode(bound, chunk))
+            return self._encode(bound, chunk, raw)
 
-    def _update_shard(self, key: str, shard: Shard, value: AnyArray, plan: Plan, request: Request) -> Encoded | None:
+        self._update(key, change)
+
+    def _update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
+        self.indexes.drop(key)
+        self.store.update(key, change)
+
+    def _update_shard(
+        self, key: str, shard: Shard, value: AnyArray, plan: Plan, request: Request, raw: Buffer | None
+    ) -> Encoded | None:
         """A shard in which only the inner chunks that change are encoded anew."""
         coords, _, inside, outside, _ = request
-        shard.keep_empty = self.config.write_empty_chunks
+        shard.keep_empty = self._keeps(raw)
         try:
             # Other threads may decode from these bytes too; this one asks for nothing else until they are done.
-            return shard.update(self.store.borrow(key), inside, plan, value[outside], pool.run)
+            return shard.update(raw, inside, plan, value[outside], pool.run)
         except UnsupportedCodecError:
             raise
         except CodecError as error:
@@ -308,9 +318,8 @@ class Engine:
         with self.store.exclusive_here(key):
             self._put(key, raw)
 
-    def _load(self, coords: Coords, key: str, bound: BoundChain) -> AnyArray:
+    def _load(self, coords: Coords, key: str, bound: BoundChain, raw: Buffer | None) -> AnyArray:
         """A chunk to be changed, in this thread's scratch."""
-        raw = self.store.borrow(key)
         if raw is None:
             chunk = _scratch_chunk(bound)
             chunk[...] = bound.fill
@@ -327,23 +336,23 @@ class Engine:
             raise self._corrupt(error, coords, key) from error
         return chunk
 
-    def _encode(self, bound: BoundChain, chunk: AnyArray) -> Encoded | None:
+    def _encode(self, bound: BoundChain, chunk: AnyArray, raw: Buffer | None = None) -> Encoded | None:
         """The bytes to store, or None for a chunk of fill values that need not be stored."""
-        if not self.config.write_empty_chunks and equals_fill(chunk, bound.fill):
+        keep = self._keeps(raw)
+        if not keep and equals_fill(chunk, bound.fill):
             return None
         if bound.shard is None:
             return bound.encode(chunk)
-        bound.shard.keep_empty = self.config.write_empty_chunks
+        bound.shard.keep_empty = keep
         return bound.shard.encode(chunk, pool.run)
+
+    def _keeps(self, raw: Buffer | None) -> bool:
+        """Whether fill values are stored as such, in place of these bytes."""
+        return self.config.write_empty_chunks or (raw is not None and self.store.optimistic)
 
     def _put(self, key: str, raw: Encoded | None) -> None:
         self.indexes.drop(key)
-        if raw is None:
-            self.store.delete(key)
-        elif isinstance(raw, bytes | bytearray | memoryview):
-            self.store.put(key, raw)
-        else:
-            self.store.put_parts(key, raw)
+        self.store.write(key, raw)
 
     # -- stored chunks ----------------------------------------------------------------------------
 
@@ -362,18 +371,21 @@ class Engine:
         """Encode stored chunks anew whose codec shape a resize has changed; only bounded grids have such."""
         for coords, key in list(self.stored(new.ndim)):
             before, after = old[coords], new[coords]
-            if before is None or after is None or before.codec_shape == after.codec_shape:
-                continue
-            kept = tuple(slice(0, min(a, b)) for a, b in zip(before.codec_shape, after.codec_shape, strict=True))
-            bound = self.chain.bound[after.codec_shape]
-            with self.store.exclusive(key):
-                try:
-                    data = self._load(coords, key, self.chain.bound[before.codec_shape])[kept].copy()
-                except CorruptChunkError:
-                    continue  # encoded anew already, or damaged before
-                chunk = np.full(after.codec_shape, bound.fill, bound.dtype)
-                chunk[kept] = data
-                self._put(key, self._encode(bound, chunk))
+            if before is not None and after is not None and before.codec_shape != after.codec_shape:
+                self._reshape_chunk(coords, key, before.codec_shape, after.codec_shape)
+
+    def _reshape_chunk(self, coords: Coords, key: str, old: Shape, new: Shape) -> None:
+        before, after = self.chain.bound[old], self.chain.bound[new]
+        kept = tuple(slice(0, min(a, b)) for a, b in zip(old, new, strict=True))
+
+        def change(raw: Buffer | None) -> Encoded | None:
+            data = self._load(coords, key, before, raw)[kept].copy()
+            chunk = np.full(new, after.fill, after.dtype)
+            chunk[kept] = data
+            return self._encode(after, chunk, raw)
+
+        with suppress(CorruptChunkError):  # encoded anew already, or damaged before
+            self._update(key, change)
 
     def trim(self, grid: ChunkGrid) -> None:
         """After shrinking: delete chunks outside the grid, and clear what its last chunks hold beyond the end.
@@ -390,14 +402,15 @@ class Engine:
     def _clear(self, coords: Coords, key: str, spec: ChunkSpec) -> None:
         """Put the fill value where a chunk reaches over the end of the array; a damaged chunk stays as it is."""
         bound = self.chain.bound[spec.codec_shape]
-        with self.store.exclusive(key):
-            try:
-                chunk = self._load(coords, key, bound)
-            except CorruptChunkError:
-                return  # an error for those who read it, and so never old data
+
+        def change(raw: Buffer | None) -> Encoded | None:
+            chunk = self._load(coords, key, bound, raw)
             for axis, size in enumerate(spec.shape):
                 chunk[(slice(None),) * axis + (slice(size, None),)] = bound.fill
-            self._put(key, self._encode(bound, chunk))
+            return self._encode(bound, chunk, raw)
+
+        with suppress(CorruptChunkError):  # an error for those who read it, and so never old data
+            self._update(key, change)
 
     def copy_chunks(self, source: Engine, grid: ChunkGrid) -> None:
         """Copy the bytes of another array's chunks as they are; grid and codecs must be the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,6 +13,9 @@ JSON: TypeAlias = Any
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Encoded bytes; a memoryview is contiguous and of format B."""
+
+Encoded: TypeAlias = Buffer | Sequence[Buffer]
+"""A stored value, maybe in parts."""
 
 Span: TypeAlias = tuple[int, int | None]
 """A byte range (start, length): a negative start counts from the end, no length means up to the end."""

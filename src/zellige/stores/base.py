@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, ClassVar, Self, TypeAlias
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
-from zellige.types import Buffer, Durability, Span
+from zellige.types import Buffer, Durability, Encoded, Span
 
 TEMPORARY = ".zellige-tmp-"
 """How the names of unfinished files begin; no segment of a key does."""
@@ -101,6 +101,12 @@ class Store(ABC):
     """What a written value survives: the end of the process, or a power cut as well."""
     near: ClassVar[bool] = False
     """Whether a small request takes microseconds, so that waiting for several at once gains nothing."""
+    concurrency: int | None = None
+    """How many requests at once pay, where they are waited for; None where the processor is what limits."""
+    gap: int = 8 << 10
+    """Ranges of one value that are no further apart are better read as one."""
+    optimistic: ClassVar[bool] = False
+    """Whether `update` keeps nobody out, but writes on condition; deleting on condition is what no such store can."""
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -193,6 +199,24 @@ class Store(ABC):
     def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
         """Store a value given in parts, all or nothing."""
         self.put(key, b"".join(parts))
+
+    def write(self, key: str, value: Encoded | None) -> None:
+        """Store a value, maybe in parts; None removes it."""
+        if value is None:
+            self.delete(key)
+        elif isinstance(value, bytes | bytearray | memoryview):
+            self.put(key, value)
+        else:
+            self.put_parts(key, value)
+
+    def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
+        """Read a value, change it and write it back, so that no other change is lost.
+
+        `change` gets the value, or None if there is no such key, and gives the new one, or None to remove it. It may
+        be called again if somebody else was quicker.
+        """
+        with self.exclusive(key):
+            self.write(key, change(self.borrow(key)))
 
     @abstractmethod
     def create(self, key: str, value: Buffer) -> bool:
