@@ -34,7 +34,8 @@ LAYERS = [
     {"engine", "pool", "progress", "shards"},
     {"node", "blueprint", "info", "consolidated", "treeview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
-    | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"},
+    | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
+    | {"rechunking", "rechunk_plan"},
     {"api", "__init__", "dtype", "storage"},
     {"display", "aio"},
 ]
@@ -123,7 +124,7 @@ PUBLIC = """
     Array AsyncArray AsyncGroup ChunkGrid ChunkSpec DimensionGrid FixedDimension Group LazyArray LocalStore MemoryStore
     Store VaryingDimension __version__ aio array codecs concat config consolidate_metadata copy copy_all copy_store
     create create_array create_group create_hierarchy dtype empty empty_like errors from_array full full_like group load
-    migrate ones ones_like open open_array open_consolidated open_group open_like print_debug_info save save_array
+    migrate ones ones_like open open_array open_consolidated open_group open_like print_debug_info rechunk save save_array
     save_group stack storage tree zeros zeros_like
 """
 

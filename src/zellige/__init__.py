@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from zellige.hierarchy import create_hierarchy
     from zellige.info import print_debug_info
     from zellige.migration import migrate
+    from zellige.rechunking import rechunk
     from zellige.stores import LocalStore, MemoryStore, Store
     from zellige.views import LazyArray, concat, stack
 
@@ -62,6 +63,7 @@ _NAMES = {
     "group": "Group",
     "hierarchy": "create_hierarchy",
     "info": "print_debug_info",
+    "rechunking": "rechunk",
     "migration": "migrate",
     "stores": "LocalStore MemoryStore Store",
     "views": "LazyArray concat stack",
@@ -152,6 +154,7 @@ __all__ = [
     "open_group",
     "open_like",
     "print_debug_info",
+    "rechunk",
     "save",
     "save_array",
     "save_group",

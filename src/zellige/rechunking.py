@@ -1,0 +1,301 @@
+"""`rechunk`: the values of an array in another grid, in bounded memory, and resumable after a crash."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from zellige import node, pool
+from zellige.array import Array
+from zellige.config import config
+from zellige.creation import create_array
+from zellige.derive import from_array
+from zellige.errors import BroadcastError, ConflictError
+from zellige.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
+from zellige.stores import MemoryStore, Store, StoreLike, locate
+from zellige.stores.base import digest
+from zellige.transfer import Progress, ProgressLike, check, place
+
+WORK = "__zellige_rechunk"
+"""Below the target while it is being filled: what was asked for, which boxes are done, the intermediate array."""
+
+_OBJECT = 64  # bytes that an element of variable length is taken to have in memory
+
+
+def rechunk(
+    src: Array | StoreLike,
+    dst: Array | StoreLike,
+    chunks: Any = None,
+    shards: Any = None,
+    *,
+    name: str | None = None,
+    max_memory: int | str = "1 GiB",
+    progress: ProgressLike = None,
+    client: Any = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    **create: Any,
+) -> Array:
+    """Write the values of an array with other chunks, and return the new array.
+
+    src
+        The array, or the place of one.
+    dst
+        Where the new array goes, with `name` as its path there; or an array of the same shape, which is filled.
+    chunks, shards
+        The new grid, as for `create_array`; without chunks those of the source.
+    max_memory
+        The bytes that may be used at a time, by each worker of a cluster; as text with a unit, such as `"500 MB"`.
+        Values of variable length are taken to have 64 bytes each.
+    progress
+        Called as `progress(done, total, region)` after each part; True shows a line on a terminal.
+    client
+        A `dask.distributed.Client` whose workers do it; they must reach both places.
+    overwrite
+        Replace an array that is there.
+    storage_options
+        For the target, and for the source if it is a place.
+    create
+        Other options of `from_array`, such as `compressors`. Attributes, names and codecs are kept unless given.
+
+    Each source chunk is decoded as seldom as the memory allows; where that would be often, the values go through an
+    intermediate array in the target's store, which is removed at the end. If the call is interrupted or killed, the
+    same call goes on where it was: finished chunks are not written again.
+
+    >>> import zellige
+    >>> rows = zellige.create_array(data=[[1, 2, 3], [4, 5, 6]], chunks=(1, 3))
+    >>> zellige.rechunk(rows, zellige.MemoryStore(), chunks=(2, [1, 2]))
+    <zellige.Array / (2, 3) int64, rectilinear chunks 2 × [1, 2]>
+    """
+    check("raise", ("raise",), progress, None)
+    memory = bytes_of(max_memory)
+    source = src if isinstance(src, Array) else _open(src, storage_options)
+    options = {key: value for key, value in {"chunks": chunks, "shards": shards, **create}.items() if value is not None}
+    if isinstance(dst, Array):
+        if options or name is not None:
+            raise TypeError("dst is an array, which has its chunks and codecs; leave chunks=, name= and the like out")
+        store, path = dst.store, dst.path
+        if source.shape != dst.shape:
+            raise BroadcastError(f"dst has the shape {dst.shape}, the source {source.shape}; resize it first")
+    else:
+        store, path = locate(dst, node.new_path(name), storage_options=storage_options)
+    _check_places(source, store, path, client)
+    # Made in memory first: what is refused is refused before anything is written or removed.
+    model = dst if isinstance(dst, Array) else from_array(data=source, write_data=False, **options)
+    _plan(source, model, memory)
+    mark = _Mark.make(source, model, (store, path), memory, fresh=model is not dst, overwrite=overwrite)
+    target = dst if isinstance(dst, Array) else _create(source, store, path, options)
+    _Job.of(source, target, mark).run(progress, client)
+    mark.remove()
+    return target
+
+
+def _open(src: StoreLike, storage_options: Mapping[str, Any] | None) -> Array:
+    store, path = locate(src, read_only=True, storage_options=storage_options)
+    return Array.open(store, path)
+
+
+def _create(source: Array, store: Store, path: str, options: dict[str, Any]) -> Array:
+    """The target; it is there already if an earlier call was killed."""
+    if node.load(store, path) is not None:
+        return Array.open(store, path)
+    return from_array(store, data=source, name=path, write_data=False, **options)
+
+
+def _check_places(source: Array, store: Store, path: str, client: Any) -> None:
+    """Refuse a source that would be overwritten, and stores that workers cannot reach."""
+    if place(source.store, source.path) == place(store, path):
+        raise ValueError(f"src and dst are both '/{path}' of {store!r}; write to another place")
+    for used in (source.store, store):
+        if client is not None and isinstance(used, MemoryStore):
+            raise ValueError(
+                f"{used!r} is in the memory of this process, where no worker reaches it; use another store"
+            )
+
+
+_UNITS = {"": 1, "b": 1} | {
+    letter + rest: base**power
+    for power, letter in enumerate("kmgt", 1)
+    for rest, base in (("b", 1000), ("ib", 1024), ("", 1024))
+}
+
+
+def bytes_of(size: int | str) -> int:
+    """A number of bytes, given as a number or as text.
+
+    >>> bytes_of(512), bytes_of("1.5 GiB"), bytes_of("500MB")
+    (512, 1610612736, 500000000)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(size).lower())
+    if found is None or isinstance(size, bool) or not (count := int(float(found[1]) * _UNITS.get(found[2], 0))):
+        raise ValueError(f"{size!r} must be a number of bytes above 0, or text such as '500 MB' or '2 GiB'")
+    return count
+
+
+# -- what is left when it is killed ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What was asked for, stored below the target before anything else; and the boxes that are done."""
+
+    store: Store
+    prefix: str
+    memory: int
+    """The memory for which the boxes were made."""
+    fresh: bool
+    """Whether the target was made by this call, so that a chunk that is there is finished."""
+    done: frozenset[str] | None = None
+    """The boxes that an earlier call has finished; None if there was none."""
+
+    @classmethod
+    def make(
+        cls, source: Array, model: Array, where: tuple[Store, str], memory: int, *, fresh: bool, overwrite: bool
+    ) -> _Mark:
+        """Leave a mark, or go on from one that was left."""
+        store, path = where
+        store._check_writable()
+        prefix = node.join(path, WORK) + "/"
+        asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
+        asked |= {"source": _described(source), "target": _described(model)}
+        raw = store.get(prefix + "asked")
+        earlier = {} if raw is None else json.loads(raw)
+        resumed = raw is not None and asked.items() <= earlier.items()
+        if raw is not None and not resumed and not overwrite:
+            raise ConflictError(
+                f"'/{path}' in {store!r} is what another rechunk left that was stopped; repeat that one with the same "
+                "arguments to finish it, or pass overwrite=True to start anew"
+            )
+        if resumed and memory >= earlier["memory"]:
+            keys = [key.removeprefix(prefix + "done/") for key in store.list(prefix + "done/")]
+            return cls(store, prefix, earlier["memory"], fresh, frozenset(keys))
+        if fresh and not resumed and node.check_place(store, path, overwrite=overwrite):
+            node.remove(store, path)
+        store.delete_prefix(prefix)  # boxes of another size
+        store.put(prefix + "asked", json.dumps({**asked, "memory": memory}).encode())
+        return cls(store, prefix, memory, fresh, frozenset() if resumed else None)
+
+    def finish(self, box: str) -> None:
+        """Note that a box is done."""
+        self.store.put(f"{self.prefix}done/{box}", b"")
+
+    def remove(self) -> None:
+        """All is done."""
+        self.store.delete_prefix(self.prefix)
+
+
+# -- carrying boxes -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All that a worker needs in order to carry one box."""
+
+    source: Array
+    target: Array
+    middle: Array | None
+    plan: RechunkPlan
+    mark: _Mark
+    workers: int
+
+    @classmethod
+    def of(cls, source: Array, target: Array, mark: _Mark) -> _Job:
+        """The job that fills a target."""
+        plan, workers = _plan(source, target, mark.memory)
+        return cls(source, target, _intermediate(source, target, plan), plan, mark, workers)
+
+    def run(self, progress: ProgressLike, client: Any) -> None:
+        """Carry all boxes that are not done."""
+        with Progress(progress, self.plan.tasks) as report, self._fewer_threads():
+            for stage, boxes in enumerate(self.plan.stages):
+                left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.mark.done or ())]
+                for _ in range(len(boxes) - len(left)):
+                    report.advance("done before")
+                carried = (self.carry(stage, k) for k in left) if client is None else self._carried(client, stage, left)
+                for region in carried:
+                    report.advance(region)
+
+    def _fewer_threads(self) -> AbstractContextManager[object]:
+        if self.workers == pool.workers():
+            return nullcontext()
+        return config.set({"threading.max_workers": self.workers})
+
+    def _carried(self, client: Any, stage: int, left: list[int]) -> Any:
+        """Boxes carried by the workers of a cluster, as they finish."""
+        from distributed import as_completed
+
+        futures = client.map(self.carry, [stage] * len(left), left, pure=False, key=f"rechunk-{stage}")
+        try:
+            for _, region in as_completed(futures, with_results=True):  # type: ignore[no-untyped-call]
+                yield region
+        finally:
+            client.cancel(futures)
+
+    def carry(self, stage: int, number: int) -> str:
+        """Carry one box, and say which region it was."""
+        region = self.plan.stages[stage][number]
+        here, there = self.source, self.target
+        if self.middle is not None:
+            here, there = (here, self.middle) if stage == 0 else (self.middle, there)
+        if self.mark.done is None or not (self.mark.fresh or there is self.middle):
+            there[region] = here[region]
+        else:
+            self._carry_rest(here, there, region)
+        self.mark.finish(f"{stage}.{number}")
+        return "[" + ", ".join(f"{part.start}:{part.stop}" for part in region) + "]"
+
+    def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:
+        """Carry the chunks of a box that are not there yet."""
+        chunks = list(there.iter_chunks(region))
+        exists = pool.gather(there.store.exists, [chunk.key for chunk in chunks], near=there.store.near)
+        if not any(exists):
+            there[region] = here[region]
+            return
+        for chunk, found in zip(chunks, exists, strict=True):
+            if not found:
+                there[chunk.slices] = here[chunk.slices]
+
+
+def _plan(source: Array, target: Array, memory: int) -> tuple[RechunkPlan, int]:
+    """The boxes, and how many threads there may be: fewer need less memory, and leave more for the boxes."""
+    pieces = Boxes(tuple(map(ends_of, source.read_chunk_sizes)))
+    stored = Boxes(tuple(map(ends_of, target.write_chunk_sizes)))
+    size = max(_itemsize(source.dtype), _itemsize(target.dtype))
+    # A thread has one chunk at a time, as bytes and as values.
+    each = 2 * size * max(pieces.largest, stored.largest)
+    for workers in range(pool.workers(), 0, -1):
+        plan = make_plan(pieces, stored, (memory - workers * each) // size)
+        needed = plan.largest * size + workers * each
+        if needed <= memory:
+            return plan, workers
+    raise ValueError(
+        f"max_memory of {memory:,} bytes is too little for the chunks of source and target; give at least {needed:,}"
+    )
+
+
+def _described(array: Array) -> str:
+    """A digest of the documents of an array."""
+    return digest(json.dumps(array.metadata.to_documents(), sort_keys=True).encode())
+
+
+def _intermediate(source: Array, target: Array, plan: RechunkPlan) -> Array | None:
+    """The array between source and target; its document is never stored, since the plan tells it."""
+    middle = plan.middle
+    if middle is None:
+        return None
+    edges = [np.diff(ends, prepend=0) for ends in middle.ends]
+    fill = source.metadata.fill_value
+    model = create_array(
+        shape=source.shape, dtype=source.metadata.data_type, chunks=edges, fill_value=fill, zarr_format=3
+    )
+    return Array(target.store, node.join(target.path, WORK + "/middle"), model.metadata, replace(model.config))
+
+
+def _itemsize(dtype: np.dtype[Any]) -> int:
+    return _OBJECT if dtype.hasobject or dtype.kind == "T" else dtype.itemsize
