@@ -35,8 +35,8 @@ LAYERS = [
     {"node", "blueprint", "info", "consolidated", "treeview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
-    | {"rechunking", "rechunk_plan"},
-    {"api", "__init__", "dtype", "storage"},
+    | {"rechunking", "rechunk_plan", "measuring"},
+    {"api", "__init__", "checks", "dtype", "storage"},
     {"display", "aio"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -121,20 +121,21 @@ def test_modules_fit_into_a_head(file):
 # -- names ----------------------------------------------------------------------------------------
 
 PUBLIC = """
-    Array AsyncArray AsyncGroup ChunkGrid ChunkSpec DimensionGrid FixedDimension Group LazyArray LocalStore MemoryStore
-    Store VaryingDimension __version__ aio array codecs concat config consolidate_metadata copy copy_all copy_store
-    create create_array create_group create_hierarchy dtype empty empty_like errors from_array full full_like group load
-    migrate ones ones_like open open_array open_consolidated open_group open_like print_debug_info rechunk save save_array
-    save_group stack storage tree zeros zeros_like
+    Array AsyncArray AsyncGroup ChunkGrid ChunkSpec DimensionGrid FixedDimension Group LazyArray LocalStore
+    MemoryStore Store VaryingDimension __version__ aio array codecs concat config consolidate_metadata copy copy_all
+    copy_store create create_array create_group create_hierarchy diff dtype empty empty_like errors from_array full
+    full_like group load migrate ones ones_like open open_array open_consolidated open_group open_like
+    print_debug_info rechunk repair save save_array save_group stack storage tree vacuum validate zeros zeros_like
 """
 
 ARRAY = """
-    append async_array attrs basename blocks cdata_shape chunks compressor compressors config dimension_names dtype
-    fill_value filters from_dict from_documents get_basic_selection get_block_selection get_coordinate_selection
-    get_mask_selection get_orthogonal_selection grid info info_complete iter_chunks lazy metadata name nbytes
-    nbytes_stored nchunks nchunks_initialized ndim oindex open order path read_chunk_sizes read_only refresh resize
-    serializer set_basic_selection set_block_selection set_coordinate_selection set_mask_selection
-    set_orthogonal_selection shape shards size store store_path update_attributes vindex with_config write_chunk_sizes
+    append async_array attrs basename blocks cdata_shape chunk_stats chunks compressor compressors config coverage
+    dimension_names dtype fill_value filters from_dict from_documents get_basic_selection get_block_selection
+    get_coordinate_selection get_mask_selection get_orthogonal_selection grid info info_complete iter_chunks lazy
+    metadata name nbytes nbytes_stored nchunks nchunks_initialized ndim oindex open order path read_chunk_sizes
+    read_only refresh resize serializer set_basic_selection set_block_selection set_coordinate_selection
+    set_mask_selection set_orthogonal_selection shape shards size stats store store_path update_attributes vindex
+    with_config write_chunk_sizes
 """
 
 GROUP = """

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         tree,
     )
     from zellige.array import Array
+    from zellige.checks import diff, repair, vacuum, validate
     from zellige.config import config
     from zellige.copying import copy, copy_all, copy_store
     from zellige.creation import create, create_array, empty, full, ones, zeros
@@ -55,6 +56,7 @@ _NAMES = {
     "api": "consolidate_metadata create_group group load open open_array open_consolidated open_group open_like save "
     "save_array save_group tree",
     "array": "Array",
+    "checks": "diff repair vacuum validate",
     "config": "config",
     "copying": "copy copy_all copy_store",
     "creation": "create create_array empty full ones zeros",
@@ -136,6 +138,7 @@ __all__ = [
     "create_array",
     "create_group",
     "create_hierarchy",
+    "diff",
     "dtype",
     "empty",
     "empty_like",
@@ -155,12 +158,15 @@ __all__ = [
     "open_like",
     "print_debug_info",
     "rechunk",
+    "repair",
     "save",
     "save_array",
     "save_group",
     "stack",
     "storage",
     "tree",
+    "vacuum",
+    "validate",
     "zeros",
     "zeros_like",
 ]

@@ -1,0 +1,156 @@
+"""`repair` and `vacuum`: mending what `validate` finds, as far as it can be mended without the lost bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from zellige import node
+from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
+from zellige.group import Group
+from zellige.stores import LocalStore, StoreLike, locate
+from zellige.transfer import ProgressLike
+
+Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What `repair` has done, or would do in a dry run."""
+
+    actions: tuple[tuple[Done, Finding], ...]
+    dry_run: bool
+
+    @property
+    def left(self) -> tuple[Finding, ...]:
+        """What could not be mended: each needs a person."""
+        return tuple(finding for done, finding in self.actions if done == "left")
+
+    def __str__(self) -> str:
+        would = "would be " if self.dry_run else ""
+        lines = [f"{'left' if done == 'left' else would + done}: {finding}" for done, finding in self.actions]
+        return "\n".join(lines) or "nothing to repair"
+
+
+def repair(
+    store: StoreLike,
+    path: str = "",
+    *,
+    dry_run: bool = True,
+    deep: bool = True,
+    drop: bool = False,
+    stray: bool = False,
+    progress: ProgressLike = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Repaired:
+    """Mend what `validate` finds at a path and below it; by default only say what would be done.
+
+    Damaged chunks are put aside below `__zellige_quarantine`, or removed with `drop`, and read as the fill value from
+    then on. Chunks beyond the end of an array and what a killed writer left are removed, consolidated metadata is made
+    anew. A document that cannot be read is left, since nothing tells what it said. `stray` removes, or puts aside, keys
+    that belong to no node; without it they are left.
+
+    >>> import zellige
+    >>> a = zellige.create_array(data=range(4), chunks=2)
+    >>> a.store.put("c/1", b"nonsense")
+    >>> print(zellige.repair(a.store))  # doctest: +ELLIPSIS
+    would be put aside: error: chunk c/1: ...
+    >>> _ = zellige.repair(a.store, dry_run=False)
+    >>> a[:]
+    array([0, 1, 0, 0])
+    """
+    kinds: set[Kind] = {"chunk", "index", "consolidated", "outside", "leftover", "document"}
+    if stray:
+        kinds.add("stray")
+    where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
+    inspection = Inspection(where, top)
+    report = inspection.report(deep=deep, progress=progress)
+    return _Mending(inspection, kinds, drop=drop, dry_run=dry_run).mend(report)
+
+
+def vacuum(
+    store: StoreLike,
+    path: str = "",
+    *,
+    dry_run: bool = False,
+    quarantine: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Repaired:
+    """Remove what is of no use: chunks beyond the end of arrays, and what killed writers left.
+
+    With `quarantine` also what `repair` has put aside. No chunk is read.
+
+    >>> import zellige
+    >>> a = zellige.create_array(data=range(4), chunks=2)
+    >>> a.store.put("c/7", b"old")
+    >>> print(vacuum(a.store))
+    removed: warning: outside c/7: chunk (7,) lies beyond the end of the array
+    """
+    where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
+    inspection = Inspection(where, top)
+    report = inspection.report(deep=False)
+    mending = _Mending(inspection, {"outside", "leftover"}, drop=True, dry_run=dry_run)
+    done = mending.mend(report)
+    if quarantine and not dry_run:
+        where.delete_prefix(node.join(top, QUARANTINE) + "/")
+    return done
+
+
+class _Mending:
+    """Carries out what is to be done about findings of some kinds."""
+
+    def __init__(self, inspection: Inspection, kinds: Collection[Kind], *, drop: bool, dry_run: bool) -> None:
+        self.store, self.top = inspection.store, inspection.top
+        self.inspection, self.kinds, self.drop, self.dry_run = inspection, kinds, drop, dry_run
+        self._ways: dict[Kind, Callable[[Finding], Done]] = {
+            "chunk": self._set_aside,
+            "index": self._set_aside,
+            "stray": self._set_aside,
+            "outside": self._remove,
+            "leftover": self._finish,
+            "consolidated": self._consolidate,
+            "document": lambda _: "left",
+        }
+        self._consolidated: set[str] = set()
+
+    def mend(self, report: Report) -> Repaired:
+        """Do it, or say what would be done."""
+        if not self.dry_run:
+            self.store._check_writable()
+            if isinstance(self.store, LocalStore):
+                self.store.clean()
+        actions = [(self._ways[found.kind](found), found) for found in report.findings if found.kind in self.kinds]
+        return Repaired(tuple(actions), self.dry_run)
+
+    def _set_aside(self, found: Finding) -> Done:
+        if not self.dry_run:
+            raw = None if self.drop else self.store.get(found.key)
+            if raw is not None:
+                self.store.put(self._aside(found.key), raw)
+            self.store.delete(found.key)
+        return "removed" if self.drop else "put aside"
+
+    def _aside(self, key: str) -> str:
+        return node.join(self.top, f"{QUARANTINE}/{key[len(self.top and self.top + '/') :]}")
+
+    def _remove(self, found: Finding) -> Done:
+        if not self.dry_run:
+            self.store.delete(found.key)
+        return "removed"
+
+    def _finish(self, found: Finding) -> Done:
+        """Undo what a killed writer had begun; a rechunk is left, because the same call can finish it."""
+        array = self.inspection.arrays.get(found.path)
+        if not found.key.endswith(node.PENDING) or array is None:
+            return "left"
+        if not self.dry_run:
+            with array._locked():
+                array._recover(array.grid)
+        return "mended"
+
+    def _consolidate(self, found: Finding) -> Done:
+        if not self.dry_run and found.path not in self._consolidated:
+            self._consolidated.add(found.path)
+            Group.open(self.store, found.path, use_consolidated=False).consolidate_metadata()
+        return "mended"

@@ -1,0 +1,290 @@
+"""`validate`: what is wrong with a tree of nodes; it reads, and changes nothing.
+
+Every key below a path is accounted for: it is a document of a node, a chunk of an array, something that zellige keeps
+for itself, or it is stray. What can be read of each document, shard index and chunk is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+from zellige import node, pool
+from zellige.array import Array
+from zellige.consolidated import bare, differences
+from zellige.copy_plan import Survey
+from zellige.errors import CodecError, CorruptChunkError, MetadataError, NodeNotFoundError, ShortReadError
+from zellige.metadata import document
+from zellige.metadata.groups import ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, GroupMetadata
+from zellige.plans import Tasks
+from zellige.stores import Store, StoreLike, locate
+from zellige.transfer import Progress, ProgressLike
+from zellige.types import Coords
+
+Kind: TypeAlias = Literal["document", "chunk", "index", "consolidated", "outside", "leftover", "stray", "missing"]
+Level: TypeAlias = Literal["error", "warning", "note"]
+
+QUARANTINE = "__zellige_quarantine"
+"""Below the node that was repaired: damaged values that were put aside."""
+
+_LEVELS: dict[Kind, Level] = {
+    "document": "error",
+    "index": "error",
+    "chunk": "error",
+    "consolidated": "error",
+    "outside": "warning",
+    "leftover": "warning",
+    "stray": "warning",
+    "missing": "note",
+}
+_OWN = "__zellige_"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong, or worth knowing."""
+
+    kind: Kind
+    path: str
+    """The path of the node that it belongs to, or is below."""
+    key: str
+    """The key in the store; of missing chunks, where they would be."""
+    message: str
+    coords: Coords | None = None
+    """The coordinates of a chunk."""
+
+    @property
+    def level(self) -> Level:
+        """How bad it is: an error loses data, a warning does not, a note is as it may be."""
+        return _LEVELS[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.kind} {self.key or '/' + self.path}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `validate` has found."""
+
+    findings: tuple[Finding, ...]
+    arrays: int
+    groups: int
+    chunks: int
+    """Chunks that are stored within the grids."""
+    deep: bool
+    """Whether all of them were decoded."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is neither an error nor a warning."""
+        return all(found.level == "note" for found in self.findings)
+
+    def summary(self) -> str:
+        """One line for people."""
+        counts = Counter(found.level for found in self.findings)
+        found = ", ".join(f"{counts[level]} {level}{'s' * (counts[level] != 1)}" for level in ("error", "warning"))
+        how = "decoded" if self.deep else "looked at"
+        return f"{self.groups} groups, {self.arrays} arrays, {self.chunks:,} chunks {how}: {found}"
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.findings), self.summary()])
+
+
+def validate(
+    store: Array | StoreLike,
+    path: str = "",
+    *,
+    deep: bool = False,
+    progress: ProgressLike = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Report:
+    """Check the node at a path, and everything below it; nothing is changed.
+
+    Documents are read and checked, consolidated metadata is compared with them, every key must belong to something,
+    shard indexes are read, and chunks whose size is known must have it. `deep` decodes every chunk.
+
+    >>> import zellige
+    >>> root = zellige.group()
+    >>> _ = root.create_array("t", data=range(59), chunks=[[31, 28]])
+    >>> zellige.validate(root.store, deep=True).summary()
+    '1 groups, 1 arrays, 2 chunks decoded: 0 errors, 0 warnings'
+    >>> root.store.put("t/c/1", b"nonsense")
+    >>> [found.key for found in zellige.validate(root.store, deep=True).findings]
+    ['t/c/1']
+    """
+    if isinstance(store, Array):
+        where, top = store.store, node.join(store.path, path)
+    else:
+        where, top = locate(store, node.normalize_path(path), read_only=True, storage_options=storage_options)
+    return Inspection(where, top).report(deep=deep, progress=progress)
+
+
+class Inspection:
+    """The nodes below a path, read once, and what is wrong with them."""
+
+    def __init__(self, store: Store, top: str) -> None:
+        self.store, self.top = store, top
+        self.survey = Survey(store, [top], 3)
+        self.arrays: dict[str, Array] = {}
+        self.groups: dict[str, tuple[GroupMetadata, Documents]] = {}
+        self.stored: dict[str, list[tuple[Coords, str]]] = {}
+        """The chunks of each array that lie within its grid."""
+        self._claimed: set[str] = set()
+        self._broken: list[Finding] = []
+        for place in sorted(self.survey.names):
+            self._load(place)
+        if not self.arrays and not self.groups and not self._broken:
+            raise NodeNotFoundError(f"there is no array and no group at or below '/{top}' in {store!r}")
+
+    def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
+        """All findings, in the order of their keys."""
+        found = [*self._broken, *self._consolidated(), *self._own()]
+        for path, array in self.arrays.items():
+            found += self._places(path, array)
+        found += self._stray()
+        found += self._chunks(deep=deep, progress=progress)
+        found.sort(key=lambda one: (one.key, one.kind))
+        return Report(tuple(found), len(self.arrays), len(self.groups), sum(map(len, self.stored.values())), deep)
+
+    # -- documents --------------------------------------------------------------------------------
+
+    def _load(self, path: str) -> None:
+        """Read the documents of a node."""
+        names = self.survey.own(path)
+        keys = [node.join(path, name) for name in names]
+        self._claimed.update(keys)
+        if not names:
+            return  # attributes or consolidated metadata without a node, which are stray
+        try:
+            documents = {name: self._parsed(path, name) for name in names}
+            metadata = node.parse(documents)
+            if isinstance(metadata, GroupMetadata):
+                self.groups[path] = metadata, documents
+                if CONSOLIDATED_V2 in self.survey.names[path]:
+                    self._claimed.add(node.join(path, CONSOLIDATED_V2))
+            else:
+                self.arrays[path] = Array.from_documents(self.store, path, documents)
+        except MetadataError as error:
+            self._broken.append(Finding("document", path, keys[0], str(error)))
+
+    def _parsed(self, path: str, name: str) -> dict[str, Any]:
+        raw = node.read_document(self.store, path, name) or b""
+        return document.parse_attributes(raw) if name == ATTRIBUTES_V2 else document.parse(raw)
+
+    def _consolidated(self) -> Iterator[Finding]:
+        """What consolidated metadata says otherwise than the documents."""
+        for path, (metadata, _) in self.groups.items():
+            key = node.join(path, node.document_names(metadata)[0])
+            try:
+                held = metadata.consolidated
+                if metadata.zarr_format == 2 and CONSOLIDATED_V2 in self.survey.names[path]:
+                    key = node.join(path, CONSOLIDATED_V2)
+                    documents = node.load(self.store, path, zarr_format=2, consolidated=True, expect="group") or {}
+                    held = getattr(node.parse(documents), "consolidated", None)
+            except MetadataError as error:
+                yield Finding("consolidated", path, key, str(error))
+                continue
+            if held is not None:
+                found = dict(self._below(path, metadata.zarr_format))
+                inner = {entry: documents for entry, documents in held.items() if entry}
+                for sentence in differences(inner, found):
+                    yield Finding("consolidated", path, key, sentence)
+
+    def _below(self, path: str, zarr_format: int) -> Iterator[tuple[str, Documents]]:
+        """The documents of the nodes below a group, as consolidated metadata holds them: those of its own format."""
+        arrays = {place: (array.metadata, array.metadata.to_documents()) for place, array in self.arrays.items()}
+        for place, (metadata, documents) in {**arrays, **self.groups}.items():
+            if place != path and node.is_below(place, path) and metadata.zarr_format == zarr_format:
+                yield place[len(path and path + "/") :], bare(documents)
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    def _own(self) -> Iterator[Finding]:
+        """What zellige keeps for itself while it works, and leaves when it is killed."""
+        seen: set[str] = set()
+        for key in self.survey.keys:
+            head, mark, tail = f"/{key}".partition(f"/{_OWN}")
+            if not mark:
+                continue
+            self._claimed.add(key)
+            name = _OWN + tail.partition("/")[0]
+            path = head[1:]
+            if (found := node.join(path, name)) not in seen and name != QUARANTINE:
+                seen.add(found)
+                yield Finding("leftover", path, found, "an operation on this node was stopped, or is under way")
+
+    def _places(self, path: str, array: Array) -> Iterator[Finding]:
+        """Chunks beyond the end of an array, and chunks that are not stored."""
+        rank, start = array.ndim, len(path and path + "/")
+        here = self.stored[path] = []
+        for key in self.survey.under(path):
+            coords = None if key in self._claimed else array._engine.keys.decode_chunk_key(key[start:], rank)
+            if coords is None:
+                continue
+            self._claimed.add(key)
+            if all(k < n for k, n in zip(coords, array.grid.grid_shape, strict=True)):
+                here.append((coords, key))
+            else:
+                yield Finding("outside", path, key, f"chunk {coords} lies beyond the end of the array", coords)
+        total = prod(array.grid.grid_shape)
+        if 0 < len(here) < total:
+            first = next(c for c in array.grid.all_chunk_coords() if c not in {coords for coords, _ in here})
+            message = f"{total - len(here):,} of {total:,} chunks are not stored, and read as the fill value"
+            yield Finding("missing", path, array._engine.key(first), f"{message}; the first is {first}", first)
+
+    def _stray(self) -> Iterator[Finding]:
+        for key in self.survey.keys:
+            if key not in self._claimed:
+                path = next((above for above in self._above(key) if above in self.survey.names), self.top)
+                yield Finding("stray", path, key, "belongs to no node")
+
+    def _above(self, key: str) -> Iterator[str]:
+        while key:
+            key = key.rpartition("/")[0]
+            yield key
+
+    # -- chunks -----------------------------------------------------------------------------------
+
+    def _chunks(self, *, deep: bool, progress: ProgressLike) -> list[Finding]:
+        """What is wrong with the chunks, several at a time."""
+        found: list[Finding] = []
+        tasks = [(path, coords, key) for path, chunks in self.stored.items() for coords, key in chunks]
+        with Progress(progress, len(tasks)) as report:
+
+            def look(task: tuple[str, Coords, str]) -> None:
+                found.extend(self._chunk(*task, deep=deep))
+                report.advance(task[2])
+
+            pool.run(look, Tasks(tasks), nbytes=1 << 20)
+        return found
+
+    def _chunk(self, path: str, coords: Coords, key: str, *, deep: bool) -> Iterator[Finding]:
+        array = self.arrays[path]
+        spec = array.grid.spec(coords)
+        bound = array._engine.chain.bound[spec.codec_shape]
+        finding = partial(Finding, path=path, key=key, coords=coords)
+        try:
+            if bound.shard is not None:
+                self._index(bound.shard, key)
+            elif bound.encoded_size is not None and (size := self.store.size(key)) not in (None, bound.encoded_size):
+                yield finding(kind="chunk", message=f"has {size} bytes, {bound.encoded_size} are expected")
+                return
+        except (CodecError, ShortReadError) as error:
+            yield finding(kind="index", message=str(error))
+            return
+        try:
+            if deep:
+                array[spec.slices]
+        except CorruptChunkError as error:
+            yield finding(kind="chunk", message=str(error.__cause__ or error))
+
+    def _index(self, shard: Any, key: str) -> None:
+        """Read and check the index of a shard."""
+        size = self.store.size(key)
+        raw = None if size is None else self.store.get_range(key, *shard.index.span)
+        if raw is not None and size is not None:
+            shard.index.parse(raw, size if shard.index.at_start else size - shard.index.size)

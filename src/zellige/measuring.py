@@ -1,0 +1,156 @@
+"""What `Array` says about its stored chunks and its values: `coverage` and `stats`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zellige import indexing
+from zellige.plans import plan as plan_for
+from zellige.transfer import Progress, ProgressLike
+from zellige.types import AnyArray, Coords, Shape
+
+if TYPE_CHECKING:
+    from zellige.array import Array
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which chunks of an array are stored."""
+
+    grid_shape: Shape
+    stored: frozenset[Coords]
+
+    @property
+    def total(self) -> int:
+        """How many chunks the grid has."""
+        return prod(self.grid_shape)
+
+    @property
+    def fraction(self) -> float:
+        """The part of the chunks that is stored; 1 for a grid without any."""
+        return len(self.stored) / self.total if self.total else 1.0
+
+    def to_array(self, most: int = 1 << 24) -> AnyArray:
+        """For each cell, which part of its chunks is stored: 0 to 1.
+
+        A cell is a chunk, or a box of chunks where the grid has more than `most`.
+        """
+        steps = _steps(self.grid_shape, most)
+        shape = tuple(-(-n // step) for n, step in zip(self.grid_shape, steps, strict=True))
+        counts = np.zeros(shape)
+        if self.stored:
+            places = np.array(sorted(self.stored), np.intp).reshape(len(self.stored), -1) // np.array(steps, np.intp)
+            np.add.at(counts, tuple(places.T), 1)
+        sizes: AnyArray = np.ones(())
+        for n, step in zip(self.grid_shape, steps, strict=True):
+            starts = np.arange(0, n, step)
+            sizes = np.multiply.outer(sizes, np.minimum(step, n - starts))
+        return counts / sizes
+
+    def __repr__(self) -> str:
+        return f"<{len(self.stored):,} of {self.total:,} chunks are stored, {self.fraction:.1%}>"
+
+
+def _steps(shape: Shape, most: int) -> list[int]:
+    """How many chunks go into a cell along each axis, so that there are no more cells than that."""
+    steps = [1] * len(shape)
+    while prod(-(-n // step) for n, step in zip(shape, steps, strict=True)) > most:
+        axis = max(range(len(shape)), key=lambda k: shape[k] / steps[k])
+        steps[axis] *= 2
+    return steps
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What the values of a selection come to. NaN is counted, and left out of the others."""
+
+    count: int
+    nan: int
+    min: Any
+    """None if there is no value, or if the values have no order."""
+    max: Any
+    mean: float | complex | None
+    """None if there is no value, or if the values are no numbers."""
+
+    def merged(self, other: Stats) -> Stats:
+        """Those of both."""
+        means = [(part.mean, part.count - part.nan) for part in (self, other) if part.mean is not None]
+        weight = sum(n for _, n in means)
+        return Stats(
+            self.count + other.count,
+            self.nan + other.nan,
+            _best(min, self.min, other.min),
+            _best(max, self.max, other.max),
+            sum(mean * (n / weight) for mean, n in means) if weight else None,
+        )
+
+
+NO_STATS = Stats(0, 0, None, None, None)
+
+
+def _best(choose: Any, a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else choose(a, b)
+
+
+def stats_of(values: AnyArray) -> Stats:
+    """What the values of an array in memory come to."""
+    flat, kind = values.reshape(-1), values.dtype.kind
+    count = len(flat)
+    if kind in "OV":
+        return Stats(count, 0, None, None, None)
+    missing = flat != flat if kind in "fcmM" else np.zeros(count, bool)
+    real = flat[~missing] if missing.any() else flat
+    low, high = _extremes(real)
+    return Stats(count, count - len(real), _plain(low), _plain(high), _mean(real))
+
+
+def _extremes(values: AnyArray) -> tuple[Any, Any]:
+    """The least and the greatest; None for none, and for numbers without an order."""
+    if not len(values) or values.dtype.kind == "c":
+        return None, None
+    return (min(values), max(values)) if values.dtype.kind in "UST" else (values.min(), values.max())
+
+
+def _mean(values: AnyArray) -> float | complex | None:
+    kind = values.dtype.kind if len(values) else ""
+    if kind and kind in "biuf":
+        return float(values.mean(dtype=np.float64))
+    return complex(values.mean()) if kind == "c" else None
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) and value.dtype.kind not in "mM" else value
+
+
+# -- of arrays ------------------------------------------------------------------------------------
+
+
+def coverage(array: Array) -> Coverage:
+    """Which chunks of an array are stored."""
+    shape = array.grid.grid_shape
+    inside = (coords for coords, _ in array._engine.stored(array.ndim) if all(map(operator.lt, coords, shape)))
+    return Coverage(shape, frozenset(inside))
+
+
+def chunk_stats(array: Array, selection: Any, progress: ProgressLike) -> Iterator[tuple[Coords, Stats]]:
+    """What the values of a selection come to, chunk by chunk."""
+    plan = plan_for(indexing.select(selection, array.shape), array.grid)
+    with Progress(progress, len(plan)) as report:
+        for coords, _, inside, _, _ in plan.requests():
+            chunk: AnyArray = np.asarray(array[array.grid.spec(coords).slices])
+            yield coords, stats_of((chunk if plan.order is None else chunk.transpose(plan.order))[inside])
+            report.advance(str(coords))
+
+
+def stats(array: Array, selection: Any, progress: ProgressLike) -> Stats:
+    """What the values of a selection come to."""
+    found = NO_STATS
+    for _, part in chunk_stats(array, selection, progress):
+        found = found.merged(part)
+    return found

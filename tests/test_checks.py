@@ -1,0 +1,289 @@
+"""`validate` finds what was broken on purpose, and nothing else; `repair` and `vacuum` mend it."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import zellige
+from counting_store import WRITES, CountingStore
+from zellige import node
+from zellige.checks.validating import QUARANTINE
+from zellige.errors import CorruptChunkError, NodeNotFoundError, ReadOnlyError
+from zellige.stores import files
+
+
+@pytest.fixture
+def store():
+    """A tree with arrays of every kind, all whole."""
+    store = zellige.MemoryStore()
+    root = zellige.group(store, attributes={"title": "all kinds"})
+    values = np.arange(1, 61).reshape(6, 10)
+    root.create_array("regular", data=values, chunks=(2, 5))
+    root.create_array("months/uneven", data=values, chunks=([1, 5], [3, 3, 4]))
+    root.create_array("sharded", data=values, chunks=(2, 5), shards=(6, 10))
+    root.create_array("plain", data=values, chunks=(3, 10), compressors=None)
+    zellige.group(store, path="old", zarr_format=2).create_array("a", data=values, chunks=(4, 10))
+    return store
+
+
+def found(store, **options):
+    return [(one.kind, one.key) for one in zellige.validate(store, **options).findings]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_whole_tree_has_no_findings(store, deep):
+    report = zellige.validate(store, deep=deep)
+    assert report.findings == ()
+    assert report.ok
+    assert (report.groups, report.arrays, report.chunks) == (3, 5, 9 + 6 + 1 + 2 - 3 + 2)
+
+
+def test_nothing_is_written(store):
+    counting = CountingStore(store)
+    zellige.validate(counting, deep=True)
+    assert not counting.made(*WRITES)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("regular/zarr.json", b"{", "document"),
+        ("regular/zarr.json", b'{"zarr_format": 3, "node_type": "array"}', "document"),
+        ("old/a/.zarray", b"[]", "document"),
+        ("regular/c/0/1", b"damaged", "chunk"),
+        ("months/uneven/c/1/2", b"", "chunk"),
+        ("sharded/c/0/0", b"short", "index"),
+        ("old/a/0.0", b"damaged", "chunk"),
+        ("regular/c/9/0", b"anything", "outside"),
+        ("README.txt", b"hello", "stray"),
+        ("regular/notes.md", b"hello", "stray"),
+        ("lost/.zattrs", b"{}", "stray"),
+        ("regular/" + node.PENDING, b"", "leftover"),
+    ],
+)
+def test_each_kind_of_damage_is_found_and_nothing_else(store, key, value, kind):
+    store.put(key, value)
+    stray = {"stray"} if kind == "document" else set()  # the chunks of an array that is none any more
+    others = [one for one in found(store, deep=True) if one != (kind, key)]
+    assert (kind, key) in found(store, deep=True)
+    assert {name for name, _ in others} <= stray
+
+
+def test_sizes_that_must_be_so_are_compared_without_reading(store):
+    store.put("plain/c/0/0", b"12345")
+    assert found(store) == [("chunk", "plain/c/0/0")]
+    assert "5 bytes, 240 are expected" in zellige.validate(store).findings[0].message
+
+
+def test_a_damaged_inner_chunk_is_found_by_decoding(store):
+    raw = bytearray(store.get("sharded/c/0/0"))
+    raw[20] ^= 255
+    store.put("sharded/c/0/0", bytes(raw))
+    assert found(store) == []
+    assert found(store, deep=True) == [("chunk", "sharded/c/0/0")]
+
+
+def test_missing_chunks_are_a_note(store):
+    store.delete("regular/c/1/0")
+    report = zellige.validate(store)
+    assert [(one.kind, one.key, one.coords) for one in report.findings] == [("missing", "regular/c/1/0", (1, 0))]
+    assert report.ok
+    assert "1 of 6 chunks" in report.findings[0].message
+
+
+def test_consolidated_metadata_that_lags_behind_is_found_and_mended(store):
+    zellige.consolidate_metadata(store, "months")
+    zellige.consolidate_metadata(store, "old", zarr_format=2)
+    assert found(store) == []
+    content = json.loads(store.get("months/uneven/zarr.json"))
+    store.put("months/uneven/zarr.json", json.dumps({**content, "attributes": {"a": 1}}).encode())
+    store.put("old/a/.zattrs", b'{"a": 1}')
+    assert [kind for kind, _ in found(store)] == ["consolidated"] * 2
+    zellige.repair(store, dry_run=False)
+    assert found(store) == []
+
+
+def test_below_a_path_only_that_is_looked_at(store):
+    store.put("months/uneven/c/0/0", b"damaged")
+    assert found(store, path="months", deep=True) == [("chunk", "months/uneven/c/0/0")]
+    assert found(store, path="regular", deep=True) == []
+    with pytest.raises(NodeNotFoundError, match="nowhere"):
+        zellige.validate(store, "nowhere")
+
+
+def test_a_report_reads_well(store):
+    store.put("regular/c/0/0", b"damaged")
+    words = str(zellige.validate(store, deep=True))
+    assert words.startswith("error: chunk regular/c/0/0: zstd")
+    assert words.endswith("3 groups, 5 arrays, 17 chunks decoded: 1 error, 0 warnings")
+
+
+# -- repair ---------------------------------------------------------------------------------------
+
+
+def snapshot(store):
+    return {key: store.get(key) for key in store.list()}
+
+
+def test_a_dry_run_changes_nothing_and_tells_the_same(store):
+    store.put("regular/c/0/0", b"damaged")
+    store.put("plain/c/7/7", b"beyond")
+    before = snapshot(store)
+    would = zellige.repair(store)
+    assert snapshot(store) == before
+    assert would.dry_run
+    assert zellige.repair(store, dry_run=False).actions == would.actions
+
+
+def test_damaged_chunks_are_put_aside_and_read_as_fill(store):
+    store.put("regular/c/0/0", b"damaged")
+    with pytest.raises(CorruptChunkError):
+        zellige.open(store)["regular"][...]
+    done = zellige.repair(store, dry_run=False)
+    assert [(what, one.key) for what, one in done.actions] == [("put aside", "regular/c/0/0")]
+    assert store.get(f"{QUARANTINE}/regular/c/0/0") == b"damaged"
+    assert not zellige.open(store)["regular"][:2, :5].any()
+    assert zellige.validate(store, deep=True).ok
+    assert zellige.vacuum(store, quarantine=True).actions == ()
+    assert not [key for key in store.list() if QUARANTINE in key]
+
+
+def test_damaged_chunks_may_be_dropped(store):
+    store.put("sharded/c/0/0", b"damaged")
+    assert zellige.repair(store, dry_run=False, drop=True).actions[0][0] == "removed"
+    assert not [key for key in store.list() if QUARANTINE in key]
+
+
+def test_stray_keys_stay_unless_asked_for(store):
+    store.put("README.txt", b"hello")
+    assert zellige.repair(store, dry_run=False).actions == ()
+    assert store.get("README.txt") == b"hello"
+    zellige.repair(store, dry_run=False, stray=True)
+    assert store.get(f"{QUARANTINE}/README.txt") == b"hello"
+
+
+def test_a_broken_document_is_named_and_its_chunks_stay(store):
+    store.put("regular/zarr.json", b"{")
+    before = snapshot(store)
+    done = zellige.repair(store, dry_run=False)
+    assert [(what, one.key) for what, one in done.actions] == [("left", "regular/zarr.json")]
+    assert done.left[0].path == "regular"
+    assert snapshot(store) == before
+
+
+def test_what_a_killed_append_left_is_removed():
+    a = zellige.create_array(data=[1, 2, 3], chunks=2)
+    a.store.put("c/1", zellige.create_array(data=[3, 9], chunks=2).store.get("c/0"))
+    a.store.put("c/2", b"appended")
+    a.store.put(node.PENDING, b"")
+    assert {one.kind for one in zellige.validate(a.store).findings} == {"outside", "leftover"}
+    zellige.repair(a.store, dry_run=False)
+    assert zellige.validate(a.store).findings == ()
+    a.resize(6)
+    assert a[:].tolist() == [1, 2, 3, 0, 0, 0]
+
+
+def test_leftover_files_of_dead_writers_are_removed(tmp_path):
+    zellige.save(tmp_path, np.arange(4))
+    pid, _, place = files.owner(os.getpid()).split(".")
+    leftover = tmp_path / f"{files.TEMPORARY}{pid}.0.{place}-0"  # of a process that had this one's number before
+    leftover.write_bytes(b"half")
+    zellige.vacuum(tmp_path)
+    assert not leftover.exists()
+
+
+def test_a_read_only_store_is_not_repaired(store):
+    store.put("regular/c/0/0", b"damaged")
+    with pytest.raises(ReadOnlyError):
+        zellige.repair(store.as_read_only(), dry_run=False)
+
+
+# -- diff -----------------------------------------------------------------------------------------
+
+
+def test_equal_nodes_do_not_differ(store):
+    other = zellige.MemoryStore()
+    zellige.copy_store(store, other)
+    assert not zellige.diff(store, other)
+    assert str(zellige.diff(store, other)) == "no difference"
+
+
+def test_values_are_compared_whatever_the_chunks_are():
+    values = np.arange(60.0).reshape(6, 10)
+    values[1, 1] = np.nan
+    a, b = (zellige.array(values, chunks=chunks) for chunks in ((2, 5), ([1, 5], [3, 3, 4])))
+    assert zellige.diff(a, b).values == ()
+    b[2, 3:6] = -1
+    assert zellige.diff(a, b).values == (("/", 3, (2, 3)),)
+    assert zellige.diff(a, b, values=False).values == ()
+
+
+def test_documents_are_compared_field_by_field(store):
+    other = zellige.MemoryStore()
+    zellige.copy_store(store, other)
+    zellige.open(other)["regular"].attrs["unit"] = "K"
+    del zellige.open(other)["plain"]
+    assert zellige.diff(store, other).metadata == (
+        "/plain: only in the first",
+        "/regular: attributes.unit only in the second: 'K'",
+    )
+
+
+def test_arrays_of_other_shapes_differ_in_their_documents():
+    found = zellige.diff(zellige.zeros(3), zellige.zeros(4))
+    assert any(sentence.startswith("/: shape: ") for sentence in found.metadata)
+    assert found.values == ()
+
+
+# -- coverage and statistics ----------------------------------------------------------------------
+
+
+def test_coverage_counts_stored_chunks_and_maps_them():
+    a = zellige.zeros((7, 9), chunks=([1, 6], 3), dtype="int32")
+    assert a.coverage().fraction == 0
+    a[0, 0] = a[6, 8] = 1
+    cover = a.coverage()
+    assert cover.stored == {(0, 0), (1, 2)}
+    np.testing.assert_array_equal(cover.to_array(), [[1, 0, 0], [0, 0, 1]])
+    assert zellige.zeros(()).coverage().total == 1
+    assert zellige.zeros((0,)).coverage().fraction == 1
+
+
+def test_a_large_grid_is_mapped_by_boxes_of_chunks():
+    a = zellige.zeros((10**12,), chunks=1, dtype="int8")
+    a[0] = a[10**12 - 1] = 1
+    cells = a.coverage().to_array(most=1000)
+    assert 500 <= len(cells) <= 1000
+    assert cells[0] > 0
+    assert cells[-1] > 0
+    assert not cells[1:-1].any()
+
+
+@pytest.mark.parametrize("selection", [..., (slice(1, None, 2), slice(3, 9)), (2,), ([0, 0, 4], slice(None))])
+def test_statistics_are_those_of_numpy(selection):
+    values = np.random.default_rng(5).normal(size=(6, 10))
+    values[2, 3] = values[0, 0] = np.nan
+    picked = values[selection]
+    stats = zellige.array(values, chunks=([1, 5], [3, 3, 4])).stats(selection)
+    assert (stats.count, stats.nan) == (picked.size, np.isnan(picked).sum())
+    assert (stats.min, stats.max) == (np.nanmin(picked), np.nanmax(picked))
+    assert stats.mean == pytest.approx(np.nanmean(picked))
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "mean"),
+    [
+        (np.array(["b", "a", "c"]), "a", "c", None),
+        (np.array([1 + 2j, 3j]), None, None, 0.5 + 2.5j),
+        (np.array([True, False]), False, True, 0.5),
+        (np.array(["2024-01-02", "NaT"], "M8[D]"), np.datetime64("2024-01-02"), np.datetime64("2024-01-02"), None),
+        (np.array([], "int16"), None, None, None),
+        (np.array([np.nan, np.nan]), None, None, None),
+    ],
+)
+def test_statistics_of_other_types(values, low, high, mean):
+    stats = zellige.array(values).stats()
+    assert (stats.min, stats.max, stats.mean) == (low, high, mean)
