@@ -29,10 +29,10 @@ MODULES = ["zellige", *sorted(found.name for found in pkgutil.walk_packages(zell
 
 LAYERS = [
     {"errors", "types", "config", "scratch"},
-    {"runs", "dimensions", "grid", "chunking", "dtypes"},
+    {"runs", "dimensions", "grid", "chunking", "drawing", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "pool", "progress", "shards"},
-    {"node", "blueprint", "info", "consolidated", "treeview", "views"}
+    {"node", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring"},

@@ -206,7 +206,7 @@ class Array(Selecting, Resizing, NodeHandle):
         """The array-to-array codecs of the chunks; in Zarr format 2, the filters as objects of numcodecs."""
         if isinstance(self.metadata, ArrayV3Metadata):
             return chunk_chain(self._engine.chain).filters
-        return numcodecs_objects(self.metadata.filters or [])
+        return self.metadata.numcodecs_filters
 
     @property
     def serializer(self) -> ArrayBytesCodec:
@@ -218,7 +218,7 @@ class Array(Selecting, Resizing, NodeHandle):
         """The bytes-to-bytes codecs of the chunks; in Zarr format 2, the compressor as an object of numcodecs."""
         if isinstance(self.metadata, ArrayV3Metadata):
             return chunk_chain(self._engine.chain).compressors
-        return numcodecs_objects([self.metadata.compressor] if self.metadata.compressor else [])
+        return self.metadata.numcodecs_compressors
 
     # -- its chunks -------------------------------------------------------------------------------
 
@@ -486,6 +486,11 @@ class Array(Selecting, Resizing, NodeHandle):
 
         return one_line(self)
 
+    def _repr_html_(self) -> str:
+        from zellige.htmlview import array_html
+
+        return array_html(self)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):
             return NotImplemented
@@ -525,15 +530,6 @@ def open_array_or(
     if raw is not None:
         remember(raw, array._blueprint(), keep_empty=settings.write_empty_chunks)
     return array
-
-
-def numcodecs_objects(configs: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    """Filters and compressors of Zarr format 2 as others know them."""
-    if not configs:
-        return ()
-    from numcodecs import get_codec
-
-    return tuple(get_codec(dict(config)) for config in configs)
 
 
 def _config_v2(metadata: Any, config: ArrayConfig) -> ArrayConfig:

@@ -198,6 +198,17 @@ class ChunkGrid:
             return self.spec(tuple(map(operator.index, items))) if inside else None
         return SubGrid(self, tuple(range(n) for n in self.grid_shape))[coords]  # type: ignore[no-any-return]
 
+    def to_svg(self, *, width: int = 360, height: int = 260) -> str:
+        """A picture of the last two axes, to scale, with the sizes of the chunks.
+
+        >>> picture = ChunkGrid.from_sizes((5, 12), [[1, 4], [3, 6, 3]]).to_svg()
+        >>> picture[:4], "2 chunks of 1 to 4 by 3 chunks of 3 to 6" in picture
+        ('<svg', True)
+        """
+        from zellige.drawing import grid_svg
+
+        return grid_svg(self, width=width, height=height)
+
     def __iter__(self) -> Iterator[ChunkSpec]:
         return map(self.spec, self.all_chunk_coords())
 

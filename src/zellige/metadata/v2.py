@@ -7,9 +7,9 @@ a chain of codecs. The last ones that are from bytes to bytes have their own cla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -101,6 +101,16 @@ class ArrayV2Metadata:
             attributes=as_attributes(documents.get(ATTRIBUTES)),
             extra={name: value for name, value in document.items() if name not in _KNOWN},
         )
+
+    @property
+    def numcodecs_filters(self) -> tuple[Any, ...]:
+        """The filters as objects of numcodecs, as others know them."""
+        return _numcodecs(self.filters or [])
+
+    @property
+    def numcodecs_compressors(self) -> tuple[Any, ...]:
+        """The compressor, if there is one, as an object of numcodecs."""
+        return _numcodecs([self.compressor] if self.compressor else [])
 
     def to_documents(self) -> dict[str, dict[str, JSON]]:
         """The documents by their names; that of the attributes only if there are any."""
@@ -309,3 +319,11 @@ def _itemsize(dtype: JSON, steps: list[_Step]) -> int:
         elif step.id != "bitround":
             size = 1
     return size
+
+
+def _numcodecs(configs: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    if not configs:
+        return ()
+    from numcodecs import get_codec
+
+    return tuple(get_codec(dict(config)) for config in configs)
