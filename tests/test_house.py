@@ -29,7 +29,7 @@ MODULES = ["zellige", *sorted(found.name for found in pkgutil.walk_packages(zell
 
 LAYERS = [
     {"errors", "types", "config", "scratch"},
-    {"runs", "dimensions", "grid", "chunking", "drawing", "dtypes"},
+    {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "pool", "progress", "shards"},
     {"node", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
@@ -37,7 +37,7 @@ LAYERS = [
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring"},
     {"api", "__init__", "checks", "dtype", "storage"},
-    {"display", "aio"},
+    {"aio"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 STRANGERS, GUESTS = LAYERS[2], LAYERS[6]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import zellige
-from zellige.drawing import grid_svg, ruler_svg
+from zellige.display.svg import grid_svg, ruler_svg
 from zellige.htmlview import coverage_svg
 
 NS = "{http://www.w3.org/2000/svg}"

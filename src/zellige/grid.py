@@ -198,6 +198,18 @@ class ChunkGrid:
             return self.spec(tuple(map(operator.index, items))) if inside else None
         return SubGrid(self, tuple(range(n) for n in self.grid_shape))[coords]  # type: ignore[no-any-return]
 
+    def to_text(self, width: int = 72, height: int = 12) -> str:
+        """The last two axes drawn with characters, to scale; one axis is a ruler.
+
+        >>> print(ChunkGrid.from_sizes((90,), [[31, 28, 31]]).to_text(width=30))
+        ┌─────────┬────────┬─────────┐
+        └─────────┴────────┴─────────┘
+             31       28        31
+        """
+        from zellige.display.text import draw_grid
+
+        return draw_grid(self, width, height)
+
     def to_svg(self, *, width: int = 360, height: int = 260) -> str:
         """A picture of the last two axes, to scale, with the sizes of the chunks.
 
@@ -205,7 +217,7 @@ class ChunkGrid:
         >>> picture[:4], "2 chunks of 1 to 4 by 3 chunks of 3 to 6" in picture
         ('<svg', True)
         """
-        from zellige.drawing import grid_svg
+        from zellige.display.svg import grid_svg
 
         return grid_svg(self, width=width, height=height)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from zellige.drawing import describe_axis, grid_svg, ruler_svg
+from zellige.display.svg import describe_axis, grid_svg, ruler_svg
 from zellige.info import human_bytes
 
 if TYPE_CHECKING:

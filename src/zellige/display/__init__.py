@@ -1,4 +1,4 @@
-"""Pictures of grids, for people."""
+"""Pictures of grids, for people: in characters, and as SVG."""
 
 from zellige.display.text import draw_grid, ruler
 
