@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from zellige import node, placing
+from zellige import node
 from zellige.array import Array
 from zellige.chunking import ChunksLike, GridName, parse_shards
 from zellige.codecs import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, parse_codec, parse_codecs
@@ -166,6 +166,8 @@ def _metadata_v3(
 
 def _place(array: Array, data: Any, *, overwrite: bool) -> None:
     """Put the documents of a new array into the store."""
+    from zellige import placing  # only for those who write
+
     if overwrite and isinstance(data, np.ndarray):
         as_value(data, array.dtype, array.config.casting)  # what does not fit is refused before anything is removed
     elif overwrite and data is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from zellige import node, placing, removal
+from zellige import node
 from zellige.array import Array, open_array_or
 from zellige.consolidated import Consolidated, bare, differences
 from zellige.errors import (
@@ -270,6 +271,8 @@ class Group(Listing, Making, NodeHandle):
 
         Stopped half-way, it can be repeated.
         """
+        from zellige import removal  # only for those who write
+
         self._check_writable()
         place = self._place(path)
         if place is None or not (path in self or self.store.exists(removal.mark_of(place))):
@@ -290,6 +293,8 @@ class Group(Listing, Making, NodeHandle):
         >>> list(root), root["old/a"][:]
         (['old'], array([1, 2, 3]))
         """
+        from zellige import placing
+
         try:
             old, new = self[source].path, self._new(dest)
         except NodeNotFoundError:
@@ -298,8 +303,8 @@ class Group(Listing, Making, NodeHandle):
                 raise
         if node.is_below(new, old):
             raise ValueError(f"cannot move {source!r} to {dest!r}, which is the same place or lies below it")
-        placing.move(self.store, old, new, self.metadata.zarr_format)
-        self._follow(old, new, below=True)
+        follow = partial(self._follow, old, new, below=True)
+        placing.move(self.store, old, new, self.metadata.zarr_format, follow)
 
     def _follow(self, *paths: str, below: bool = False) -> None:
         """Follow changes below in the consolidated metadata that this group belongs to."""
@@ -469,6 +474,8 @@ def make_group(
     store: Store, path: str, zarr_format: Literal[2, 3], attributes: Mapping[str, Any] | None, *, overwrite: bool
 ) -> Group:
     """Create a group, with the groups above it."""
+    from zellige import placing
+
     metadata = GroupMetadata(document.new_attributes(attributes), zarr_format)
     placing.create(store, path, metadata, overwrite=overwrite)
     return Group(store, path, metadata)

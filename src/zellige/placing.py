@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from zellige import node, removal
@@ -100,17 +100,18 @@ def _has_remains(store: Store, path: str, metadata: NodeMetadata) -> bool:
 # -- moving ---------------------------------------------------------------------------------------
 
 
-def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3]) -> None:
+def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3], follow: Callable[[], object]) -> None:
     """Move a node and everything below it, other keys too, and make the groups above it.
 
     Where that is not one step, a mark at the new place says from where the node comes, until it is whole there and
-    nothing of it is left at the old one: a move that was killed can be repeated.
+    nothing of it is left at the old one: a move that was killed can be repeated. `follow` is called as soon as the
+    node is at the new place only.
     """
     node.check_names(dest)
     if (error := node.there(store, dest)) is not None:
         if not was_begun(store, source, dest):
             raise error
-        _end_move(store, source, dest)
+        _end_move(store, source, dest, follow)
         return
     missing = missing_parents(store, dest)
     taken = any(True for _ in store.list(dest + "/"))
@@ -118,7 +119,9 @@ def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3]) -> No
         raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
     _make_groups(store, missing, zarr_format)
     if taken or not store.rename_prefix(source + "/", dest + "/"):
-        _move_keys(store, source, dest)
+        _move_keys(store, source, dest, follow)
+    else:
+        follow()
 
 
 def was_begun(store: Store, source: str, dest: str) -> bool:
@@ -126,7 +129,7 @@ def was_begun(store: Store, source: str, dest: str) -> bool:
     return bool(removal.source_of(store, dest) == source)
 
 
-def _move_keys(store: Store, source: str, dest: str) -> None:
+def _move_keys(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:
     origin = Removal(store, source)
     with removal.replacing(store, dest, whole=False, coming=origin):
         try:
@@ -135,7 +138,7 @@ def _move_keys(store: Store, source: str, dest: str) -> None:
         except BaseException:
             removal.clear(store, dest, more=origin.keys)  # there was nothing before
             raise
-        removal.clear(store, source, more=origin.keys)
+        removal.clear(store, source, more=origin.keys, between=follow)
 
 
 def _copy_key(store: Store, source: str, dest: str, key: str) -> None:
@@ -144,7 +147,7 @@ def _copy_key(store: Store, source: str, dest: str, key: str) -> None:
         store.put(node.join(dest, key), raw)
 
 
-def _end_move(store: Store, source: str, dest: str) -> None:
+def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:
     """Remove what is still at the old place, after the node was whole at the new one."""
     left = Removal(store, source).keys
 
@@ -158,5 +161,5 @@ def _end_move(store: Store, source: str, dest: str) -> None:
                 f"'/{source}' in {store!r} was being moved to '/{dest}' when that was stopped, and key {key!r} was "
                 "changed in one of them since; delete the one that is not wanted"
             )
-    removal.clear(store, source, more=left)
+    removal.clear(store, source, more=left, between=follow)
     store.delete(removal.mark_of(dest))
