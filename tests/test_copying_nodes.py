@@ -1283,9 +1283,10 @@ def test_moving_by_copying_writes_documents_last(zarr_format):
     assert source.path == "g"
     assert below(store.inner, "moved") == before
     assert below(store.inner, "g") == {}
-    kinds = [is_document(key) for key in written(store)]
+    copied = [key for key in written(store) if key.startswith("moved/")]
+    kinds = [is_document(key) for key in copied]
     assert kinds == sorted(kinds)
-    assert written(store)[-1] in {f"moved/{name}" for name in MAIN}
+    assert copied[-1] in {f"moved/{name}" for name in MAIN}
 
 
 def test_the_order_of_copies_puts_documents_last():

@@ -32,7 +32,7 @@ LAYERS = [
     {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "pool", "progress", "shards"},
-    {"node", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
+    {"node", "removal", "placing", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring"},

@@ -179,6 +179,8 @@ def create_group(
 ) -> Group:
     """Create a group, with the groups above it.
 
+    `overwrite` replaces a node that is there, with all nodes below it; files that are not part of them stay.
+
     >>> import zellige
     >>> zellige.create_group(attributes={"title": "tides"}).attrs["title"]
     'tides'

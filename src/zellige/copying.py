@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from zellige import node, pool
+from zellige import node, placing, pool, removal
 from zellige.array import Array
 from zellige.copy_plan import Found, Options, Plan, Survey
 from zellige.creation import copy_values
@@ -202,7 +202,7 @@ def _note(plan: Plan, paths: Iterable[str]) -> None:
 def _clear(plan: Plan) -> None:
     """Remove what is replaced, and what was left behind."""
     for path in plan.removed:
-        node.remove(plan.dest.store, path)
+        removal.clear(plan.dest.store, path)
         _note(plan, [path])
     # Documents first, so that nothing looks like a node while its chunks go.
     for batch in reversed(list(node.copy_order(plan.remains))):
@@ -213,7 +213,7 @@ def _make_groups(plan: Plan) -> None:
     metadata = GroupMetadata(zarr_format=plan.dest.metadata.zarr_format)
     for path in plan.missing:
         with suppress(ContainsGroupError):  # made by somebody else meanwhile
-            plan.made.update(node.create(plan.dest.store, path, metadata, overwrite=False))
+            plan.made.update(placing.create(plan.dest.store, path, metadata, overwrite=False))
 
 
 def _follow(plan: Plan) -> None:

@@ -20,7 +20,8 @@ zarr_format
 config
     Settings of the handle: `order`, `write_empty_chunks`, `read_missing_chunks`.
 overwrite
-    Replace a node that is there already; otherwise that is an error.
+    Replace a node that is there already, with all nodes below it; otherwise that is an error. Files that are not
+    part of them stay, and what is no Zarr node is refused. Stopped half-way, it can be repeated.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ from zellige.codecs.sharding import ShardingCodec
 from zellige.config import ArrayConfig
 from zellige.config import config as settings
 from zellige.dtypes import DataType, parse_dtype
-from zellige.dtypes.values import as_values
-from zellige.errors import NotANodeError
+from zellige.dtypes.values import as_value, as_values
 from zellige.grid import ChunkGrid
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.document import Extension, new_attributes
@@ -166,12 +166,14 @@ def _metadata_v3(
 
 def _place(array: Array, data: Any, *, overwrite: bool) -> None:
     """Put the documents of a new array into the store."""
-    if not overwrite:
-        refuse_stray(array)
-    if overwrite and data is not None and not isinstance(data, np.ndarray):
+    from zellige import placing  # only for those who write
+
+    if overwrite and isinstance(data, np.ndarray):
+        as_value(data, array.dtype, array.config.casting)  # what does not fit is refused before anything is removed
+    elif overwrite and data is not None:
         for source in _sources(data):
             _refuse_to_remove(source, array.store, array.path)
-    node.create(array.store, array.path, array.metadata, overwrite=overwrite)
+    placing.create(array.store, array.path, array.metadata, overwrite=overwrite)
 
 
 def check_format(zarr_format: Any) -> ZarrFormat:
@@ -203,13 +205,6 @@ def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
             f"data is the array {source.name!r} of {source.store!r}, which overwriting '/{path}' would remove before "
             "it is read; write to another path"
         )
-
-
-def refuse_stray(array: Array) -> None:
-    """Chunks without a document would appear in a new array as if they were written there."""
-    stray = next(array._engine.stored(array.ndim), None)
-    if stray is not None and node.load(array.store, array.path) is None:
-        raise NotANodeError(f"key {stray[1]!r} in {array.store!r} looks like a chunk of a lost array; remove it first")
 
 
 def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:

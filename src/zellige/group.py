@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import node
@@ -266,19 +267,24 @@ class Group(Listing, Making, NodeHandle):
         return made
 
     def __delitem__(self, path: str) -> None:
-        """Remove a member with everything below it."""
+        """Remove a member with all nodes below it; files that are not part of them stay.
+
+        Stopped half-way, it can be repeated.
+        """
+        from zellige import removal  # only for those who write
+
         self._check_writable()
         place = self._place(path)
-        if place is None or path not in self:
+        if place is None or not (path in self or self.store.exists(removal.mark_of(place))):
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
-        node.remove(self.store, place)
-        self._follow(place)
+        # In between: as long as the consolidated metadata speaks of an array, all its chunks are there.
+        removal.clear(self.store, place, between=lambda: self._follow(place))
 
     def move(self, source: str, dest: str) -> None:
         """Give a member another name, or another place below this group; the groups above it are created.
 
         On a local disk this is one step. On other stores the bytes are copied, the documents last, and then
-        removed: until it is done, the member is where it was.
+        removed: until it is done, the member is where it was. Stopped half-way, it can be repeated.
 
         >>> import zellige
         >>> root = zellige.create_group()
@@ -287,11 +293,18 @@ class Group(Listing, Making, NodeHandle):
         >>> list(root), root["old/a"][:]
         (['old'], array([1, 2, 3]))
         """
-        old, new = self[source].path, self._new(dest)
+        from zellige import placing
+
+        try:
+            old, new = self[source].path, self._new(dest)
+        except NodeNotFoundError:
+            old, new = self._place(source) or "", self._new(dest)
+            if not (old and placing.was_begun(self.store, old, new)):
+                raise
         if node.is_below(new, old):
             raise ValueError(f"cannot move {source!r} to {dest!r}, which is the same place or lies below it")
-        node.move(self.store, old, new, self.metadata.zarr_format)
-        self._follow(old, new, below=True)
+        follow = partial(self._follow, old, new, below=True)
+        placing.move(self.store, old, new, self.metadata.zarr_format, follow)
 
     def _follow(self, *paths: str, below: bool = False) -> None:
         """Follow changes below in the consolidated metadata that this group belongs to."""
@@ -461,8 +474,10 @@ def make_group(
     store: Store, path: str, zarr_format: Literal[2, 3], attributes: Mapping[str, Any] | None, *, overwrite: bool
 ) -> Group:
     """Create a group, with the groups above it."""
+    from zellige import placing
+
     metadata = GroupMetadata(document.new_attributes(attributes), zarr_format)
-    node.create(store, path, metadata, overwrite=overwrite)
+    placing.create(store, path, metadata, overwrite=overwrite)
     return Group(store, path, metadata)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from zellige import node, pool
+from zellige import node, placing, pool, removal
 from zellige.array import Array
 from zellige.config import ArrayConfig
-from zellige.creation import refuse_stray
 from zellige.errors import ContainsArrayError
 from zellige.group import Group, Node
 from zellige.metadata import GroupMetadata
@@ -27,6 +27,7 @@ def create_hierarchy(
     """Create the nodes of a hierarchy, given by their paths, and the groups above them; those made are returned.
 
     Everything is checked before the first write. Groups that are there already stay if they are only above others.
+    With `overwrite`, nodes that are there go with all nodes below them; files that are not part of them stay.
 
     >>> import zellige
     >>> t = zellige.zeros((59,), chunks=[[31, 28]]).metadata
@@ -65,16 +66,18 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     above = _above(given)
     handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
     # Whatever is in the way is found before anything is written.
-    parents = {node.join(base, path) for path in above} | set(_above({base: GroupMetadata()}) if base else ())
-    pool.gather(lambda path: node.check_parent(store, path), sorted(parents), near=store.near)
+    parents = sorted({*node.parents(base), *(node.join(base, path) for path in above)})
+    there = pool.gather(lambda path: node.check_parent(store, path), parents, near=store.near)
+    missing = [path for path, found in zip(parents, there, strict=True) if not found]
+    pool.gather(lambda path: removal.finish(store, path), missing, near=store.near)
     # What lies below another one that is given goes with it, if that is overwritten.
-    checked = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
-    pool.gather(
-        lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), checked, near=store.near
-    )
-    for handle in handles.values():
-        if isinstance(handle, Array) and not overwrite:
-            refuse_stray(handle)
+    tops = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
+    taken = _taken(store, base, {path: given[path] for path in tops}, overwrite=overwrite)
+    below = {
+        top: {path[len(top) :].lstrip("/"): given[path] for path in given if node.is_below(path, top)} for top in taken
+    }
+    for top in taken:
+        removal.Removal(store, node.join(base, top)).refuse_chunks_of(below[top])
     for parent in node.parents(base):
         if not node.check_parent(store, parent):
             node.put_new(store, parent, GroupMetadata(zarr_format=next(iter(given.values())).zarr_format))
@@ -82,14 +85,24 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     for path in sorted({**above, **handles}, key=lambda path: (path.count("/"), path)):
         place = node.join(base, path)
         if path in handles:
-            if overwrite and path in checked:
-                store.delete_prefix(place and place + "/")
             made[path] = handles[path]
         elif not node.check_parent(store, place):
             made[path] = Group(store, place, above[path])
-        if path in made:
+        else:
+            continue
+        with removal.replacing(store, place, below[path], whole=overwrite) if path in taken else nullcontext():
             node.put_new(store, place, made[path].metadata)
     return made
+
+
+def _taken(store: Store, base: str, given: Mapping[str, NodeMetadata], *, overwrite: bool) -> list[str]:
+    """The paths at which something has to be removed first; raises if it must stay."""
+
+    def check(path: str) -> bool:
+        return placing.check_place(store, node.join(base, path), given[path], overwrite=overwrite)
+
+    found = pool.gather(check, list(given), near=store.near)
+    return [path for path, taken in zip(given, found, strict=True) if taken]
 
 
 def _metadata(path: str, value: NodeLike) -> NodeMetadata:

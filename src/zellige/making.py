@@ -69,6 +69,8 @@ class Making:
     def create_group(self, name: str, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None) -> Group:
         """Create a group below this one, with the groups between.
 
+        `overwrite` replaces a node that is there, with all nodes below it; files that are not part of them stay.
+
         >>> import zellige
         >>> zellige.create_group().create_group("a/b", attributes={"run": 3}).attrs["run"]
         3

@@ -16,7 +16,6 @@ from zellige.errors import (
     ContainsGroupError,
     MetadataError,
     NodeNameError,
-    NotANodeError,
 )
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.groups import (
@@ -246,47 +245,15 @@ def is_below(path: str, top: str) -> bool:
 # -- creating -------------------------------------------------------------------------------------
 
 
-def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) -> dict[str, Documents]:
-    """Put a new node's documents in place, with groups above it; exactly one of several creators wins.
-
-    Returns the documents of all nodes that were created, by their paths.
-    """
-    if path:
-        check_names(path)
-    # Whatever is refused is refused before the first write.
-    missing = _missing_parents(store, path)
-    if check_place(store, path, overwrite=overwrite):
-        store.delete_prefix(path and path + "/")
-    group = GroupMetadata(zarr_format=metadata.zarr_format).to_documents()
-    made = {parent: group for parent in missing if _create(store, parent, group)}
-    return {**made, path: put_new(store, path, metadata)}
-
-
 def put_new(store: Store, path: str, metadata: NodeMetadata) -> Documents:
     """Store the documents of a new node, whose place was checked; raises if another one was quicker."""
     documents = metadata.to_documents()
-    if not _create(store, path, documents):
-        raise _node_there(store, path) or ConflictError(f"'/{path}' in {store!r} was created and removed meanwhile")
+    if not put_documents(store, path, documents):
+        raise there(store, path) or ConflictError(f"'/{path}' in {store!r} was created and removed meanwhile")
     return documents
 
 
-def check_place(store: Store, path: str, *, overwrite: bool) -> bool:
-    """Whether there is a node at a path, to be overwritten; raises if there is one that must stay, or no node."""
-    if not overwrite:
-        if error := _node_there(store, path):
-            raise error
-        return False
-    prefix = path and path + "/"
-    keys, prefixes = store.list_dir(prefix)
-    names = {key[len(prefix) :] for key in keys}
-    if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2}:
-        raise NotANodeError(
-            f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
-        )
-    return bool(keys)
-
-
-def _create(store: Store, path: str, documents: Documents) -> bool:
+def put_documents(store: Store, path: str, documents: Documents) -> bool:
     """Store the documents of a new node; False if another one was quicker."""
     (name, main), *others = documents.items()
     key = join(path, name)
@@ -301,11 +268,6 @@ def _create(store: Store, path: str, documents: Documents) -> bool:
         for other, content in others:
             store.put(join(path, other), document.dump(content))
         return store.create(key, document.dump(main))
-
-
-def _missing_parents(store: Store, path: str) -> list[str]:
-    """The paths above that have no group yet; raises if one of them is an array."""
-    return [parent for parent in parents(path) if not check_parent(store, parent)]
 
 
 def check_parent(store: Store, path: str) -> bool:
@@ -325,7 +287,13 @@ def _node_type(raw: bytes) -> JSON:
         return None
 
 
-def _node_there(store: Store, path: str) -> ContainsArrayError | ContainsGroupError | None:
+def check_free(store: Store, path: str) -> None:
+    """Raise if there is a node at a path."""
+    if error := there(store, path):
+        raise error
+
+
+def there(store: Store, path: str) -> ContainsArrayError | ContainsGroupError | None:
     """The error that says which node is at a path already."""
     raw = store.get(join(path, DOCUMENT))
     if raw is not None:
@@ -370,46 +338,6 @@ def update(
 def _rewrite(store: Store, key: str, content: dict[str, JSON], old: tuple[bytes, str] | None) -> bool:
     raw = document.dump(content)
     return store.create(key, raw) if old is None else store.replace(key, raw, old[1])
-
-
-def remove(store: Store, path: str) -> None:
-    """Remove a node and everything below it; its documents first, so that no half of it is left to be read."""
-    for name in (DOCUMENT, ARRAY_V2, GROUP_V2):
-        store.delete(join(path, name))
-    store.delete_prefix(path and path + "/")
-
-
-def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3]) -> dict[str, Documents]:
-    """Move a node and everything below it; returns the documents of the groups that were made above it."""
-    check_names(dest)
-    missing = _missing_parents(store, dest)
-    if error := _node_there(store, dest):
-        raise error
-    if any(True for _ in store.list(dest + "/")):
-        raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
-    group = GroupMetadata(zarr_format=zarr_format).to_documents()
-    made = {parent: group for parent in missing if _create(store, parent, group)}
-    if not store.rename_prefix(source + "/", dest + "/"):
-        try:
-            copy_keys(store, source, store, dest)
-        except BaseException:
-            store.delete_prefix(dest + "/")  # there was nothing before
-            raise
-        remove(store, source)
-    return made
-
-
-def copy_keys(source: Store, path: str, target: Store, dest: str) -> None:
-    """Copy the bytes of a node and everything below it; documents last, those of the node itself at the very end."""
-    prefix = path and path + "/"
-
-    def copy(key: str) -> None:
-        raw = source.get(key)
-        if raw is not None:
-            target.put(join(dest, key[len(prefix) :]), raw)
-
-    for batch in copy_order(source.list(prefix)):
-        gather(copy, batch)
 
 
 def copy_order(keys: Iterable[str]) -> Iterator[list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from zellige import node, pool
+from zellige import node, placing, pool, removal
 from zellige.array import Array
 from zellige.config import config
 from zellige.creation import create_array
@@ -175,8 +175,8 @@ class _Mark:
         if resumed and memory >= earlier["memory"]:
             keys = [key.removeprefix(prefix + "done/") for key in store.list(prefix + "done/")]
             return cls(store, prefix, earlier["memory"], fresh, frozenset(keys))
-        if fresh and not resumed and node.check_place(store, path, overwrite=overwrite):
-            node.remove(store, path)
+        if fresh and not resumed and placing.check_place(store, path, model.metadata, overwrite=overwrite):
+            removal.clear(store, path)
         store.delete_prefix(prefix)  # boxes of another size
         store.put(prefix + "asked", json.dumps({**asked, "memory": memory}).encode())
         return cls(store, prefix, memory, fresh, frozenset() if resumed else None)

@@ -204,7 +204,7 @@ class Courier:
 
     def _create(self, key: str, raw: bytes) -> None:
         if not self.target.create(key, raw):
-            node.check_place(self.target, key.rpartition("/")[0], overwrite=False)
+            node.check_free(self.target, key.rpartition("/")[0])
             raise ConflictError(f"key {key!r} in {self.target!r} was written by somebody else meanwhile")
 
     def _compare(self, key: str, raw: bytes) -> None:

@@ -230,9 +230,29 @@ class Store(ABC):
     def delete(self, key: str) -> None:
         """Remove the key; nothing happens if there is none."""
 
+    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
+        """Remove several keys, all of which start with a prefix.
+
+        Where prefixes are directories, one further down that is a link goes itself, and not what it leads to.
+        """
+        for key in keys:
+            self.delete(key)
+
     @abstractmethod
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix."""
+
+    def detach(self, prefix: str) -> bool:
+        """Remove a prefix that is only a link to another, which stays; False, and nothing done, if it is none."""
+        self._check_writable()
+        return False
+
+    def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
+        """Remove the prefix and those below it that hold nothing, where prefixes are directories that outlive keys.
+
+        Only those that are `owned`, which is told their paths relative to the prefix, without a last `/`.
+        """
+        self._check_writable()
 
     def rename_prefix(self, source: str, dest: str) -> bool:
         """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""

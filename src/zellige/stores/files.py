@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
@@ -338,12 +338,50 @@ def remove_tree(top: str, *, keep_top: bool) -> None:
             else:
                 unlink(path)
     for folder in reversed(folders[1:] if keep_top else folders):
-        try:
-            os.rmdir(folder)
-        except OSError as exc:
-            # Gone already, a file from the start, or somebody has written into it meanwhile.
-            if exc.errno not in MISSING | NOT_EMPTY:
-                raise
+        _remove_empty(folder)
+
+
+def _remove_empty(folder: str) -> None:
+    """Remove a directory; one that is gone already, a file, or holds something stays as it is."""
+    try:
+        os.rmdir(folder)
+    except OSError as exc:
+        if exc.errno not in MISSING | NOT_EMPTY:
+            raise
+
+
+def prune(top: str, owned: Callable[[str], bool], folder: str = "") -> None:
+    """Remove the directories below one, and itself, that hold nothing and are owned; links stay."""
+    for path, is_folder in _content(top + folder):
+        name = path[len(top) :]
+        if is_folder and owned(name):
+            prune(top, owned, name)
+    if owned(folder) and not os.path.islink((top + folder).rstrip("/")):
+        _remove_empty(top + folder)
+
+
+def remove_link(path: str) -> bool:
+    """Remove a link; False if it is none."""
+    if not os.path.islink(path):
+        return False
+    unlink(path)
+    sync_folders([os.path.dirname(path)])
+    return True
+
+
+def unlinked(base: str, folder: str, below: str, known: dict[str, bool]) -> bool:
+    """Whether a link led to a directory, further down than `below`; it is removed then. `known` are those seen."""
+    if len(folder) <= len(below):
+        return False
+    if folder not in known:
+        above = folder[: folder.rstrip("/").rfind("/") + 1]
+        known[folder] = unlinked(base, above, below, known) or remove_link((base + folder).rstrip("/"))
+    return known[folder]
+
+
+def sync_those_left(folders: Iterable[str]) -> None:
+    """Make directories durable, but those that are gone."""
+    sync_folders([folder for folder in folders if os.path.isdir(folder)])
 
 
 def _content(folder: str) -> Iterator[tuple[str, bool]]:

@@ -40,7 +40,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 _KNOWN = 1 << 16  # directories that are remembered as lying within the root
 
-_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", "__zellige_removing")
 """What always survives a power cut: a chunk can be written again, a lost document loses the array."""
 
 _capacity = 1 << 20  # what `borrow` offers to a read: more than any value so far, up to _KEPT
@@ -374,6 +374,43 @@ class LocalStore(Store):
         except OSError as exc:
             if exc.errno not in MISSING:
                 raise self._named(exc, key) from exc
+
+    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
+        """Remove several keys; a directory below the prefix that is a link goes itself, not what it leads to."""
+        self._check_writable()
+        known: dict[str, bool] = {}
+        changed: set[str] = set()
+        for key in keys:
+            check_key(key)
+            folder = key[: key.rfind("/") + 1]
+            try:
+                self._check_place(key)
+                if not files.unlinked(self._base, folder, below, known):
+                    files.unlink(self._base + key)
+            except OSError as exc:
+                if exc.errno not in MISSING:
+                    raise self._named(exc, key) from exc
+            if self._is_durable(key) and not known.get(folder):
+                changed.add(self._base + folder)
+        files.sync_those_left(changed)
+
+    def detach(self, prefix: str) -> bool:
+        """Remove a link to a directory, which stays; False, and nothing done, if it is none."""
+        self._check_writable()
+        try:
+            self._check_place(check_prefix(prefix).rstrip("/"))
+            return bool(prefix) and files.remove_link(self._base + prefix.rstrip("/"))
+        except OSError as exc:
+            raise self._named(exc, prefix) from exc
+
+    def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
+        """Remove directories that hold nothing; links and the root itself stay."""
+        self._check_writable()
+        try:
+            self._check_place(check_prefix(prefix).rstrip("/"))
+            files.prune(self._base + prefix, lambda folder: bool(prefix or folder) and owned(folder))
+        except OSError as exc:
+            raise self._named(exc, prefix) from exc
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix, unfinished files and directories as well.

@@ -1,0 +1,165 @@
+"""How nodes come to a place: created, in the place of others, or moved there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+from zellige import node, removal
+from zellige.errors import ConflictError, NotANodeError
+from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
+from zellige.metadata.v3 import DOCUMENT
+from zellige.pool import gather
+from zellige.removal import REMOVING, Removal
+from zellige.stores import Store
+
+if TYPE_CHECKING:
+    from zellige.node import NodeMetadata
+
+
+# -- creating -------------------------------------------------------------------------------------
+
+
+def create(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) -> dict[str, Documents]:
+    """Put a new node's documents in place, with groups above it; exactly one of several creators wins.
+
+    Returns the documents of all nodes that were created, by their paths.
+    """
+    if path:
+        node.check_names(path)
+    # Whatever is refused is refused before the first write.
+    missing = missing_parents(store, path)
+    taken = check_place(store, path, metadata, overwrite=overwrite)
+    if not taken:
+        return _put(store, path, metadata, missing)
+    with removal.replacing(store, path, {"": metadata}, whole=overwrite):
+        return _put(store, path, metadata, missing)
+
+
+def _put(store: Store, path: str, metadata: NodeMetadata, missing: list[str]) -> dict[str, Documents]:
+    made = _make_groups(store, missing, metadata.zarr_format)
+    return {**made, path: node.put_new(store, path, metadata)}
+
+
+def _make_groups(store: Store, paths: list[str], zarr_format: Literal[2, 3]) -> dict[str, Documents]:
+    group = GroupMetadata(zarr_format=zarr_format).to_documents()
+    return {path: group for path in paths if node.put_documents(store, path, group)}
+
+
+def missing_parents(store: Store, path: str) -> list[str]:
+    """The paths above that have no group yet; raises if one of them is an array.
+
+    What is left of a group that was being removed goes first: a new one in its place would show it.
+    """
+    missing = [parent for parent in node.parents(path) if not node.check_parent(store, parent)]
+    for parent in missing:
+        removal.finish(store, parent)
+    return missing
+
+
+def check_place(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) -> bool:
+    """Whether something has to be removed before a node can be at a path; raises if it must stay.
+
+    That is a node to be overwritten, or what is left of one whose removal was begun.
+    """
+    prefix = path and path + "/"
+    if overwrite:
+        keys, prefixes = store.list_dir(prefix)
+        names = {key[len(prefix) :] for key in keys}
+        if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, REMOVING}:
+            raise NotANodeError(
+                f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another "
+                "path"
+            )
+        return bool(keys)
+    node.check_free(store, path)
+    if isinstance(metadata, GroupMetadata):
+        return store.exists(removal.mark_of(path))
+    return _has_remains(store, path, metadata)
+
+
+def _has_remains(store: Store, path: str, metadata: NodeMetadata) -> bool:
+    """Whether there are remains of a node whose removal was begun.
+
+    Chunks of a lost array would appear in a new one as if they were written there, and so they are refused.
+    """
+    cut, marked = len(path) + 1 if path else 0, False
+
+    def names() -> Iterator[str]:
+        nonlocal marked
+        for key in store.list(path and path + "/"):
+            marked = marked or key[cut:] == REMOVING
+            yield key[cut:]
+
+    stray = removal.first_chunk(names(), metadata)
+    if stray is not None and not (marked or store.exists(removal.mark_of(path))):
+        raise removal.lost_chunk(store, node.join(path, stray))
+    return marked or stray is not None
+
+
+# -- moving ---------------------------------------------------------------------------------------
+
+
+def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3], follow: Callable[[], object]) -> None:
+    """Move a node and everything below it, other keys too, and make the groups above it.
+
+    Where that is not one step, a mark at the new place says from where the node comes, until it is whole there and
+    nothing of it is left at the old one: a move that was killed can be repeated. `follow` is called as soon as the
+    node is at the new place only.
+    """
+    node.check_names(dest)
+    if (error := node.there(store, dest)) is not None:
+        if not was_begun(store, source, dest):
+            raise error
+        _end_move(store, source, dest, follow)
+        return
+    missing = missing_parents(store, dest)
+    taken = any(True for _ in store.list(dest + "/"))
+    if taken and not store.exists(removal.mark_of(dest)):
+        raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
+    _make_groups(store, missing, zarr_format)
+    if taken or not store.rename_prefix(source + "/", dest + "/"):
+        _move_keys(store, source, dest, follow)
+    else:
+        follow()
+
+
+def was_begun(store: Store, source: str, dest: str) -> bool:
+    """Whether a node was being moved from one path to another."""
+    return bool(removal.source_of(store, dest) == source)
+
+
+def _move_keys(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:
+    origin = Removal(store, source)
+    with removal.replacing(store, dest, whole=False, coming=origin):
+        try:
+            for batch in node.copy_order(origin.keys):  # the main document last: only then there is a node
+                gather(lambda key: _copy_key(store, source, dest, key), batch)
+        except BaseException:
+            removal.clear(store, dest, more=origin.keys)  # there was nothing before
+            raise
+        removal.clear(store, source, more=origin.keys, between=follow)
+
+
+def _copy_key(store: Store, source: str, dest: str, key: str) -> None:
+    raw = store.get(node.join(source, key))
+    if raw is not None:
+        store.put(node.join(dest, key), raw)
+
+
+def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:
+    """Remove what is still at the old place, after the node was whole at the new one."""
+    left = Removal(store, source).keys
+
+    def differs(key: str) -> bool:
+        raw = store.get(node.join(source, key))
+        return raw is not None and raw != store.get(node.join(dest, key))
+
+    for key, different in zip(left, gather(differs, left, near=store.near), strict=True):
+        if different:
+            raise ConflictError(
+                f"'/{source}' in {store!r} was being moved to '/{dest}' when that was stopped, and key {key!r} was "
+                "changed in one of them since; delete the one that is not wanted"
+            )
+    removal.clear(store, source, more=left, between=follow)
+    store.delete(removal.mark_of(dest))

@@ -1,0 +1,299 @@
+"""Removing nodes: all that is their own goes, and nothing else; stopped anywhere, it can be repeated.
+
+A key is a node's own by the node's metadata, not by how it looks: its documents, the marks of this library, and what
+its chunk key encoding reads as a chunk of its rank. All other keys stay where they are. Of an array whose document
+cannot be read it is known only in which format it was, and so keys that look like chunks of that format go:
+`c/0/1` and `c.0.1` beside a `zarr.json`, `0.1` and `0/1` beside a `.zarray`.
+
+A removal first leaves a mark, the key `REMOVING`, which says how the chunks of the nodes are named. Then the documents
+go, from the top downwards, so that nothing can be opened by half, then the chunks, and at the end the mark. Whoever
+finds one where no node is finishes what was begun.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zellige import node
+from zellige.errors import ContainsArrayError, ContainsGroupError, MetadataError, NotANodeError
+from zellige.metadata import document
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, GroupMetadata
+from zellige.metadata.keys import (
+    ChunkKeyEncoding,
+    DefaultChunkKeyEncoding,
+    V2ChunkKeyEncoding,
+    parse_chunk_key_encoding,
+)
+from zellige.metadata.v3 import DOCUMENT
+from zellige.pool import gather
+from zellige.stores import Store
+from zellige.types import JSON
+
+if TYPE_CHECKING:
+    from zellige.node import NodeMetadata
+
+REMOVING = "__zellige_removing"
+"""The key of a node that is there while it is removed, or moved here; the specification reserves such names."""
+
+_ABOUT = "a node was being removed from here, or moved here; zellige finishes that when one is created or deleted here"
+
+# Consolidated metadata speaks of all nodes below, and the newer format hides the older: neither may be uncovered.
+_ORDER = {name: turn for turn, name in enumerate((CONSOLIDATED_V2, GROUP_V2, ARRAY_V2, ATTRIBUTES_V2, DOCUMENT))}
+_MARKS = (node.PENDING, REMOVING)
+
+
+class Chunks(NamedTuple):
+    """How the chunks of an array are named, below the array; without a rank if its document cannot be read."""
+
+    keys: ChunkKeyEncoding
+    rank: int | None
+
+    def has(self, key: str) -> bool:
+        """Whether a key is that of a chunk, in the grid or beyond its end."""
+        return self.keys.decode_chunk_key(key, self._rank_of(key) if self.rank is None else self.rank) is not None
+
+    def has_folder(self, folder: str) -> bool:
+        """Whether a directory is one that such keys lie in."""
+        rank = self._rank_of(folder)
+        below = self.rank is None or rank < self.rank
+        return self.keys.separator == "/" and below and self.keys.decode_chunk_key(folder, rank) is not None
+
+    def _rank_of(self, key: str) -> int:
+        return key.count(self.keys.separator) + (self.keys.name == "v2")
+
+
+_UNREADABLE = {
+    DOCUMENT: [Chunks(DefaultChunkKeyEncoding(separator), None) for separator in "/."],
+    ARRAY_V2: [Chunks(V2ChunkKeyEncoding(separator), None) for separator in "/."],
+    GROUP_V2: [],
+}
+
+
+def _chunks_of(name: str, raw: bytes) -> list[Chunks]:
+    """How the chunks are named that a document speaks of; none if it is that of a group."""
+    try:
+        content = document.parse(raw)
+        if name == GROUP_V2 or content.get("node_type") == "group":
+            return []
+        if name == DOCUMENT:
+            keys = parse_chunk_key_encoding(content.get("chunk_key_encoding"))
+        else:
+            keys = V2ChunkKeyEncoding(content.get("dimension_separator") or ".")
+        shape = content.get("shape")
+        return [Chunks(keys, len(shape))] if isinstance(shape, list) else _UNREADABLE[name]
+    except MetadataError:
+        return _UNREADABLE[name]
+
+
+# -- the mark -------------------------------------------------------------------------------------
+
+
+def mark_of(path: str) -> str:
+    """The key of the mark of a node that is being removed."""
+    return node.join(path, REMOVING)
+
+
+def _marked(nodes: Mapping[str, Iterable[Chunks]], source: str | None) -> bytes:
+    content = {path: [(*keys.to_dict().values(), rank) for keys, rank in chunks] for path, chunks in nodes.items()}
+    return json.dumps({"about": _ABOUT, "nodes": content, **({} if source is None else {"source": source})}).encode()
+
+
+def _nodes_of_mark(raw: bytes) -> dict[str, list[Chunks]]:
+    """The nodes that a mark speaks of; none if it cannot be read."""
+    try:
+        nodes: Any = document.parse(raw).get("nodes", {})
+        return {path: [_chunks_of_mark(entry) for entry in found] for path, found in nodes.items()}
+    except (MetadataError, AttributeError, TypeError, ValueError):
+        return {}
+
+
+def _chunks_of_mark(entry: Any) -> Chunks:
+    name, configuration, rank = entry
+    if rank is not None and type(rank) is not int:
+        raise TypeError(f"rank {rank!r}")
+    return Chunks(parse_chunk_key_encoding({"name": name, "configuration": configuration}), rank)
+
+
+def source_of(store: Store, path: str) -> JSON:
+    """From where a node is being moved to a path; None if it is not."""
+    raw = store.get(mark_of(path))
+    try:
+        return None if raw is None else document.parse(raw).get("source")
+    except MetadataError:
+        return None
+
+
+# -- what goes, and what stays --------------------------------------------------------------------
+
+
+class Removal:
+    """What goes with the node at a path, found by one listing and the documents of all nodes below it."""
+
+    def __init__(self, store: Store, path: str, more: Iterable[str] = ()) -> None:
+        """`more` are keys, relative to the node, that go although they are not its own."""
+        self.store, self.path, self.prefix = store, path, path and path + "/"
+        cut = len(self.prefix)
+        self.keys = [key[cut:] for key in store.list(self.prefix) if key[cut:] != REMOVING]
+        self.nodes: dict[str, list[Chunks]] = {}
+        """How the chunks of each node are named, by the paths of the nodes relative to this one."""
+        self._find_nodes()
+        self._near: dict[str, tuple[int, list[Chunks]]] = {}
+        given = set(more)
+        self.own = [key for key in self.keys if key in given or self._owns(key)]
+        self._folders = {above for path in self.nodes for above in (*node.parents(path), path)} | {""}
+
+    def _find_nodes(self) -> None:
+        names = (*_UNREADABLE, REMOVING)
+        found = [key for key in self.keys if key.endswith(names) and _split(key)[1] in names and not _reserved(key)]
+        raws = gather(lambda key: self.store.get(self.prefix + key), [*found, REMOVING], near=self.store.near)
+        for key, raw in zip([*found, REMOVING], raws, strict=True):
+            folder, name = _split(key)
+            if raw is not None and name == REMOVING:
+                for path, chunks in _nodes_of_mark(raw).items():
+                    self.nodes.setdefault(node.join(folder, path), []).extend(chunks)
+            elif raw is not None:
+                self.nodes.setdefault(folder, []).extend(_chunks_of(name, raw))
+
+    def _owns(self, key: str) -> bool:
+        folder, name = _split(key)
+        if name in _ORDER or name in _MARKS:
+            return folder in self.nodes
+        cut, chunks = self._nearest(folder)
+        return any(found.has(key[cut:]) for found in chunks)
+
+    def _nearest(self, folder: str) -> tuple[int, list[Chunks]]:
+        """Where keys relative to the nearest node at or above a directory begin, and how its chunks are named."""
+        found = self._near.get(folder)
+        if found is None:
+            if folder in self.nodes:
+                found = (len(folder) + 1 if folder else 0), self.nodes[folder]
+            else:
+                found = self._nearest(_split(folder)[0]) if folder else (0, [])
+            self._near[folder] = found
+        return found
+
+    def _owns_folder(self, folder: str) -> bool:
+        cut, chunks = self._nearest(_split(folder)[0])
+        return folder in self._folders or any(found.has_folder(folder[cut:]) for found in chunks)
+
+    def refuse_chunks_of(self, new: Mapping[str, NodeMetadata]) -> None:
+        """Refuse to leave keys that new arrays, given by their paths relative to this node, would read as chunks."""
+        own = set(self.own)
+        staying = [key for key in self.keys if key not in own]
+        for path, metadata in new.items() if staying else ():
+            prefix = path and path + "/"
+            stray = first_chunk((key[len(prefix) :] for key in staying if key.startswith(prefix)), metadata)
+            if stray is not None:
+                raise lost_chunk(self.store, self.prefix + prefix + stray)
+
+    def leave_mark(self, coming: Removal | None = None) -> None:
+        """Say that a removal has begun, and of what; with `coming`, that this node is being moved here."""
+        nodes = self.nodes if coming is None else {**self.nodes, **coming.nodes}
+        self.store.put(mark_of(self.path), _marked(nodes, None if coming is None else coming.path))
+
+    def remove_documents(self) -> None:
+        """Remove the documents from the top downwards."""
+
+        def turn(key: str) -> tuple[int, int]:
+            return key.count("/"), _ORDER[_split(key)[1]]
+
+        documents = sorted((key for key in self.own if _split(key)[1] in _ORDER), key=turn)
+        for _, batch in groupby(documents, key=turn):
+            self._delete(list(batch))
+
+    def remove_rest(self) -> None:
+        """Remove the chunks and the marks of nodes below, and the directories that are empty then."""
+        self._delete([key for key in self.own if _split(key)[1] not in _ORDER])
+        self.store.prune(self.prefix, self._owns_folder)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        self.store.delete_many([self.prefix + key for key in keys], self.prefix)
+
+
+def _split(key: str) -> tuple[str, str]:
+    folder, _, name = key.rpartition("/")
+    return folder, name
+
+
+def _reserved(key: str) -> bool:
+    """Whether a key lies where no node can be (spec: names that begin with `__`)."""
+    return "/__" in f"/{_split(key)[0]}"
+
+
+def first_chunk(keys: Iterable[str], metadata: NodeMetadata) -> str | None:
+    """The first of some keys, relative to a node, that is a chunk of it."""
+    if isinstance(metadata, GroupMetadata):
+        return None
+    chunks = Chunks(metadata.chunk_key_encoding, len(metadata.shape))
+    return next(filter(chunks.has, keys), None)
+
+
+def lost_chunk(store: Store, key: str) -> NotANodeError:
+    """The error for a key that would appear in a new array as if it were written there."""
+    return NotANodeError(f"key {key!r} in {store!r} looks like a chunk of a lost array; remove it first")
+
+
+# -- removing -------------------------------------------------------------------------------------
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextmanager
+def replacing(
+    store: Store,
+    path: str,
+    new: Mapping[str, NodeMetadata] | None = None,
+    *,
+    whole: bool = True,
+    coming: Removal | None = None,
+    between: Callable[[], object] = _nothing,
+    more: Iterable[str] = (),
+) -> Iterator[None]:
+    """Remove the node at a path with everything below it, and keep others out while a new one comes in its place.
+
+    The mark stays until that is done. `new` are the nodes to come, by their paths below; `coming` is one that is moved
+    here. Without `whole` only what is left of a node goes: if there is a whole one, that is an error. `between` is
+    called when the documents are gone and the chunks are not. `more` goes too, as for `Removal`.
+    """
+    if store.detach(path and path + "/"):
+        yield
+        return
+    with store.exclusive(mark_of(path)):
+        if not whole:
+            node.check_free(store, path)
+        removal = Removal(store, path, more)
+        removal.refuse_chunks_of(new or {})
+        removal.leave_mark(coming)
+        removal.remove_documents()
+        between()
+        removal.remove_rest()
+        yield
+        store.delete(mark_of(path))
+
+
+def clear(
+    store: Store,
+    path: str,
+    *,
+    whole: bool = True,
+    between: Callable[[], object] = _nothing,
+    more: Iterable[str] = (),
+) -> None:
+    """Remove the node at a path with everything below it; keys that are not its own stay. See `replacing`."""
+    with replacing(store, path, whole=whole, between=between, more=more):
+        pass
+    if path:
+        store.prune(path + "/", lambda folder: not folder)
+
+
+def finish(store: Store, path: str) -> None:
+    """Finish a removal that was begun and is not done, unless there is a node now."""
+    if store.exists(mark_of(path)):
+        with suppress(ContainsArrayError, ContainsGroupError):
+            clear(store, path, whole=False)
