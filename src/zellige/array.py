@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from zellige.measuring import Coverage, Stats
     from zellige.metadata.groups import Documents
     from zellige.node import ArrayMetadata
+    from zellige.reporting import ProgressLike
     from zellige.stores.path import StorePath
-    from zellige.transfer import ProgressLike
     from zellige.views import LazyArray
 
 

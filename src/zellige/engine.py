@@ -31,7 +31,8 @@ from zellige.errors import (
 from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
-from zellige.progress import Progress, report
+from zellige.reporting import Progress, listener
+from zellige.stopped import Done, report
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
@@ -75,12 +76,26 @@ class Engine:
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
         first = self._first(plan)
-        if first is None or first.reads_little(out.size / len(plan)):
-            pool.run(partial(self._read_chunk, out, plan), plan, 0)
-        elif rows := self._rows(plan, first, out):
-            pool.run(partial(self._read_row, out, plan), rows, first.decode_work)
+        each, tasks, work = partial(self._read_chunk, out, plan), plan, 0
+        if first is not None and not first.reads_little(out.size / len(plan)):
+            work = first.decode_work
+            if rows := self._rows(plan, first, out):
+                each, tasks = partial(self._read_row, out, plan), rows
+        if listener() is None:
+            pool.run(each, tasks, work)
         else:
-            pool.run(partial(self._read_chunk, out, plan), plan, first.decode_work)
+            with Progress(None, len(plan), "read", "chunks") as told:
+                pool.run(self._telling(told, each), tasks, work)
+
+    def _telling(self, progress: Progress, work: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Work that reports each request, or row of them, when it is done."""
+
+        def work_and_tell(task: Any) -> None:
+            work(task)
+            row = task[1] if isinstance(task[1], list) else [task]
+            progress.advance(self.key(row[-1][0]), len(row))
+
+        return work_and_tell
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side into one small array, and copy that as a whole."""
@@ -203,12 +218,17 @@ class Engine:
         """Write the work array into the chunks of the plan."""
         first = self._first(plan)
         rows = None if first is None else self._rows(plan, first, value)
-        work = 0 if first is None else first.encode_work
+        each = partial(self._write_chunk if rows is None else self._write_row, value, plan)
+        self._write_all(plan, each, rows or plan, 0 if first is None else first.encode_work)
+
+    def _write_all(self, plan: Plan, each: Callable[[Any], None], tasks: Plan | Rows, work: int) -> None:
+        """Write the chunks of a plan, and say on an error how far that was."""
         with self.store.batch() as joined:
-            if rows is None:
-                pool.run(joined(partial(self._write_chunk, value, plan)), plan, work, partial(report, plan))
+            if listener() is None:
+                pool.run(joined(each), tasks, work, partial(report, plan))
             else:
-                pool.run(joined(partial(self._write_row, value, plan)), rows, work, partial(report, plan))
+                with Progress(None, len(plan), "written", "chunks") as told:
+                    pool.run(joined(self._telling(told, each)), tasks, work, partial(report, plan))
 
     def _write_row(self, value: AnyArray, plan: Plan, row: Row) -> None:
         """Write chunks side by side."""
@@ -218,10 +238,10 @@ class Engine:
             return
         slab: AnyArray = np.ndarray(source.shape, value.dtype, scratch.buffer("row", source.nbytes))
         slab[...] = source
-        with Progress() as progress:
+        with Done() as done:
             for request in wanted:
                 self._write_chunk(slab, plan, request)
-                progress.done += 1
+                done.count += 1
 
     def _put_together(self, values: AnyArray, wanted: list[Request]) -> bool:
         """Encode and store whole chunks of one shape together; declines others, and if one need not be stored."""
@@ -240,10 +260,10 @@ class Engine:
         raws = bound.encode_rows(chunks)
         keys = [self._key_form % request[0] for request in wanted]
         # The lock is for the reason that `_put_whole` gives.
-        with self.store.exclusive_here_many(keys), Progress() as progress:
+        with self.store.exclusive_here_many(keys), Done() as done:
             for key, raw in zip(keys, raws, strict=True):
                 self.store.put(key, raw)
-                progress.done += 1
+                done.count += 1
         return True
 
     def _write_chunk(self, value: AnyArray, plan: Plan, request: Request) -> None:
@@ -267,9 +287,8 @@ class Engine:
     def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
         first = self._first(plan)
-        with self.store.batch() as joined:
-            work = 0 if first is None else first.encode_work
-            pool.run(joined(partial(self._write_fields, value, fields, plan)), plan, work, partial(report, plan))
+        each = partial(self._write_fields, value, fields, plan)
+        self._write_all(plan, each, plan, 0 if first is None else first.encode_work)
 
     def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, _ = request

@@ -12,7 +12,7 @@ import numpy as np
 
 from zellige import indexing
 from zellige.plans import plan as plan_for
-from zellige.transfer import Progress, ProgressLike
+from zellige.reporting import Progress, ProgressLike
 from zellige.types import AnyArray, Coords, Shape
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def coverage(array: Array) -> Coverage:
 def chunk_stats(array: Array, selection: Any, progress: ProgressLike) -> Iterator[tuple[Coords, Stats]]:
     """What the values of a selection come to, chunk by chunk."""
     plan = plan_for(indexing.select(selection, array.shape), array.grid)
-    with Progress(progress, len(plan)) as report:
+    with Progress(progress, len(plan), "measured", "chunks") as report:
         for coords, _, inside, _, _ in plan.requests():
             chunk: AnyArray = np.asarray(array[array.grid.spec(coords).slices])
             yield coords, stats_of((chunk if plan.order is None else chunk.transpose(plan.order))[inside])

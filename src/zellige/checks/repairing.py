@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 from zellige import node
 from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
 from zellige.group import Group
+from zellige.reporting import ProgressLike
 from zellige.stores import LocalStore, StoreLike, locate
-from zellige.transfer import ProgressLike
 
 Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
 
