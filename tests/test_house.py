@@ -37,7 +37,8 @@ LAYERS = [
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring"},
     {"api", "__init__", "checks", "conversion", "hdf5", "dtype", "storage"},
-    {"aio", "cli", "__main__"},
+    {"aio", "cli"},
+    {"__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 STRANGERS, GUESTS = LAYERS[2], LAYERS[6]

@@ -244,7 +244,12 @@ def open_like(a: Any, path: StoreLike, **options: Any) -> Array:
 # -- consolidated metadata and trees --------------------------------------------------------------
 
 
-def consolidate_metadata(store: StoreLike, path: str | None = None, zarr_format: ZarrFormat | None = None) -> Group:
+def consolidate_metadata(
+    store: StoreLike,
+    path: str | None = None,
+    zarr_format: ZarrFormat | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
     """Write the documents of all nodes below a group into the group's own, so that one request reads them all.
 
     >>> import zellige
@@ -254,7 +259,7 @@ def consolidate_metadata(store: StoreLike, path: str | None = None, zarr_format:
     >>> [name for name, _ in zellige.open_consolidated(store).members(max_depth=None)]
     ['a', 'a/t']
     """
-    target, place = locate(store, node.normalize_path(path))
+    target, place = locate(store, node.normalize_path(path), storage_options=storage_options)
     return Group.open(target, place, zarr_format, use_consolidated=False).consolidate_metadata()
 
 

@@ -370,7 +370,7 @@ class _Upgrade:
         """Convert in place, or copy the bytes and convert the copy."""
         if create:
             raise TypeError(
-                f"{', '.join(create)}: chunks and codecs of Zarr format 2 are kept; use rechunk, or copy with zarr_format=3"
+                f"{', '.join(create)}: chunks and codecs of Zarr format 2 are kept as they are; use rechunk for others"
             )
         writable = self.dest is None and not dry_run
         store, top = locate(
@@ -399,5 +399,5 @@ class _Upgrade:
         for path in sorted(converted):
             documents = node.load(store, path, zarr_format=2)
             kinds[documents is not None and node.is_group(documents)].append(path[len(top and top + "/") :])
-        there = {path: "is of Zarr format 3 already" for path in skipped}
+        there = dict.fromkeys(skipped, "is of Zarr format 3 already")
         return Converted(tuple(kinds[False]), tuple(kinds[True]), there, 0, dry_run)

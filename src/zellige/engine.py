@@ -32,8 +32,8 @@ from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
 from zellige.reporting import Progress, listener
-from zellige.stopped import Done, report
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
+from zellige.stopped import Done, report
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
@@ -76,7 +76,8 @@ class Engine:
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
         first = self._first(plan)
-        each, tasks, work = partial(self._read_chunk, out, plan), plan, 0
+        each, work = partial(self._read_chunk, out, plan), 0
+        tasks: Plan | Rows = plan
         if first is not None and not first.reads_little(out.size / len(plan)):
             work = first.decode_work
             if rows := self._rows(plan, first, out):

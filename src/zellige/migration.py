@@ -7,7 +7,7 @@ cut short, no group of Zarr v3 is above nodes that are still to be converted, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import gcd, prod
@@ -174,8 +174,9 @@ def migrate(
     since, nothing is removed and a `ConflictError` says where, unless you `force` it. Likewise `remove_v2` leaves nodes
     that were converted some time ago and whose documents differ by now, unless you `force` it to trust the `zarr.json`.
 
-    `progress` is called as `progress(done, total, path)` for each node; True shows a bar. Consolidated metadata is converted with its
-    group, if all members are; that of groups above `path` stays. Nobody should change documents meanwhile.
+    `progress` is called as `progress(done, total, path)` for each node; True shows a bar. Consolidated metadata is
+    converted with its group, if all members are; that of groups above `path` stays. Nobody should change documents
+    meanwhile.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()

@@ -122,10 +122,12 @@ class _Tqdm:
     """A bar of tqdm, made when the first thing is done."""
 
     def __init__(self, tqdm: Any, verb: str, unit: str) -> None:
-        self._make, self._bar = (lambda total: tqdm(total=total, desc=verb, unit=f" {unit}")), None
+        self._tqdm, self._names = tqdm, {"desc": verb, "unit": f" {unit}"}
+        self._bar: Any = None
 
     def __call__(self, done: int, total: int, name: str) -> None:
-        self._bar = self._bar or self._make(total)
+        if self._bar is None:
+            self._bar = self._tqdm(total=total, **self._names)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
@@ -147,6 +149,7 @@ class Bar:
         self._drawn = False
 
     def __call__(self, done: int, total: int, name: str) -> None:
+        """Draw it again, unless that was just now."""
         now = clock()
         if now >= self._next or (self._drawn and done == total):
             self._next, self._drawn = now + _PAUSE, True

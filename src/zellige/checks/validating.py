@@ -140,6 +140,11 @@ class Inspection:
         if not self.arrays and not self.groups and not self._broken:
             raise NodeNotFoundError(f"there is no array and no group at or below '/{top}' in {store!r}")
 
+    @property
+    def broken(self) -> list[str]:
+        """The paths of the nodes whose documents cannot be read."""
+        return [found.path for found in self._broken]
+
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
         found = [*self._broken, *self._consolidated(), *self._own()]
