@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -288,3 +289,6 @@ class ArrayConfig:
 _PER_ARRAY_ELSEWHERE = {"sharding_coalesce_max_gap_bytes", "sharding_coalesce_max_bytes"}
 """What zarr-python takes for one array as well; changes nothing here, as for the process."""
 _ARRAY_KEYS = [f"array.{name}" for name in ArrayConfig.__slots__]
+
+told: ContextVar[bool | Callable[[int, int, str], object] | None] = ContextVar("progress", default=None)
+"""What operations of this thread report their progress to, as `zellige.progress` sets it; None for nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from math import prod
 from typing import Any, Literal
@@ -18,7 +18,7 @@ import numpy as np
 from zellige import pool, scratch
 from zellige.codecs.base import Shard
 from zellige.codecs.chain import BoundChain, CodecChain
-from zellige.config import ArrayConfig
+from zellige.config import ArrayConfig, told
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import (
     ChunkNotFoundError,
@@ -31,7 +31,6 @@ from zellige.errors import (
 from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
-from zellige.reporting import Progress, listener
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stopped import Done, report
 from zellige.stores import Store
@@ -82,21 +81,24 @@ class Engine:
             work = first.decode_work
             if rows := self._rows(plan, first, out):
                 each, tasks = partial(self._read_row, out, plan), rows
-        if listener() is None:
+        if told.get() is None:
             pool.run(each, tasks, work)
         else:
-            with Progress(None, len(plan), "read", "chunks") as told:
-                pool.run(self._telling(told, each), tasks, work)
+            with self._telling(each, plan, "read") as each_told:
+                pool.run(each_told, tasks, work)
 
-    def _telling(self, progress: Progress, work: Callable[[Any], None]) -> Callable[[Any], None]:
+    @contextmanager
+    def _telling(self, work: Callable[[Any], None], plan: Plan, verb: str) -> Iterator[Callable[[Any], None]]:
         """Work that reports each request, or row of them, when it is done."""
+        from zellige.reporting import Progress  # only for those who want to know
 
         def work_and_tell(task: Any) -> None:
             work(task)
             row = task[1] if isinstance(task[1], list) else [task]
             progress.advance(self.key(row[-1][0]), len(row))
 
-        return work_and_tell
+        with Progress(None, len(plan), verb, "chunks") as progress:
+            yield work_and_tell
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side into one small array, and copy that as a whole."""
@@ -225,11 +227,11 @@ class Engine:
     def _write_all(self, plan: Plan, each: Callable[[Any], None], tasks: Plan | Rows, work: int) -> None:
         """Write the chunks of a plan, and say on an error how far that was."""
         with self.store.batch() as joined:
-            if listener() is None:
+            if told.get() is None:
                 pool.run(joined(each), tasks, work, partial(report, plan))
             else:
-                with Progress(None, len(plan), "written", "chunks") as told:
-                    pool.run(joined(self._telling(told, each)), tasks, work, partial(report, plan))
+                with self._telling(each, plan, "written") as each_told:
+                    pool.run(joined(each_told), tasks, work, partial(report, plan))
 
     def _write_row(self, value: AnyArray, plan: Plan, row: Row) -> None:
         """Write chunks side by side."""

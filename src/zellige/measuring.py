@@ -74,7 +74,7 @@ class Coverage:
         ███·
         ····
         """
-        none, part, every = marks
+        none, part, every = tuple(marks)
         return "\n".join(
             "".join(none if cell == 0 else every if cell == 1 else part for cell in row)
             for row in self._cells(height, width).tolist()
@@ -91,7 +91,8 @@ class Coverage:
         if places:
             np.add.at(counts, tuple((np.array(places) // steps).T), 1)
         others = self.total // max(1, prod(lengths))
-        return counts / (np.multiply.outer(*sizes) * others)
+        cells: AnyArray = counts / (np.multiply.outer(*sizes) * others)
+        return cells
 
     def to_svg(self) -> str:
         """The grid as a picture, to scale, with the chunks filled that are stored.

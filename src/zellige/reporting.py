@@ -10,15 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import Token
 from typing import Any, Protocol, Self, TextIO, TypeAlias
+
+from zellige.config import told
 
 ProgressLike: TypeAlias = bool | Callable[[int, int, str], object] | None
 """True for a bar, a function of (done, total, name), False for neither, None for what `progress()` around it says."""
-
-_listener: ContextVar[ProgressLike] = ContextVar("progress", default=None)
-listener = _listener.get
-"""What reads and writes of this thread are to report to; None for nothing."""
 
 _DELAY = 0.3  # seconds before a bar appears: what is done by then needs none
 _PAUSE = 0.1  # seconds between two states of it
@@ -42,11 +40,11 @@ def progress(show: bool | Callable[[int, int, str], object] = True) -> Iterator[
     2 2 c/1
     """
     check_progress(show)
-    token = _listener.set(show)
+    token = told.set(show)
     try:
         yield
     finally:
-        _listener.reset(token)
+        told.reset(token)
 
 
 def check_progress(given: Any) -> None:
@@ -70,7 +68,7 @@ class Progress:
     """
 
     def __init__(self, given: ProgressLike, total: int, verb: str = "done", unit: str = "keys") -> None:
-        around = _listener.get()
+        around = told.get()
         chosen = around if given is None or around is False else given
         self._shown = _show(verb, unit) if chosen is True else None
         self._report = self._shown if chosen is True else chosen if callable(chosen) else None
@@ -90,13 +88,13 @@ class Progress:
         self._done += count
 
     def __enter__(self) -> Self:
-        if _listener.get() is not None:
-            self._token = _listener.set(None)
+        if told.get() is not None:
+            self._token = told.set(None)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._token is not None:
-            _listener.reset(self._token)
+            told.reset(self._token)
         if self._shown is not None:
             self._shown.close()
 
