@@ -1,48 +1,111 @@
 """Values that users write, as arrays of a data type; what a type cannot mean is refused.
 
-Numbers follow numpy's rules for assignment. For text, bytes and times those rules would turn anything into
-anything: numbers into their digits, booleans into seconds after 1970. Here kinds must match.
+numpy's rules for assignment turn anything into anything: numbers into their digits, booleans into seconds after 1970,
+300 into 44. Here kinds must match, and values must fit (`fitting.py` says when they do), unless `casting` is "unsafe":
+then values that do not fit are wrapped around or cut, as numpy does it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Number
 from typing import Any
 
 import numpy as np
 
+from zellige.dtypes import fitting
+from zellige.dtypes.fitting import is_number
 from zellige.errors import LossyCastError
 from zellige.types import AnyArray, Casting
 
 
+def as_value(value: Any, dtype: np.dtype[Any], casting: Casting = "same_value") -> AnyArray:
+    """A value as an array; numbers of another type are converted chunk by chunk as they are written.
+
+    Values that the type cannot hold raise `LossyCastError`, unless `casting` is "unsafe".
+    """
+    if type(value) is np.ndarray and value.dtype == dtype and dtype.kind != "O":
+        return value
+    if is_number(dtype):
+        return _numbers(value, dtype, casting)
+    if dtype.names is not None:
+        return _structs(value, dtype, casting)
+    return _CONVERT[dtype.kind](_as_array(value), dtype, casting)
+
+
 def as_values(value: Any, dtype: np.dtype[Any]) -> AnyArray:
-    """Anything array-like as an array of a type that is not a plain number."""
-    convert = _CONVERT.get(dtype.kind)
-    if convert is not None:
-        return convert(_as_array(value), dtype)
-    array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype)
-    return array.astype(dtype, copy=False)
+    """Anything array-like as an array of a type."""
+    return as_value(value, dtype).astype(dtype, copy=False)
+
+
+def boxed(value: Any) -> AnyArray:
+    """Any object as a 0-d array that holds it."""
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")
 
 
 def _as_array(value: Any) -> AnyArray:
     """Arrays as they are; lists as arrays of objects, so that numpy neither pads nor cuts what is in them."""
-    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+    if _is_array(value):
         return np.asarray(value)
     if isinstance(value, bytearray | memoryview):
         value = bytes(value)
     return np.array(value, object)
 
 
-def _refused(array: AnyArray, dtype: np.dtype[Any], wanted: str) -> TypeError:
+def _refused(array: AnyArray, dtype: np.dtype[Any], wanted: str, *usual: str) -> TypeError:
     if array.dtype.kind == "O":
-        odd = {type(item).__name__ for item in array.flat} - {"str", "bytes"} or {"str", "bytes"}
+        odd = {type(item).__name__ for item in array.flat} - set(usual) or set(usual)
         found = f"objects of type {', '.join(sorted(odd))}"
     else:
         found = f"values of type {array.dtype}"
     return TypeError(f"an array of {dtype} takes {wanted}, not {found}; convert them first")
 
 
-def _strings(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def _numbers(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
+    array = np.asarray(value)
+    if not _is_array(value):
+        array = fitting.plain_numbers(value, array, dtype)
+    if array.dtype.kind == "O":
+        array = _number_objects(array, dtype, casting)
+    elif not is_number(array.dtype):
+        raise _refused(array, dtype, "numbers")
+    if fitting.is_complex(array.dtype) and not fitting.is_complex(dtype):
+        raise TypeError(f"{array.dtype} values do not fit an array of {dtype}; write .real or .imag")
+    if array.dtype == dtype:
+        return array
+    array = fitting.native(array)
+    if casting != "unsafe":
+        fitting.check_numbers(array, dtype)
+    if dtype.isbuiltin != 2:
+        return array
+    with np.errstate(all="ignore"):
+        return array.astype(dtype)
+
+
+def _number_objects(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
+    items = array.ravel().tolist()
+    if not all(isinstance(item, Number | np.generic | None) for item in items):
+        raise _refused(array, dtype, "numbers", "bool", "int", "float", "complex")
+    if all(isinstance(item, bool | int | float | complex) for item in items):
+        plain = fitting.plain_numbers(array, np.array(items).reshape(array.shape), dtype)
+        if plain.dtype.kind != "O":
+            return plain
+    return array.astype(dtype) if casting == "unsafe" else fitting.check_objects(array, dtype)
+
+
+# -- text and bytes -------------------------------------------------------------------------------
+
+
+def _strings(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
     if array.dtype.kind == "O":
         known = all(isinstance(item, str) for item in array.flat)
     elif array.dtype.kind == "T":
@@ -51,7 +114,7 @@ def _strings(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     else:
         known = array.dtype.kind == "U"
     if not known:
-        raise _refused(array, dtype, "strings")
+        raise _refused(array, dtype, "strings", "str")
     return array.astype(dtype, copy=False)
 
 
@@ -63,29 +126,32 @@ def _missing(array: AnyArray) -> AnyArray:
 _STRING = np.dtypes.StringDType()
 
 
-def _fixed_text(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    text = array if array.dtype.kind == "U" else _strings(array, _STRING)
-    return _fitting(text, dtype, dtype.itemsize // 4, "characters")
+def _fixed_text(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
+    text = array if array.dtype.kind == "U" else _strings(array, _STRING, casting)
+    if casting != "unsafe":
+        fitting.check_lengths(array, np.strings.str_len(text), dtype, dtype.itemsize // 4, "characters")
+    return text.astype(dtype, copy=False)
 
 
-def _fixed_bytes(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+def _fixed_bytes(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
+    """Bytes with zeros at their end, which numpy does not tell from padding."""
     if array.dtype.kind == "O" and all(isinstance(item, bytes) for item in array.flat):
-        longest = max(map(len, array.flat), default=0)
-        array = array.astype(f"S{max(longest, 1)}")
+        array = array.astype(f"S{max(map(len, array.flat), default=0) or 1}")
     if array.dtype.kind != "S":
-        raise _refused(array, dtype, "bytes")
-    return _fitting(array, dtype, dtype.itemsize, "bytes")
-
-
-def _fitting(array: AnyArray, dtype: np.dtype[Any], most: int, unit: str) -> AnyArray:
-    """Elements that are not cut; numpy would cut them without a word."""
-    longest = int(np.strings.str_len(array).max(initial=0))
-    if longest > most:
-        raise ValueError(f"an array of {dtype} holds at most {most} {unit} in each element, found {longest}")
+        raise _refused(array, dtype, "bytes", "bytes")
+    if casting != "unsafe":
+        fitting.check_lengths(array, np.strings.str_len(array), dtype, dtype.itemsize, "bytes")
     return array.astype(dtype, copy=False)
 
 
-def _objects(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+def _raw_bytes(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
+    """Bytes of one length, with zeros after those that are shorter."""
+    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.isbuiltin != 2:
+        array = array.view(f"S{array.dtype.itemsize}") if array.dtype.itemsize else array.astype("S1")
+    return _fixed_bytes(array, np.dtype(f"S{dtype.itemsize}"), casting).view(dtype)
+
+
+def _objects(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
     """Bytes, or any objects at all where the type says so."""
     return array.astype(dtype, copy=False) if dtype.metadata else _blobs(array, dtype)
 
@@ -98,81 +164,96 @@ def _blobs(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     elif array.dtype.kind == "O" and all(isinstance(item, bytes | bytearray | memoryview) for item in array.flat):
         items = [bytes(item) for item in array.flat]
     else:
-        raise _refused(array, dtype, "bytes")
+        raise _refused(array, dtype, "bytes", "bytes")
     found = np.empty(array.shape, object)
     found.reshape(-1)[:] = items
     return found
 
 
-def _times(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    known = dtype.kind + ("iuUT" if dtype.kind == "M" else "iu")
-    if array.dtype.kind == "O":  # dates of Python; numpy refuses what is not one, except for these
-        known += "O" * (not any(isinstance(item, bool | float) for item in array.flat))
-    if array.dtype.kind not in known:
-        raise _refused(array, dtype, "dates and times" if dtype.kind == "M" else "spans of time")
+# -- times ----------------------------------------------------------------------------------------
+
+
+def _times(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
+    """Times of numpy and Python, dates as text, and integers, which count units."""
+    if array.dtype.kind == "O":
+        return _time_objects(array, dtype, casting)
+    if array.dtype.kind not in dtype.kind + ("iuUT" if dtype.kind == "M" else "iu"):
+        raise _no_times(array, dtype)
+    if casting != "unsafe" and array.dtype != dtype:
+        check = fitting.check_parsed if array.dtype.kind in "UT" else fitting.check_times
+        check(array, dtype)
     return array.astype(dtype, copy=False)
 
 
-_CONVERT: dict[str, Callable[[AnyArray, np.dtype[Any]], AnyArray]] = {
+def _no_times(array: AnyArray, dtype: np.dtype[Any]) -> TypeError:
+    return _refused(array, dtype, "dates and times" if dtype.kind == "M" else "spans of time")
+
+
+def _time_objects(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
+    items = array.ravel().tolist()
+    if any(isinstance(item, bool | float) for item in items):  # numpy itself refuses what else is no time
+        raise _no_times(array, dtype)
+    counts = np.array([_is_count(item) for item in items], bool).reshape(array.shape)
+    if casting != "unsafe":
+        low, high = fitting.limits(np.dtype(np.int64))
+        outside = [_is_count(item) and not low <= item <= high for item in items]
+        fitting.refuse_any(array, np.array(outside, bool), dtype)
+        times = array.copy()
+        times[counts] = None
+        fitting.check_parsed(times, dtype)
+    return array.astype(dtype)
+
+
+def _is_count(item: Any) -> bool:
+    return isinstance(item, int | np.integer) and not isinstance(item, np.timedelta64)  # an integer to numpy
+
+
+# -- structs --------------------------------------------------------------------------------------
+
+
+def _structs(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
+    """Structs field by field, in their order, as numpy assigns them; other values go into each field."""
+    array = np.asarray(value) if _is_array(value) else np.array(value, _loose(dtype))
+    if array.dtype.kind == "O":
+        array = np.array(array.ravel().tolist(), _loose(dtype)).reshape(array.shape)
+    if array.dtype == dtype:
+        return array
+    names, own = array.dtype.names, dtype.names or ()
+    if names is not None and len(names) != len(own):
+        raise TypeError(f"structs of {len(names)} fields do not fit an array of {dtype}, which has {len(own)}")
+    found = np.zeros(array.shape, dtype)
+    for k, name in enumerate(own):
+        part = array if names is None else array[names[k]]
+        try:
+            _set_field(found[name], part, dtype[name].base, casting)
+        except LossyCastError as error:
+            raise LossyCastError(f"field {name!r}: {error}", index=error.index[: array.ndim]) from error
+    return found
+
+
+def _set_field(field: AnyArray, part: AnyArray, dtype: np.dtype[Any], casting: Casting) -> None:
+    """Write values into the memory of a field; one value for each struct goes into all elements of a sub-array."""
+    part = part.reshape(part.shape + (1,) * (field.ndim - part.ndim))
+    with np.errstate(all="ignore"):
+        field[...] = as_value(part, dtype, casting).astype(dtype, copy=False)
+
+
+def _loose(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A struct with the same fields, which takes any objects, so that numpy changes nothing before it is checked."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((_loose(base), shape))
+    if dtype.names is not None:
+        return np.dtype([(name, _loose(dtype[name])) for name in dtype.names])
+    return np.dtype(object)
+
+
+_CONVERT: dict[str, Callable[[AnyArray, np.dtype[Any], Casting], AnyArray]] = {
     "T": _strings,
     "O": _objects,
     "U": _fixed_text,
     "S": _fixed_bytes,
+    "V": _raw_bytes,
     "M": _times,
     "m": _times,
 }
-
-
-def boxed(value: Any) -> AnyArray:
-    """Any object as a 0-d array that holds it."""
-    box = np.empty((), object)
-    box[()] = value
-    return box
-
-
-def as_value(value: Any, dtype: np.dtype[Any], casting: Casting = "same_value") -> AnyArray:
-    """A value as an array; numbers of another type are converted chunk by chunk as they are written.
-
-    Numbers that the type cannot hold raise `LossyCastError`, unless `casting` is "unsafe".
-    """
-    if dtype.kind not in "biufc":
-        return as_values(value, dtype)
-    if not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "__array__"):
-        plain = np.asarray(value)
-        if plain.dtype.kind not in "biufc":
-            return as_values(value, dtype)
-        value = plain
-    array = np.asarray(value)
-    if array.dtype.kind not in "biufc":
-        return as_values(array, dtype)
-    if array.dtype.kind == "c" and dtype.kind != "c":
-        raise TypeError(f"{array.dtype} values do not fit an array of {dtype}; write .real or .imag")
-    if casting != "unsafe" and array.dtype != dtype and not np.can_cast(array.dtype, dtype, "safe"):
-        _check_fits(array, dtype)
-    return array
-
-
-def _check_fits(array: AnyArray, dtype: np.dtype[Any]) -> None:
-    """Raise if a number would become another one. To be rounded is no loss for a float, to become infinite is."""
-    if not array.size:
-        return
-    if dtype.kind in "fc":
-        with np.errstate(all="ignore"):
-            lost = np.isfinite(array) & ~np.isfinite(array.astype(dtype))
-    else:
-        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if array.dtype.kind in "bui":
-            if low <= int(array.min()) and int(array.max()) <= high:
-                return
-            lost = (array < low) | (array > high)
-        else:
-            # `high + 1` is a power of two, which a double holds exactly, and a half does not.
-            wide = array.astype(np.promote_types(array.dtype, np.float64))
-            lost = ~((wide >= low) & (wide < float(high + 1)) & (np.trunc(wide) == wide))
-    if lost.any():
-        at = tuple(int(k) for k in np.argwhere(lost)[0])
-        raise LossyCastError(
-            f"{array.dtype} value {array[at]!s} at {at} does not fit an array of {dtype}; "
-            "convert the values, or pass casting='unsafe'",
-            index=at,
-        )
