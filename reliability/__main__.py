@@ -22,12 +22,14 @@ from typing import Any
 
 from bench import machine
 
-from reliability import report
+from reliability import cost, report
 from reliability.adapters import LIBRARIES, SHOWN
 from reliability.scenarios import SCENARIOS, Scenario
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- from reliability/results.md -->", "<!-- end of reliability/results.md -->"
 TIMEOUT = 400.0
 """Seconds for one library in one scenario."""
 
@@ -119,7 +121,11 @@ def update(result: dict[str, Any], file: Path) -> dict[str, Any]:
     """The saved report with the lines of another in place of its own."""
     saved: dict[str, Any] = json.loads(file.read_text())
     rows = {row["name"]: row for row in (*saved["scenarios"], *result["scenarios"])}
-    return saved | {"date": result["date"], "scenarios": [rows[name] for name in SCENARIOS if name in rows]}
+    return saved | {
+        "date": result["date"],
+        "cost": result["cost"],
+        "scenarios": [rows[name] for name in SCENARIOS if name in rows],
+    }
 
 
 def save(result: dict[str, Any], prefix: Path) -> None:
@@ -127,6 +133,13 @@ def save(result: dict[str, Any], prefix: Path) -> None:
     prefix.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     prefix.with_suffix(".md").write_text(report.markdown(result))
     print(f"saved as {prefix.name}.json and {prefix.name}.md in {prefix.parent.name}/")
+
+
+def into_page(table: str, page: Path) -> None:
+    """Put the table of a complete run into the documentation, between its two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{table}\n{END}{after}")
 
 
 def main(raw: Sequence[str]) -> int:
@@ -140,6 +153,7 @@ def main(raw: Sequence[str]) -> int:
     libraries = [name for name in LIBRARIES if name in arguments.libraries.split(",")]
     try:
         rows = run_all(select(arguments.scenario), libraries, folder, quick=arguments.quick)
+        spent = cost.measure(folder, 3 if arguments.quick else 15)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     result = {
@@ -149,15 +163,16 @@ def main(raw: Sequence[str]) -> int:
         "versions": machine.versions(),
         "where": "a directory that was named" if arguments.folder else "the directory for temporary files",
         "scenarios": rows,
+        "cost": spent,
     }
     if arguments.update:
         result = update(result, HERE / "results.json")
     print(report.summary(result))
     complete = len(rows) == len(SCENARIOS) and len(libraries) == len(SHOWN) and not arguments.quick
-    save(
-        result,
-        Path(arguments.save) if arguments.save else HERE / ("results" if complete or arguments.update else "last"),
-    )
+    shown = not arguments.save and (complete or arguments.update)
+    save(result, Path(arguments.save) if arguments.save else HERE / ("results" if shown else "last"))
+    if shown:
+        into_page(report.markdown(result), PAGE)
     return int(not report.ours_are_good(result))
 
 

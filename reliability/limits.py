@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,51 @@ def long_run(library: Library, folder: str, count: int) -> Outcome:
     text = f"{opened.seconds + read.seconds:.3g} s, {peak:.0f} MiB" + f"; {error}" * bool(error)
     facts = {"open_seconds": opened.seconds, "read_seconds": read.seconds, "peak_mib": round(peak, 1), "error": error}
     return counted(text, not error and peak < 16, **facts)
+
+
+# -- documents that the specification forbids -------------------------------------------------------
+
+
+def _forbidden() -> dict[str, bytes]:
+    """Documents that must not be opened, each by what is wrong with it (RFC 8259, and the core specification)."""
+    good = documents.document([8], [8])
+    text = json.dumps(good)
+    deep = "[" * 100_000 + "]" * 100_000
+    changed = {
+        "a length that is true": {"shape": [True]},
+        "a negative length": {"shape": [-8]},
+        "a chunk without length": {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0]}}},
+        "a codec that nobody knows": {"codecs": [documents.BYTES, {"name": "unheard-of"}]},
+        "a field that nobody knows": {"unheard-of": {"name": "something"}},
+    }
+    found = {what: json.dumps(good | change).encode() for what, change in changed.items()}
+    return found | {
+        "bytes after the end": f"{text}}}".encode(),
+        "bytes that are not UTF-8": text.encode().replace(b'"regular"', b'"regul\xffr"'),
+        "a word that is not JSON": text.replace('"shape": [8]', '"shape": [NaN]').encode(),
+        "lists 100,000 deep": text.replace('"attributes": {}', f'"attributes": {{"a": {deep}}}').encode(),
+    }
+
+
+def forbidden(library: Library, folder: str, count: int) -> Outcome:
+    """Documents that are not JSON, or that the specification says to refuse."""
+    facts, why = {}, {}
+    for number, (what, text) in enumerate(_forbidden().items()):
+        path = f"{folder}/{number}"
+        os.mkdir(path)
+        Path(path, "zarr.json").write_bytes(text)
+        try:
+            call(_opens, library, path)
+            facts[what] = "opened"
+        except ChildError as error:
+            facts[what], why[what] = "the process died" if error.died else REFUSED, str(error)
+    told = [f"{what}: {how}" for what, how in facts.items() if how != REFUSED]
+    text = "; ".join(told) or f"all {len(facts)} refused"
+    return counted(text, not told, **facts, why=why)
+
+
+def _opens(library: Library, path: str) -> bool:
+    return library.open(path) is not None
 
 
 # -- places ---------------------------------------------------------------------------------------
@@ -132,7 +179,8 @@ def links(library: Library, folder: str, count: int) -> Outcome:
     facts["write"] = FOLLOWED if np.fromfile(f"{outside}/0", "int64")[0] == 7 else REFUSED
 
     text = facts["chunk"] if len(set(facts.values())) == 1 else ", ".join(f"{k}: {v}" for k, v in facts.items())
-    return counted(text, FOLLOWED not in facts.values(), **facts, why=why)
+    # To follow them may be what is meant: that is told, and not judged.
+    return counted(text, None if FOLLOWED in facts.values() else True, **facts, why=why)
 
 
 # -- values ---------------------------------------------------------------------------------------

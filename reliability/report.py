@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reliability import cost
 from reliability.adapters import LIBRARIES, OURS
 from reliability.scenarios import SCENARIOS
 
@@ -71,7 +72,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     for row in rows:
         cells = [marked(row["libraries"][name]) if name in row["libraries"] else "" for name in names]
         lines.append(f"| {row['about']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n" + cost.markdown(report["cost"])
 
 
 def ours_are_good(report: Mapping[str, Any]) -> bool:

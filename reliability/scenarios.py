@@ -45,11 +45,11 @@ _TABLE = (
     Scenario(races.processes_shard, "2 processes write parts of one shard: updates kept", 600, 40),
     Scenario(races.attributes_threads, "4 threads set attributes: kept", 100, 12),
     Scenario(races.attributes_processes, "4 processes set attributes: kept", 100, 12),
-    Scenario(races.appends, "2 processes append rows", 100, 10),
+    Scenario(races.appends, "2 processes append rows (TensorStore has no append: resize, then write)", 100, 10),
     Scenario(races.creation, "4 processes create the same array", 100, 5),
     Scenario(races.readers_chunk, "a chunk is read while it is overwritten", 1000, 20),
     Scenario(races.readers_shard, "half of a shard is read while it is overwritten", 1000, 20),
-    Scenario(faults.kills, "`kill -9` during writes", 60, 4),
+    Scenario(faults.kills, "`kill -9` during writes", 100, 4),
     Scenario(
         faults.interrupt, "Ctrl-C during a write of 400 chunks, 3 times: written in the 5 s after it surfaced", 3, 1
     ),
@@ -61,9 +61,10 @@ _TABLE = (
     Scenario(limits.shrink_grow, "shrink, then grow: what shows"),
     Scenario(limits.casts, "300 into uint8, NaN into int32"),
     Scenario(limits.long_run, "opening a document with a run `[1, 10^7]`, one element read", 10**7, 10**7),
+    Scenario(limits.forbidden, "documents that are not JSON, or that the specification forbids"),
     Scenario(damage.bomb, "a chunk under 1 KiB that unpacks to 4 GiB: memory of the read", 4, 4),
     Scenario(limits.escape, "`../` in names, keys and consolidated metadata"),
-    Scenario(limits.links, "symbolic links that lead out of the store"),
+    Scenario(limits.links, "symbolic links that lead out of the store (not judged)"),
 )
 SCENARIOS = {scenario.name: scenario for scenario in _TABLE}
 

@@ -20,7 +20,7 @@ if sys.platform != "linux":
 sys.path.insert(0, str(ROOT))
 
 from reliability import __main__ as command  # noqa: E402
-from reliability import report  # noqa: E402
+from reliability import cost, report  # noqa: E402
 from reliability.faults import judge_trace  # noqa: E402
 from reliability.scenarios import SCENARIOS  # noqa: E402
 
@@ -48,7 +48,7 @@ def test_every_scenario_is_run():
 
 
 CAUGHT = """
-    threads_chunk processes_chunk creation readers_chunk kills truncated shrink_grow casts escape links
+    threads_chunk processes_chunk creation readers_chunk kills truncated shrink_grow casts escape forbidden
 """
 """The scenarios that a library without any care fails by its nature."""
 
@@ -97,6 +97,7 @@ def test_the_table_says_what_was_found():
         "versions": {"python": "3.13", "zellige": "0.1"},
         "where": "here",
         "scenarios": rows,
+        "cost": {"file_system": "ext4", "forms": {"one chunk": {"process": 0.5, "power": 2.0}}},
     }
     text = report.markdown(result)
     assert "| what happens | zellige | TensorStore | zarrs | zarr-python |" in text
@@ -105,6 +106,33 @@ def test_the_table_says_what_was_found():
     assert "| 100 of 100 | none |  | not installed |" in text
     assert "zellige 2 of 2, TensorStore 0 of 0, zarrs 0 of 1, zarr-python 0 of 1." in text
     assert "`make reliability QUICK=1 ARGS='--libraries zellige,zarr'`" in text
+    assert "| one chunk | 0.5 ms | 2 ms | 4 |" in text
     assert report.ours_are_good(result)
     rows[0]["libraries"]["zellige"]["good"] = False
     assert not report.ours_are_good(json.loads(json.dumps(result)))
+
+
+def test_the_page_shows_the_table_of_the_last_complete_run():
+    table, page = (ROOT / "reliability" / "results.md").read_text(), command.PAGE.read_text()
+    shown = page.partition(command.BEGIN)[2].partition(command.END)[0]
+    assert shown.strip() == table.strip()
+    saved = json.loads((ROOT / "reliability" / "results.json").read_text())
+    assert {row["name"] for row in saved["scenarios"]} == set(SCENARIOS)
+    assert {row["about"] for row in saved["scenarios"]} == {scenario.about for scenario in SCENARIOS.values()}
+    assert saved["command"] == "make reliability"
+    assert report.markdown(saved) == table
+
+
+def test_a_complete_run_changes_nothing_else_on_the_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n")
+    for table in ("| a |\n", "| b |\n"):
+        command.into_page(table, page)
+        assert page.read_text() == f"before\n{command.BEGIN}\n\n{table}\n{command.END}\nafter\n"
+
+
+def test_the_cost_of_durability_is_measured_for_each_form(tmp_path):
+    found = cost.measure(str(tmp_path), 1)
+    assert found["forms"].keys() == set(cost.FORMS)
+    assert all(one["process"] > 0 and one["power"] > 0 for one in found["forms"].values())
+    assert not list(tmp_path.iterdir())

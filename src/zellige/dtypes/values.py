@@ -16,7 +16,7 @@ import numpy as np
 from zellige.dtypes import fitting
 from zellige.dtypes.fitting import is_number
 from zellige.errors import LossyCastError
-from zellige.types import AnyArray, Casting
+from zellige.types import AnyArray, Casting, Shape
 
 
 def as_value(value: Any, dtype: np.dtype[Any], casting: Casting = "same_value") -> AnyArray:
@@ -58,6 +58,12 @@ def _as_array(value: Any) -> AnyArray:
     return np.array(value, object)
 
 
+def _objects_of(items: list[Any], shape: Shape) -> AnyArray:
+    found = np.empty(shape, object)
+    found.reshape(-1)[:] = items
+    return found
+
+
 def _refused(array: AnyArray, dtype: np.dtype[Any], wanted: str, *usual: str) -> TypeError:
     if array.dtype.kind == "O":
         odd = {type(item).__name__ for item in array.flat} - set(usual) or set(usual)
@@ -74,8 +80,8 @@ def _numbers(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
     array = np.asarray(value)
     if not _is_array(value):
         array = fitting.plain_numbers(value, array, dtype)
-    if array.dtype.kind == "O":
-        array = _number_objects(array, dtype, casting)
+    if array.dtype.kind in "OUTS":
+        array = _number_objects(array.astype(object, copy=False), dtype, casting)
     elif not is_number(array.dtype):
         raise _refused(array, dtype, "numbers")
     if fitting.is_complex(array.dtype) and not fitting.is_complex(dtype):
@@ -92,14 +98,17 @@ def _numbers(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
 
 
 def _number_objects(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
-    items = array.ravel().tolist()
+    """Numbers of Python; text is read as Python reads it."""
+    read: Callable[[Any], Any] = int if fitting.is_integer(dtype) else complex if fitting.is_complex(dtype) else float
+    items = [read(item) if isinstance(item, str | bytes) else item for item in array.ravel().tolist()]
     if not all(isinstance(item, Number | np.generic | None) for item in items):
-        raise _refused(array, dtype, "numbers", "bool", "int", "float", "complex")
+        raise _refused(array, dtype, "numbers", "bool", "int", "float", "complex", "str")
+    found = _objects_of(items, array.shape)
     if all(isinstance(item, bool | int | float | complex) for item in items):
-        plain = fitting.plain_numbers(array, np.array(items).reshape(array.shape), dtype)
+        plain = fitting.plain_numbers(found, np.array(items).reshape(array.shape), dtype)
         if plain.dtype.kind != "O":
             return plain
-    return array.astype(dtype) if casting == "unsafe" else fitting.check_objects(array, dtype)
+    return found.astype(dtype) if casting == "unsafe" else fitting.check_objects(found, dtype)
 
 
 # -- text and bytes -------------------------------------------------------------------------------
@@ -165,9 +174,7 @@ def _blobs(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
         items = [bytes(item) for item in array.flat]
     else:
         raise _refused(array, dtype, "bytes", "bytes")
-    found = np.empty(array.shape, object)
-    found.reshape(-1)[:] = items
-    return found
+    return _objects_of(items, array.shape)
 
 
 # -- times ----------------------------------------------------------------------------------------
