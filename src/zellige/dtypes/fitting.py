@@ -116,6 +116,9 @@ def _check_pieces(array: AnyArray, dtype: np.dtype[Any], lost: Callable[[AnyArra
 
 def _pieces(array: AnyArray, order: Literal["C", "K"]) -> Iterator[AnyArray]:
     """All elements in flat pieces, in C order or as they lie in memory, which is faster."""
+    if array.size <= _PIECE:
+        yield array.ravel(order)
+        return
     pieces: Any = np.nditer(array, flags=["external_loop", "buffered"], order=order, buffersize=_PIECE)
     for found in pieces:  # memory that is contiguous comes as one
         yield from (found[k : k + _PIECE] for k in range(0, found.size, _PIECE))
@@ -130,25 +133,29 @@ def _lost_as_integer(piece: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
 
 
 def _lost_as_float(piece: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    wide = piece.astype(np.promote_types(piece.dtype, np.float64), copy=False)
-    return _lost(wide, piece.astype(dtype), _end(dtype))
+    found, end = piece.astype(dtype), _end(dtype)
+    if end == math.inf and np.isfinite(found).all():
+        return _NONE
+    return _lost(piece.astype(np.promote_types(piece.dtype, np.float64), copy=False), found, end)
 
 
 def _lost_as_complex(piece: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    found = piece.astype(dtype)
+    if np.isfinite(found).all():
+        return _NONE
     wide = piece.astype(np.promote_types(piece.dtype, np.complex128))
-    found = piece.astype(dtype).astype(wide.dtype)
-    parts = _lost(wide.view(wide.real.dtype), found.view(wide.real.dtype), math.inf)
+    parts = _lost(wide.view(wide.real.dtype), found.astype(wide.dtype).view(wide.real.dtype), math.inf)
     return parts[0::2] | parts[1::2]
+
+
+_NONE: AnyArray = np.zeros(0, bool)
 
 
 def _lost(wide: AnyArray, found: AnyArray, end: float) -> AnyArray:
     """Where floats are not what they were, but for rounding."""
-    kept = np.isfinite(found)
-    if end == math.inf and kept.all():
-        return np.zeros(wide.shape, bool)  # a NaN or an infinity that had become finite has an `end` besides
     finite = np.isfinite(wide)
     same = (np.isnan(wide) & np.isnan(found)) | (np.isinf(wide) & (found.astype(wide.dtype) == wide))
-    return ~np.where(finite, kept & (np.abs(wide) < end), same)
+    return ~np.where(finite, np.isfinite(found) & (np.abs(wide) < end), same)
 
 
 @cache
