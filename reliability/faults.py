@@ -165,7 +165,12 @@ def _write_without_room(library: Library, path: str, values: np.ndarray) -> dict
         text = f"{type(error).__name__}: {error} {' '.join(getattr(error, '__notes__', []))}"
         chunks = bool(getattr(error, "written", None) and getattr(error, "failed", None))
         number = getattr(error, "errno", None)
-        return {"error": text[:400], "errno": number, "says_key": "c/" in text, "says_written": chunks}
+        return {
+            "error": text.replace(path, "")[:400],
+            "errno": number,
+            "says_key": "c/" in text,
+            "says_written": chunks,
+        }
     return {"error": ""}
 
 

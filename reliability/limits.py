@@ -71,7 +71,6 @@ def _forbidden() -> dict[str, bytes]:
     """Documents that must not be opened, each by what is wrong with it (RFC 8259, and the core specification)."""
     good = documents.document([8], [8])
     text = json.dumps(good)
-    deep = "[" * 100_000 + "]" * 100_000
     changed = {
         "a length that is true": {"shape": [True]},
         "a negative length": {"shape": [-8]},
@@ -84,7 +83,6 @@ def _forbidden() -> dict[str, bytes]:
         "bytes after the end": f"{text}}}".encode(),
         "bytes that are not UTF-8": text.encode().replace(b'"regular"', b'"regul\xffr"'),
         "a word that is not JSON": text.replace('"shape": [8]', '"shape": [NaN]').encode(),
-        "lists 100,000 deep": text.replace('"attributes": {}', f'"attributes": {{"a": {deep}}}').encode(),
     }
 
 
