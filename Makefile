@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := src tests examples bench
+CODE := src tests examples bench reliability
 
-.PHONY: help demo test lint format check peer bench clean
+.PHONY: help demo test lint format check peer bench reliability clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,10 @@ peer:  ## an environment with zarr-python >= 3.4, which needs Python 3.12; the t
 bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', QUICK=1, ARGS=--help
 	@bash tools/bench_env.sh
 	@.venv-bench/bin/python -m bench $(if $(CASE),--case '$(CASE)') $(if $(QUICK),--quick) $(ARGS)
+
+reliability:  ## compare what is lost with the peers, in about five minutes; QUICK=1, ARGS=--help
+	@bash tools/bench_env.sh
+	@.venv-bench/bin/python -m reliability $(if $(QUICK),--quick) $(ARGS)
 
 clean:  ## remove everything that was made here
 	rm -rf $(VENV) .venv-peer .venv-bench demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
