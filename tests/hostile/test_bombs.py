@@ -9,6 +9,7 @@ import json
 import lzma
 import struct
 import zlib
+from functools import cache
 from typing import Any, NamedTuple
 
 import bombs
@@ -237,9 +238,10 @@ def four_of(dtype: str, chain: list[Any], value: bytes) -> zellige.Array:
     return zellige.open_array(MemoryStore({"zarr.json": json.dumps(given).encode(), "c/0": value}))
 
 
+@cache
 def in_blocks(name: str) -> bytes:
     """A bomb; that of blosc in blocks as its library makes them, since larger ones are not looked at by themselves."""
-    return blosc(bytes(64 * MiB)) if name.endswith("blosc") else CODECS[name].make()
+    return blosc(bytes(32 * MiB)) if name.endswith("blosc") else CODECS[name].make()
 
 
 def check_elements_refused(array: zellige.Array) -> None:

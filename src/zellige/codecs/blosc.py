@@ -163,7 +163,8 @@ def _content_size(raw: Buffer) -> int:
     if len(raw) < _OVERHEAD:
         raise CodecError(f"blosc: at least {_OVERHEAD} bytes expected, {len(raw)} found")
     version, _, flags, typesize, nbytes, blocksize, cbytes = _HEADER.unpack_from(raw)
-    _check_version(version, flags)
+    if version != 2 or flags & 0x08 or flags >> 5 > 4:
+        raise _unknown(version, flags)
     if cbytes != len(raw):
         raise CodecError(f"blosc: {cbytes} bytes stated, {len(raw)} found")
     if nbytes > _MAX_NBYTES or (nbytes and not (0 < blocksize <= nbytes and typesize)):
@@ -178,9 +179,8 @@ def _content_size(raw: Buffer) -> int:
     return int(nbytes)
 
 
-def _check_version(version: int, flags: int) -> None:
-    if version != 2 or flags & 0x08 or flags >> 5 > 4:
-        raise CodecError(f"blosc: version {version} with flags {flags:02x} is not known; known is version 2")
+def _unknown(version: int, flags: int) -> CodecError:
+    return CodecError(f"blosc: version {version} with flags {flags:02x} is not known; known is version 2")
 
 
 def _first_block(raw: Buffer, most: int) -> bytes | None:
@@ -188,7 +188,8 @@ def _first_block(raw: Buffer, most: int) -> bytes | None:
     if len(raw) < _OVERHEAD + 4:
         return None
     version, lz, flags, typesize, nbytes, blocksize, _ = _HEADER.unpack_from(raw)
-    _check_version(version, flags)
+    if version != 2:
+        raise _unknown(version, flags)
     if flags & _MEMCPY:
         body = bytes(raw[_OVERHEAD : _OVERHEAD + most])
     elif nbytes <= blocksize or not 0 < blocksize <= _LARGEST_BLOCK or not typesize:
