@@ -29,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "array.allow_unsafe_pickle_decode": False,
     "async.concurrency": 10,
     "async.timeout": None,
+    "codecs.max_variable_chunk_bytes": 1 << 30,
     "threading.max_workers": None,
 }
 
@@ -65,7 +66,7 @@ def test_a_setting_is_asked_for_by_its_key(config):
 def test_a_section_is_a_dict(config):
     assert config.get("async") == config["async"] == {"concurrency": 10, "timeout": None}
     assert config.get("array")["sharding_coalesce_max_bytes"] == 16 << 20
-    assert config.to_dict().keys() == {"default_zarr_format", "json_indent", "array", "async", "threading"}
+    assert config.to_dict().keys() == {"default_zarr_format", "json_indent", "array", "async", "codecs", "threading"}
     assert config.to_dict()["threading"] == {"max_workers": None}
     config.to_dict()["array"]["order"] = config.get("array")["order"] = "F"
     assert config["array.order"] == "C"
@@ -173,6 +174,7 @@ GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("array.allow_unsafe_pickle_decode", [False]),
     ("async.concurrency", [1, 128]),
     ("async.timeout", [None, 1, 0.5]),
+    ("codecs.max_variable_chunk_bytes", [1, 1 << 40]),
     ("threading.max_workers", [None, 1, 64]),
 ]
 
@@ -191,6 +193,7 @@ BAD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("array.allow_unsafe_pickle_decode", [True, None, 0]),
     ("async.concurrency", [0, None, 1.5]),
     ("async.timeout", [0, -1.0, float("nan"), "1", True]),
+    ("codecs.max_variable_chunk_bytes", [0, None, True, 1.0, "1"]),
     ("threading.max_workers", [0, 1.5, True, "2"]),
 ]
 

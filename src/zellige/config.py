@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from zellige.errors import hint
 from zellige.types import Casting, Durability
 
 
@@ -67,6 +68,7 @@ _SETTINGS: dict[str, _Setting] = {
     "async.timeout": _or_none(
         _Setting(None, lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v > 0, "a number > 0")
     ),
+    "codecs.max_variable_chunk_bytes": _int(1 << 30, 1),
     "threading.max_workers": _or_none(_int(None, 1)),
 }
 _SECTIONS = dict.fromkeys(key.partition(".")[0] for key in _SETTINGS if "." in key)
@@ -83,11 +85,7 @@ def _check(key: str, value: Any) -> Any:
 
 
 def _unknown(key: object) -> KeyError:
-    from difflib import get_close_matches  # only when there is something to say
-
-    close = get_close_matches(str(key), [*_SETTINGS, *_SECTIONS], 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_SETTINGS)}"
-    return KeyError(f"there is no setting {key!r}; {hint}")
+    return KeyError(f"there is no setting {key!r}; {hint(str(key), [*_SETTINGS, *_SECTIONS])}")
 
 
 class Config:
@@ -105,6 +103,7 @@ class Config:
     | `array.target_shard_size_bytes` | None | the size of shards with `shards="auto"`; None: 64 MiB |
     | `async.concurrency` | 10 | how many operations of `zellige.aio` are under way at once in an event loop |
     | `async.timeout` | None | the seconds that one of them may take |
+    | `codecs.max_variable_chunk_bytes` | 1 GiB | the most bytes of a chunk of strings, or of others of any length |
     | `default_zarr_format` | 3 | the format of new nodes |
     | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -20,20 +19,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, ClassVar, Self, TypeAlias
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
+from zellige.types import TEMPORARY as TEMPORARY
 from zellige.types import Buffer, Durability, Encoded, Span
-
-TEMPORARY = ".zellige-tmp-"
-"""How the names of unfinished files begin; no segment of a key does."""
-
-# Not in a key: `/` inside a segment, NUL, and surrogates that no file name can hold. The others, DC80 to
-# DCFF, are how Python spells the bytes of a file name that is not UTF-8.
-_NO = r"/\0\ud800-\udc7f\udd00-\udfff"
-# One segment: not empty, not `.`, not `..`, not temporary. Possessive, so that no key takes long to refuse.
-_SEGMENT = rf"(?:[^.{_NO}]|(?!\.{{1,2}}(?:/|\Z)|{re.escape(TEMPORARY)})\.)[^{_NO}]*+"
-
-is_key = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+").fullmatch
-"""Whether a string is a key; stores test this inline, because they do it for every chunk."""
-
+from zellige.types import is_key as is_key
 
 # A name that the file system cannot hold is not there either.
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
