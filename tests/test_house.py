@@ -33,7 +33,7 @@ LAYERS = [
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "pool", "progress", "shards"},
     {"node", "blueprint", "info", "consolidated", "treeview", "views"}
-    | {"array", "selecting", "resizing", "group", "listing", "making"}
+    | {"array", "selecting", "resizing", "claims", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"},
     {"api", "__init__", "dtype", "storage"},
     {"display", "aio"},

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 BUCKET = "zellige-tests"
+PAGE = 100  # keys in one answer; 1000 on S3 itself
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test-key-id",
     "AWS_SECRET_ACCESS_KEY": "test-secret",
@@ -95,7 +96,7 @@ class S3Server:
     """The process, and where it listens."""
 
     def __init__(self) -> None:
-        env = {**os.environ, **ENVIRONMENT, "MOTO_S3_CUSTOM_ENDPOINTS": ""}
+        env = {**os.environ, **ENVIRONMENT, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)}
         self.process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True
         )

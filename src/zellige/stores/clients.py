@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from zellige.config import config
 from zellige.errors import CredentialsWarning
@@ -228,13 +228,13 @@ class Client:
             client = cls("memory", (f"{id(store):x}",), {})
             client._built[os.getpid()] = store
             return client
-        options: Options = {"config": {}, "client": dict(store.client_options or {}), "retry": {}, "other": {}}
-        options["retry"] = dict(store.retry_config or {})
-        if name == "HTTPStore":
-            return cls("http", (_checked_http(store.url),), options)
-        kind = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}.get(name)
+        kind = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "HTTPStore": "http"}.get(name)
         if kind is None:
             raise TypeError(f"{name} of obstore is not an object store; give a directory as a str or a pathlib.Path")
+        options: Options = {"config": {}, "client": dict(store.client_options or {}), "retry": {}, "other": {}}
+        options["retry"] = dict(store.retry_config or {})
+        if kind == "http":
+            return cls(kind, (_checked_http(store.url),), options)
         options["config"] = dict(store.config)
         bucket = options["config"].pop("container_name" if kind == "az" else "bucket")
         if store.credential_provider is not None:
@@ -348,11 +348,6 @@ def _checked_http(url: str) -> str:
     if not urlsplit(url).hostname:
         raise ValueError(f"store {redacted(url)!r} names no host; write https://host/path")
     return url
-
-
-def url_path(url: str) -> str:
-    """The path of a URL, decoded."""
-    return unquote(urlsplit(url).path)
 
 
 # -- credentials of AWS ---------------------------------------------------------------------------

@@ -216,7 +216,9 @@ class RemoteStore(Store):
         where = f"key {key!r} in {self!r}" if key else f"{self!r}"
         if isinstance(error, UnicodeError) or (isinstance(error, ValueError) and "path" in text):
             return StoreKeyError(f"{where}: object stores do not take such a key: {text}", key=key)
-        if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError | PermissionError):
+        # Of a refused listing obstore only says that it failed.
+        denied = errors.PermissionDeniedError | errors.UnauthenticatedError | PermissionError
+        if isinstance(error, denied) or status_of(error) in (401, 403):
             message = f"{where}: access was denied; check the credentials, or try anonymous=True: {text}"
             return AccessDeniedError(message, key=key)
         return RemoteError(f"{where}: the request failed: {text}", key=key)
