@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 """Credentials that no real server takes, and no asking of the machine's metadata service."""
+NOWHERE = "http://127.0.0.1:9"
+"""As a proxy, this keeps what is meant for another machine on this one, where nobody listens."""
 FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION")
 
 
@@ -160,11 +162,16 @@ def s3(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> 
 
 
 def set_environment(monkeypatch: pytest.MonkeyPatch, home: Any) -> None:
-    """Nothing of the user's own AWS settings, and test credentials."""
+    """Nothing of the user's own AWS settings, test credentials, and no way to other machines."""
     for name in FOREIGN:
         monkeypatch.delenv(name, raising=False)
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, NOWHERE)
+        monkeypatch.setenv(name.lower(), NOWHERE)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1,localhost")
     monkeypatch.setenv("AWS_CONFIG_FILE", f"{home}/aws-config")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", f"{home}/aws-credentials")
 

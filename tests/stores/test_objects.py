@@ -160,6 +160,24 @@ def test_many_keys_are_listed_and_removed_in_pages(s3, store, monkeypatch):
     assert list(store.list()) == ["d"]
 
 
+def test_folders_made_by_other_tools_hold_nothing(s3, store):
+    store.put("a/k", b"x")
+    for name in ("a/", "b/"):
+        s3.request("PUT", f"{store.url.removeprefix('s3:/')}/{name}")
+    assert [key for key in store.list() if store.exists(key)] == ["a/k"]
+    assert store.list_dir("a/") == (["a/k"], [])
+    assert store.get("a") is None
+
+
+def test_a_listing_that_obstore_cannot_read_is_an_error_and_not_empty(s3, store):
+    store.put("a/k", b"x")
+    s3.request("PUT", f"{store.url.removeprefix('s3:/')}/a//b")
+    for ask in (lambda: list(store.list("a/")), lambda: store.list_dir("a/")):
+        with pytest.raises(RemoteError, match="empty path segment"):
+            ask()
+    assert store.get("a/k") == b"x"
+
+
 def test_a_large_value_goes_in_parts_and_a_conditional_one_in_one(s3, store):
     value = os.urandom(17 << 20)
     store.put("k", value)
@@ -339,6 +357,19 @@ def test_anonymous_requests_need_no_credentials(nobody):
     for name in ("anonymous", "anon"):
         store = resolve(nobody.url(), storage_options={**nobody.options, name: True})
         assert store.get("k") is None
+
+
+def test_an_endpoint_of_the_environment_is_used(s3, monkeypatch):
+    place = s3.url()
+    resolve(place, storage_options=s3.options).put("k", b"x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    assert resolve(place).get("k") == b"x"
+
+
+def test_no_request_leaves_this_machine(s3):
+    store = resolve("s3://bucket/x", storage_options={"max_retries": 0})
+    with pytest.raises(RemoteError, match="error sending request"):
+        store.get("k")
 
 
 # -- processes ------------------------------------------------------------------------------------

@@ -162,7 +162,8 @@ _NESTED = {"client_options": "client", "retry_config": "retry", "client_kwargs":
 
 _SECRET = _words(
     "access_key_id secret_access_key session_token sse_customer_key_base64 service_account_key bearer_token "
-    "account_key client_secret sas_key token encryption_key default_headers proxy_url"
+    "account_key client_secret sas_key token encryption_key default_headers proxy_url "
+    "credential_provider"
 )
 _SECONDS = frozenset({"connect_timeout", "timeout", "read_timeout", "retry_timeout", "pool_idle_timeout"})
 
@@ -295,7 +296,7 @@ class Client:
 
     def _client_options(self) -> dict[str, Any]:
         options = {"timeout": timedelta(seconds=config.get("remote.timeout")), **self.options["client"]}
-        address = self.place[0] if self.kind == "http" else self.endpoint or ""
+        address = self.place[0] if self.kind == "http" else self.endpoint or _aws_endpoint(self.kind)
         if address.lower().startswith("http://"):
             options.setdefault("allow_http", True)  # asked for by name
         return options
@@ -358,6 +359,12 @@ _ELSEWHERE = _words(
 )
 """Environment variables by which obstore finds credentials, or that it needs none."""
 _GIVEN = ("access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri")
+
+
+def _aws_endpoint(kind: str) -> str:
+    """The server that the environment names."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if kind == "s3" else ()
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
 def _aws_credentials(options: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
