@@ -69,7 +69,7 @@ class ObjectStore(RemoteStore):
     def _list(self, prefix: str) -> Iterator[str]:
         try:
             for batch in library().calls.list(self._client.store(), prefix=prefix[:-1] or None, chunk_size=_BATCH):
-                yield from (meta["path"] for meta in batch if is_key(meta["path"]))
+                yield from _keys(batch, prefix)
         except FileNotFoundError as error:
             self._check_missing(prefix, error)
         except Exception as error:  # noqa: BLE001 - raises
@@ -85,8 +85,8 @@ class ObjectStore(RemoteStore):
             return [], []
         except Exception as error:  # noqa: BLE001 - raises
             self._fail(prefix, error)
-        keys = sorted(meta["path"] for meta in found["objects"] if is_key(meta["path"]))
-        return keys, sorted(f"{name}/" for name in found["common_prefixes"] if is_key(name))
+        below = [f"{name}/" for name in found["common_prefixes"] if is_key(name)]
+        return sorted(_keys(found["objects"], prefix)), sorted(below)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -191,6 +191,11 @@ class ObjectStore(RemoteStore):
             self._check_missing(named, error)
         except Exception as error:  # noqa: BLE001 - raises
             self._fail(named, error)
+
+
+def _keys(found: Sequence[Any], prefix: str) -> list[str]:
+    """The keys of a listing; of an object that stands for a folder, the prefix itself, obstore cuts the slash."""
+    return [meta["path"] for meta in found if meta["path"].startswith(prefix) and is_key(meta["path"])]
 
 
 def _plain(value: Buffer) -> bytes:

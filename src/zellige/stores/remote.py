@@ -114,7 +114,11 @@ class RemoteStore(Store):
 
     def _tagged(self, key: str, spans: Sequence[Span]) -> tuple[list[Buffer], str | None] | None:
         """Ranges that are all of one value: they carry the same etag, or are asked for again."""
-        check_key(key)
+        if not is_key(key):
+            check_key(key)
+        if len(spans) == 1 and not self._needs_size(spans[0]):
+            answer = self._ask(key, spans[0])
+            return None if answer is None else ([answer.body], answer.etag)
         for _ in range(_TRIES):
             found = self._parts(key, spans)
             if found is None:
