@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from zellige.runs import EdgeEntries
 from zellige.types import Shape
 
 if TYPE_CHECKING:
+    from zellige.claims import Claim
     from zellige.config import ArrayConfig
     from zellige.engine import Engine
     from zellige.node import ArrayMetadata
@@ -83,12 +84,12 @@ class Resizing:
             before[:] = [old]
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
-            self._recover(old)
+            self._recover(old, claim)
             if any(map(operator.lt, shape, old.shape)):
-                self.store.put(self._mark, _WORDS)
+                claim.mark()
             return metadata.resized(grid)
 
-        with self._locked():  # until all is done: what others append must not be trimmed
+        with self._locked() as claim:  # until all is done: what others append must not be trimmed
             # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
             self._update(with_shape)
             (old,) = before
@@ -96,7 +97,7 @@ class Resizing:
                 self._engine.reshape(old, self.grid)
             if any(map(operator.lt, shape, old.shape)):
                 self._engine.trim(self.grid)
-                self.store.delete(self._mark)
+                claim.cleaned()
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:
@@ -139,7 +140,7 @@ class Resizing:
         def write_data(metadata: ArrayMetadata) -> ArrayMetadata:
             old = ChunkGrid.from_metadata(metadata)
             _check_appended(value.shape, old.shape, axis)
-            self._recover(old)
+            self._recover(old, claim)
             end = old.shape[axis]
             shape = (*old.shape[:axis], end + value.shape[axis], *old.shape[axis + 1 :])
             grid = old.update_shape(shape, new)
@@ -148,56 +149,57 @@ class Resizing:
             selection = indexing.select(region, shape)
             work = selection.value_to_work(value)
             begun[:] = [(old, grid)]
-            self.store.put(self._mark, _WORDS)
+            claim.mark()
             if metadata.chunk_grid.bounded:
                 self._engine.reshape(old, grid)
             self._engine.write(plan_for(selection, grid), work)
             return metadata.resized(grid)
 
-        with self._locked():
+        with self._locked() as claim:
             try:
                 self._update(write_data)
             except BaseException:
                 for old, grid in begun:
-                    self._undo_append(old, grid)
+                    self._undo_append(old, grid, claim)
                 raise
-            self.store.delete(self._mark)
+            claim.cleaned()
         return self.shape
 
-    def _undo_append(self, old: ChunkGrid, grid: ChunkGrid) -> None:
+    def _undo_append(self, old: ChunkGrid, grid: ChunkGrid, claim: Claim) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
+        if not claim.is_held():  # another one took over, and has removed it
+            return
         self.refresh()
         if self.metadata.chunk_grid.bounded and self.grid == old:
             self._engine.reshape(grid, old)
         self._engine.trim(self.grid)
-        self.store.delete(self._mark)
+        claim.cleaned()
 
     # -- what a killed writer leaves --------------------------------------------------------------
 
-    def _locked(self) -> AbstractContextManager[object]:
-        """The lock of the document, under which all change the shape."""
-        return self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0]))
+    @contextmanager
+    def _locked(self) -> Iterator[Claim]:
+        """The lock of the document, under which all change the shape, and the claim that goes with it."""
+        from zellige.claims import Claim
 
-    @property
-    def _mark(self) -> str:
-        return node.join(self.path, node.PENDING)
+        with self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0])):
+            claim = Claim(self.store, node.join(self.path, node.PENDING))
+            claim.take()
+            try:
+                yield claim
+            finally:
+                claim.release()
 
-    def _recover(self, grid: ChunkGrid) -> None:
-        """Before growing: remove what an append or a shrinking that was killed left beyond the end.
-
-        Called under the lock of the document. Without the mark, which costs one request, nothing is there.
-        """
-        if self.store.exists(self._mark):
+    def _recover(self, grid: ChunkGrid, claim: Claim) -> None:
+        """Before growing: remove what an append or a shrinking that was killed left beyond the end."""
+        if claim.leftover():
             self._engine.trim(grid)
-            self.store.delete(self._mark)
+            claim.cleaned()
 
     def _axis(self, axis: int) -> int:
         if not -self.ndim <= axis < self.ndim:
             raise IndexError(f"axis {axis} is out of bounds for an array of {self.ndim} dimensions")
         return axis % self.ndim
-
-
-_WORDS = b"chunks may lie beyond the end of this array; the next resize or append by zellige removes them\n"
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:

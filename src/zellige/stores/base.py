@@ -203,6 +203,7 @@ class Store(ABC):
         `change` gets the value, or None if there is no such key, and gives the new one, or None to remove it. It may
         be called again if somebody else was quicker.
         """
+        self._check_writable()
         with self.exclusive(key):
             self.write(key, change(self.borrow(key)))
 
