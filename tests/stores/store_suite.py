@@ -463,6 +463,16 @@ class StoreSuite:
         store.put("a/b/c", b"again")
         assert store.get("a/b/c") == b"again"
 
+    def test_several_keys_are_removed_at_once(self, store):
+        self.fill(store)
+        gone = [*self.KEYS[:3], "missing", "missing/too"]
+        store.delete_many(gone)
+        assert sorted(store.list()) == sorted(set(self.KEYS) - set(gone))
+        store.delete_many([])
+        with pytest.raises(StoreKeyError):
+            store.delete_many(["../k"])
+        assert sorted(store.list()) == sorted(set(self.KEYS) - set(gone))
+
     def test_deep_keys(self, store):
         key = "/".join(["d"] * 400)
         store.put(key, b"x")

@@ -171,10 +171,17 @@ class ObjectStore(RemoteStore):
             self._fail(key, ValueError("a path has no control characters"))
         self._delete(key, key)
 
+    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
+        """Remove several keys, many with each request."""
+        self._check_writable()
+        self._delete_all(below, map(check_key, keys))
+
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix, many with each request."""
         self._check_writable()
-        keys = self.list(prefix)
+        self._delete_all(prefix, self.list(prefix))
+
+    def _delete_all(self, prefix: str, keys: Iterator[str]) -> None:
         while batch := list(islice(keys, _BATCH)):
             self._delete_batch(prefix, batch)
 
