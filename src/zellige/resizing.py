@@ -11,9 +11,11 @@ import numpy as np
 
 from zellige import indexing, node
 from zellige.chunking import ChunksLike, parse_new_chunks
+from zellige.dimensions import BoundedDimension
 from zellige.dtypes.values import as_value
 from zellige.errors import BroadcastError
 from zellige.grid import ChunkGrid
+from zellige.metadata import document
 from zellige.plans import plan as plan_for
 from zellige.runs import EdgeEntries
 from zellige.types import Shape
@@ -84,8 +86,9 @@ class Resizing:
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
             self._recover(old)
-            if any(map(operator.lt, shape, old.shape)):
-                self.store.put(self._mark, _WORDS)
+            self._engine.uncover(old, grid)
+            if metadata.chunk_grid.bounded or _shrinks(old, grid):
+                self._pending.put(old, grid)
             return metadata.resized(grid)
 
         with self._locked():  # until all is done: what others append must not be trimmed
@@ -94,9 +97,9 @@ class Resizing:
             (old,) = before
             if self.metadata.chunk_grid.bounded:
                 self._engine.reshape(old, self.grid)
-            if any(map(operator.lt, shape, old.shape)):
+            if _shrinks(old, self.grid):
                 self._engine.trim(self.grid)
-                self.store.delete(self._mark)
+            self._pending.remove()
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:
@@ -148,10 +151,10 @@ class Resizing:
             selection = indexing.select(region, shape)
             work = selection.value_to_work(value)
             begun[:] = [(old, grid)]
-            self.store.put(self._mark, _WORDS)
+            self._pending.put(old, grid)
             if metadata.chunk_grid.bounded:
                 self._engine.reshape(old, grid)
-            self._engine.write(plan_for(selection, grid), work)
+            self._engine.write(plan_for(selection, grid), work, to_end=True)
             return metadata.resized(grid)
 
         with self._locked():
@@ -161,7 +164,7 @@ class Resizing:
                 for old, grid in begun:
                     self._undo_append(old, grid)
                 raise
-            self.store.delete(self._mark)
+            self._pending.remove()
         return self.shape
 
     def _undo_append(self, old: ChunkGrid, grid: ChunkGrid) -> None:
@@ -170,7 +173,7 @@ class Resizing:
         if self.metadata.chunk_grid.bounded and self.grid == old:
             self._engine.reshape(grid, old)
         self._engine.trim(self.grid)
-        self.store.delete(self._mark)
+        self._pending.remove()
 
     # -- what a killed writer leaves --------------------------------------------------------------
 
@@ -179,17 +182,20 @@ class Resizing:
         return self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0]))
 
     @property
-    def _mark(self) -> str:
-        return node.join(self.path, node.PENDING)
+    def _pending(self) -> Pending:
+        return Pending(self.store, self.path, self.metadata.chunk_grid.axes)
 
     def _recover(self, grid: ChunkGrid) -> None:
-        """Before growing: remove what an append or a shrinking that was killed left beyond the end.
+        """Before a change of the shape: finish, or undo, one that was killed.
 
-        Called under the lock of the document. Without the mark, which costs one request, nothing is there.
+        Called under the lock of the document. Without the mark, which costs one request, nothing was.
         """
-        if self.store.exists(self._mark):
+        if self.store.exists(self._pending.key):
+            if self.metadata.chunk_grid.bounded:
+                for other in self._pending.grids():
+                    self._engine.reshape(other, grid)
             self._engine.trim(grid)
-            self.store.delete(self._mark)
+            self._pending.remove()
 
     def _axis(self, axis: int) -> int:
         if not -self.ndim <= axis < self.ndim:
@@ -197,7 +203,39 @@ class Resizing:
         return axis % self.ndim
 
 
-_WORDS = b"chunks may lie beyond the end of this array; the next resize or append by zellige removes them\n"
+class Pending:
+    """A mark beside an array's document while its shape changes, for others if the writer is killed."""
+
+    __slots__ = ("key", "_store", "_axes")
+
+    def __init__(self, store: Store, path: str, axes: Sequence[Any]) -> None:
+        self.key, self._store, self._axes = node.join(path, node.PENDING), store, axes
+
+    @property
+    def chunk_shape(self) -> Shape:
+        """The shape of the chunks of a bounded grid, but for the last ones."""
+        return tuple(self._axes)
+
+    def put(self, old: ChunkGrid, new: ChunkGrid) -> None:
+        """Say that chunks may lie beyond the end, or be encoded for the other of two shapes."""
+        self._store.put(self.key, document.dump({"about": _WORDS, "shapes": [list(old.shape), list(new.shape)]}))
+
+    def remove(self) -> None:
+        """Say that all is done."""
+        self._store.delete(self.key)
+
+    def grids(self) -> Sequence[ChunkGrid]:
+        """The bounded grids before and after a change that is not done; none if there is no mark."""
+        raw = self._store.get(self.key)
+        shapes: Any = [] if raw is None else document.parse(raw).get("shapes")
+        return [ChunkGrid(tuple(map(BoundedDimension, self._axes, shape))) for shape in shapes]
+
+
+_WORDS = "chunks may lie beyond the end of this array; the next resize or append by zellige removes them"
+
+
+def _shrinks(old: ChunkGrid, new: ChunkGrid) -> bool:
+    return any(map(operator.lt, new.shape, old.shape))
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:

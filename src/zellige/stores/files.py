@@ -27,6 +27,7 @@ _FAR = 1 << 62  # so is one that starts where no file reaches
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TRIES = 32  # how often a write makes its directory while somebody else removes it
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
+_MADE = 1 << 16  # directories that are remembered as not synchronised
 _LOCK = "lock-"
 
 _numbers = count()
@@ -91,9 +92,9 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
 # -- writing --------------------------------------------------------------------------------------
 
 
-_made_in: set[str] = set()
-"""Directories in which this process made others, and which were not synchronised since. Those that hold only chunks
-are not among them, so that there are few."""
+_made_in: dict[str, int] = {}
+"""Directories in which this process made others, and which were not synchronised since, with a number for each time.
+Those that hold only chunks are not among them."""
 
 
 def in_folder(path: str, action: Callable[[str], T]) -> T:
@@ -109,11 +110,22 @@ def in_folder(path: str, action: Callable[[str], T]) -> T:
 
 
 def _make_folders(folder: str) -> None:
+    if len(_made_in) > _MADE:
+        _sync_everything()
     missing = folder.rstrip("/")
     while missing and not os.path.isdir(missing):
         missing = os.path.dirname(missing)
-        _made_in.add(missing)
+        _made_in[missing] = next(_numbers)
     os.makedirs(folder, exist_ok=True)
+
+
+def _sync_everything() -> None:
+    """Make all directories durable in one call, so that no more of them need to be remembered."""
+    noted = _made_in.copy()
+    os.sync()
+    for path, number in noted.items():
+        if _made_in.get(path) == number:  # else another was made in it meanwhile
+            _made_in.pop(path, None)
 
 
 def unsynchronised(folder: str) -> list[str]:
@@ -191,8 +203,7 @@ def unlink(path: str) -> None:
 def sync_folder(path: str) -> None:
     """Make what a directory lists survive a power cut."""
     path = path.rstrip("/")
-    made = path in _made_in
-    _made_in.discard(path)  # before: what is made meanwhile is noted again
+    made = _made_in.pop(path, None)  # before: what is made meanwhile is noted again
     try:
         fd = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -200,8 +211,8 @@ def sync_folder(path: str) -> None:
         finally:
             os.close(fd)
     except OSError:
-        if made:
-            _made_in.add(path)
+        if made is not None:
+            _made_in[path] = made
         raise
 
 
@@ -282,11 +293,17 @@ def _space() -> str:
 
 def _began(pid: int) -> str:
     """When a process began, so that a later one with its number is told from it; empty if the system does not say."""
+    return _status(pid)[1]
+
+
+def _status(pid: int) -> tuple[str, str]:
+    """The letter of a process's state, and when it began; both empty if the system does not say."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[19]
+            fields = file.read().rpartition(")")[2].split()
+        return fields[0], fields[19]
     except (OSError, IndexError):
-        return ""
+        return "", ""
 
 
 def clean(folder: str, name: str) -> bool:
@@ -315,7 +332,9 @@ def _is_dead(name: str) -> bool:
         return True
     except (PermissionError, OverflowError):
         pass
-    return bool(began) and _began(int(pid)) not in ("", began)
+    state, since = _status(int(pid))
+    # A zombie has ended, and waits only for its parent to ask how.
+    return state in ("Z", "X") or (bool(began) and since not in ("", began))
 
 
 def lock_name(key: str) -> str:
