@@ -92,7 +92,8 @@ def test_a_write_puts_each_chunk_hit_and_no_other(case):
 
 @ours.examples(0.1)
 @given(st.data())
-def test_whole_chunks_are_never_read_and_partial_ones_once(data):
+def test_whole_chunks_are_never_read_and_others_once(data):
+    """Whole is a chunk that lies inside the array: another handle may know that the array ends later."""
     shape = data.draw(ours.shapes(min_dims=1, max_side=7))
     grid = data.draw(ours.grids(shape))
     bound = [st.none() | st.integers(-n, n) for n in shape]
@@ -101,8 +102,13 @@ def test_whole_chunks_are_never_read_and_partial_ones_once(data):
     array[index] = -1
     chosen = np.zeros(shape, bool)
     chosen[index] = True
-    partial = [key_of(k) for k, region in grid.slices.items() if chosen[region].any() and not chosen[region].all()]
-    assert sorted(store.keys(*READS)) == sorted(partial)
+    inside = {chunk.coords for chunk in array.iter_chunks() if chosen[chunk.slices].shape == chunk.codec_shape}
+    read = [
+        key_of(k)
+        for k, region in grid.slices.items()
+        if chosen[region].any() and not (chosen[region].all() and k in inside)
+    ]
+    assert sorted(store.keys(*READS)) == sorted(read)
 
 
 @pytest.mark.parametrize("chain", [{}, {"compressors": None}, {"compressors": "gzip", "checksum": True}])
@@ -174,7 +180,8 @@ def test_shrinking_looks_at_stored_chunks_only():
     assert store.counts() == {"list": 1, "delete": 5, "get_versioned": 1, "replace": 1, "size": 1, "put": 1}
     store.reset()
     array.resize((TRILLION, 4))
-    assert not store.made("list", "delete")
+    # What a handle with an old shape may have written beyond the end is looked for among what is stored.
+    assert store.counts() == {"list": 1, "get_versioned": 1, "replace": 1, "size": 1}
     assert array.oindex[rows, :].tolist() == [[5] * 4, [5] * 4, [0] * 4, [0] * 4]
 
 

@@ -35,7 +35,6 @@ from zellige.progress import Progress, report
 from zellige.shards import IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
-from zellige.upkeep import Upkeep
 
 _ALIGN_FROM = 64 << 10
 _TRIES = 16
@@ -63,7 +62,7 @@ class Unsettled(Protocol):
         """The grids that a resize which is not done has begun with and comes to; none if all is settled."""
 
 
-class Engine(Upkeep):
+class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
     __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "unsettled")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zellige.engine import Engine
     from zellige.node import ArrayMetadata
     from zellige.stores import Store
+    from zellige.upkeep import Upkeep
 
 
 class Resizing:
@@ -86,20 +87,30 @@ class Resizing:
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
             self._recover(old)
-            self._engine.uncover(old, grid)
+            self._upkeep.uncover(old, grid)
             if metadata.chunk_grid.bounded or _shrinks(old, grid):
                 self._pending.put(old, grid)
             return metadata.resized(grid)
 
         with self._locked():  # until all is done: what others append must not be trimmed
+            if self.metadata.chunk_grid.bounded:
+                self._shrink_first(shape)
             # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
             self._update(with_shape)
             (old,) = before
             if self.metadata.chunk_grid.bounded:
-                self._engine.reshape(old, self.grid)
+                self._upkeep.reshape(old, self.grid)
             if _shrinks(old, self.grid):
-                self._engine.trim(self.grid)
-            self._pending.remove()
+                self._upkeep.trim(self.grid)
+            if self.metadata.chunk_grid.bounded or _shrinks(old, self.grid):
+                self._pending.remove()
+
+    def _shrink_first(self, shape: Shape) -> None:
+        """Of a bounded grid never shrink one axis while growing another: chunks of both shapes might be as long."""
+        self.refresh()
+        smaller = tuple(map(min, self.shape, shape))
+        if smaller not in (self.shape, shape):
+            self.resize(smaller)
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:
@@ -153,7 +164,7 @@ class Resizing:
             begun[:] = [(old, grid)]
             self._pending.put(old, grid)
             if metadata.chunk_grid.bounded:
-                self._engine.reshape(old, grid)
+                self._upkeep.reshape(old, grid)
             self._engine.write(plan_for(selection, grid), work, to_end=True)
             return metadata.resized(grid)
 
@@ -171,8 +182,8 @@ class Resizing:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
         self.refresh()
         if self.metadata.chunk_grid.bounded and self.grid == old:
-            self._engine.reshape(grid, old)
-        self._engine.trim(self.grid)
+            self._upkeep.reshape(grid, old)
+        self._upkeep.trim(self.grid)
         self._pending.remove()
 
     # -- what a killed writer leaves --------------------------------------------------------------
@@ -180,6 +191,12 @@ class Resizing:
     def _locked(self) -> AbstractContextManager[object]:
         """The lock of the document, under which all change the shape."""
         return self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0]))
+
+    @property
+    def _upkeep(self) -> Upkeep:
+        from zellige.upkeep import Upkeep
+
+        return Upkeep(self._engine)
 
     @property
     def _pending(self) -> Pending:
@@ -193,8 +210,8 @@ class Resizing:
         if self.store.exists(self._pending.key):
             if self.metadata.chunk_grid.bounded:
                 for other in self._pending.grids():
-                    self._engine.reshape(other, grid)
-            self._engine.trim(grid)
+                    self._upkeep.reshape(other, grid)
+            self._upkeep.trim(grid)
             self._pending.remove()
 
     def _axis(self, axis: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -14,35 +14,23 @@ import numpy as np
 
 from zellige import pool
 from zellige.dtypes.fill import equals_fill
-from zellige.errors import CorruptChunkError
+from zellige.errors import CodecError, CorruptChunkError, UnsupportedCodecError
 from zellige.grid import ChunkGrid, ChunkSpec
-from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
+from zellige.types import Buffer, Coords, Encoded, Shape
 
 if TYPE_CHECKING:
-    from zellige.codecs.chain import BoundChain, CodecChain
-    from zellige.stores import Store
+    from zellige.engine import Engine
 
 _FEW = 1000  # chunks that are looked for one by one; to list a store of millions would take longer
 
 
 class Upkeep:
-    """What `Engine` has from here."""
+    """Keeps the stored chunks of an array in line with its shape."""
 
-    __slots__ = ()
+    __slots__ = ("_engine", "_store", "_chain")
 
-    if TYPE_CHECKING:
-        store: Store
-        chain: CodecChain
-
-        def key(self, coords: Coords) -> str:
-            """The store key of a chunk."""
-
-        def stored(self, rank: int) -> Iterator[tuple[Coords, str]]:
-            """Coordinates and keys of the chunks that are stored."""
-
-        def _load(self, coords: Coords, key: str, bound: BoundChain, raw: Buffer | None) -> AnyArray: ...
-        def _encode(self, bound: BoundChain, chunk: AnyArray, raw: Buffer | None = None) -> Encoded | None: ...
-        def _update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None: ...
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._store, self._chain = engine, engine.store, engine.chain
 
     def uncover(self, old: ChunkGrid, new: ChunkGrid) -> None:
         """Before growing: clear what lies beyond the end, in the chunks where growing would show it.
@@ -55,48 +43,52 @@ class Upkeep:
             for was, dim in zip(old.dimensions, new.dimensions, strict=True)
         ]
         if prod(new.grid_shape) - prod(kept) > _FEW:
-            found = [item for item in self.stored(new.ndim) if any(map(operator.ge, item[0], kept))]
+            found = [item for item in self._engine.stored(new.ndim) if any(map(operator.ge, item[0], kept))]
         else:
-            found = [(coords, self.key(coords)) for coords in _outside(kept, new.grid_shape)]
-        pool.gather(partial(self._uncover, old), found, near=self.store.near)
+            found = [(coords, self._engine.key(coords)) for coords in _outside(kept, new.grid_shape)]
+        pool.gather(partial(self._uncover, old), found, near=self._store.near)
 
     def _uncover(self, old: ChunkGrid, item: tuple[Coords, str]) -> None:
         coords, key = item
         spec = old[coords]
         if spec is None:
-            self.store.delete(key)
+            self._store.delete(key)
         elif spec.is_boundary and self._reaches_over(coords, key, spec):
             self._clear(coords, key, spec)
 
     def _reaches_over(self, coords: Coords, key: str, spec: ChunkSpec) -> bool:
         """Whether a chunk holds anything but the fill value beyond the end of the array."""
-        bound, raw = self.chain.bound[spec.codec_shape], self.store.borrow(key)
+        bound, raw = self._chain.bound[spec.codec_shape], self._store.borrow(key)
         if raw is None:
             return False
         with suppress(CorruptChunkError):  # an error for those who read it, and so never old data
-            chunk = self._load(coords, key, bound, raw)
+            chunk = self._engine._load(coords, key, bound, raw)
             return any(not equals_fill(chunk[part].copy(), bound.fill) for part in _beyond(spec))
         return False
 
     def reshape(self, old: ChunkGrid, new: ChunkGrid) -> None:
         """Encode stored chunks anew whose codec shape a resize has changed; only bounded grids have such."""
-        for coords, key in list(self.stored(new.ndim)):
+        for coords, key in list(self._engine.stored(new.ndim)):
             before, after = old[coords], new[coords]
             if before is not None and after is not None and before.codec_shape != after.codec_shape:
-                self._reshape_chunk(coords, key, before.codec_shape, after.codec_shape)
+                self._reshape_chunk(key, before.codec_shape, after.codec_shape)
 
-    def _reshape_chunk(self, coords: Coords, key: str, old: Shape, new: Shape) -> None:
-        before, after = self.chain.bound[old], self.chain.bound[new]
+    def _reshape_chunk(self, key: str, old: Shape, new: Shape) -> None:
+        before, after = self._chain.bound[old], self._chain.bound[new]
         kept = tuple(slice(0, min(a, b)) for a, b in zip(old, new, strict=True))
 
         def change(raw: Buffer | None) -> Encoded | None:
-            data = self._load(coords, key, before, raw)[kept].copy()
             chunk = np.full(new, after.fill, after.dtype)
-            chunk[kept] = data
-            return self._encode(after, chunk, raw)
+            if raw is not None:
+                chunk[kept] = before.decode(raw)[kept]
+            return self._engine._encode(after, chunk, raw)
 
-        with suppress(CorruptChunkError):  # encoded anew already, or damaged before
-            self._update(key, change)
+        try:
+            self._engine._update(key, change)
+        except UnsupportedCodecError:
+            raise
+        except CodecError:
+            pass  # encoded anew already, or damaged before
 
     def trim(self, grid: ChunkGrid) -> None:
         """After shrinking: delete chunks outside the grid, and clear what its last chunks hold beyond the end.
@@ -104,24 +96,24 @@ class Upkeep:
         Only stored chunks are looked at, so that a grid of any size is quick to trim. Growing again shows
         fill values, never old data.
         """
-        for coords, key in list(self.stored(grid.ndim)):
+        for coords, key in list(self._engine.stored(grid.ndim)):
             if not all(map(operator.lt, coords, grid.grid_shape)):
-                self.store.delete(key)
+                self._store.delete(key)
             elif (spec := grid.spec(coords)).is_boundary:
                 self._clear(coords, key, spec)
 
     def _clear(self, coords: Coords, key: str, spec: ChunkSpec) -> None:
         """Put the fill value where a chunk reaches over the end of the array; a damaged chunk stays as it is."""
-        bound = self.chain.bound[spec.codec_shape]
+        bound = self._chain.bound[spec.codec_shape]
 
         def change(raw: Buffer | None) -> Encoded | None:
-            chunk = self._load(coords, key, bound, raw)
+            chunk = self._engine._load(coords, key, bound, raw)
             for part in _beyond(spec):
                 chunk[part] = bound.fill
-            return self._encode(bound, chunk, raw)
+            return self._engine._encode(bound, chunk, raw)
 
         with suppress(CorruptChunkError):  # an error for those who read it, and so never old data
-            self._update(key, change)
+            self._engine._update(key, change)
 
 
 def _outside(kept: Sequence[int], counts: Shape) -> Iterator[Coords]:

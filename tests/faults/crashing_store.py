@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zellige.stores import MemoryStore, Store
+from zellige.stores import MemoryStore, Store, base
 from zellige.stores.base import KeyLock
 from zellige.types import Buffer, Span
 
@@ -161,6 +161,12 @@ class CrashingStore(Store):
 def counted(shape: tuple[int, ...], dtype: Any = "int32", start: int = 1) -> np.ndarray:
     """Values that tell their position."""
     return np.arange(start, start + prod(shape)).reshape(shape).astype(dtype)
+
+
+def held_locks() -> list[object]:
+    """The locks of keys that somebody holds, in this process and against others."""
+    keys = [lock for lock in list(base._locks.values()) if not repr(lock).startswith("<unlocked")]
+    return keys + [lock for lock in list(base._file_locks) if not lock.closed]
 
 
 def run_threads(count: int, work: Callable[[int], Any]) -> list[Any]:

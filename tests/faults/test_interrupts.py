@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crashing_store import LONG, CrashingStore, counted, fork, run_threads
+from crashing_store import LONG, CrashingStore, counted, fork, held_locks, run_threads
 
 import zellige
-from zellige import pool
+from zellige import pool, shards
 from zellige.stores import LocalStore, MemoryStore, Store, base, files
 
 CHUNKS = 32
@@ -65,7 +65,7 @@ def check_quiet(array: zellige.Array, model: np.ndarray, store: CrashingStore, t
     assert store.keys() == put
     assert threading.active_count() == threads
     assert pool._helpers.busy == 0
-    assert base._locks == {}
+    assert held_locks() == []
     store.before = None
     found = array[...]
     for chunk in array.iter_chunks():
@@ -301,14 +301,16 @@ def test_an_interrupt_at_every_moment_leaves_no_lock(part, layout, kind, tmp_pat
 
 def test_an_interrupt_surfaces_although_a_chunk_has_failed_before():
     array, _, store = large()
-    failed = threading.Event()
+    begun, failed = threading.Event(), threading.Event()
 
     def fail(_method: str, _key: str) -> None:
         if in_main_thread():
+            begun.set()
             assert failed.wait(WAIT)
             time.sleep(0.05)
             signal.raise_signal(signal.SIGINT)
         else:
+            assert begun.wait(WAIT)
             failed.set()
             raise OSError("broken disk")
 
@@ -583,7 +585,7 @@ def test_a_child_forked_while_a_thread_holds_the_lock_of_a_chunk_works(tmp_path)
 
 
 LOCKS: dict[str, Callable[[zellige.Array], Any]] = {
-    "of the indexes of shards": lambda array: array._engine.indexes._lock,
+    "of the indexes of shards": lambda _: shards._lock,
     "of all keys": lambda _: base._guard,
     "of all helpers": lambda _: pool._helpers.lock,
 }
