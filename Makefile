@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src tests examples bench
 
-.PHONY: help demo test lint format check peer bench clean
+.PHONY: help demo test lint format check peer soak bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -28,6 +28,9 @@ check: lint test  ## what CI runs
 
 peer:  ## an environment with zarr-python >= 3.4, which needs Python 3.12; the tests say when it is missing
 	@bash tools/peer_env.sh
+
+soak: $(VENV)/.dev  ## the long form of the tests against faults, kills and races: about 30 minutes
+	ZELLIGE_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults
 
 bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', QUICK=1, ARGS=--help
 	@bash tools/bench_env.sh

@@ -487,3 +487,25 @@ def test_a_large_raw_chunk_of_another_length_is_damaged(change):
     store.put("c/0/0", change(store.get("c/0/0")))
     with pytest.raises(CorruptChunkError, match="c/0/0"):
         array[...]
+
+
+def test_a_boundary_chunk_costs_one_read_whether_it_is_there_or_not():
+    array, store = make((5,), 4, dtype="int32")
+    for _ in range(2):
+        store.reset()
+        array[...] = 7
+        assert store.keys(*READS) == ["c/1"]
+        assert sorted(store.keys("put")) == ["c/0", "c/1"]
+
+
+@pytest.mark.parametrize("kind", ["zstd", "raw", "shard"])
+def test_writing_all_that_the_array_has_of_a_damaged_boundary_chunk_repairs_it(kind):
+    layout = {"zstd": {"chunks": 4}, "raw": {"chunks": 4, "compressors": None}, "shard": {"chunks": 2, "shards": 4}}[
+        kind
+    ]
+    array, store = filled(ours.counted((5,)), **layout)
+    store.put("c/1", b"damaged")
+    with pytest.raises(CorruptChunkError):
+        array[:]
+    array[4:] = 9
+    assert array[:].tolist() == [*ours.counted((4,)).tolist(), 9]

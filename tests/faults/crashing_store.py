@@ -165,8 +165,10 @@ def counted(shape: tuple[int, ...], dtype: Any = "int32", start: int = 1) -> np.
 
 def held_locks() -> list[object]:
     """The locks of keys that somebody holds, in this process and against others."""
-    keys = [lock for lock in list(base._locks.values()) if not repr(lock).startswith("<unlocked")]
-    return keys + [lock for lock in list(base._file_locks) if not lock.closed]
+    keys = [known() for known in list(base._locks.values())]
+    between = [known() for known in list(base._file_locks.values())]
+    held = [lock for lock in keys if lock is not None and not repr(lock).startswith("<unlocked")]
+    return held + [lock for lock in between if lock is not None and not lock.closed]
 
 
 def run_threads(count: int, work: Callable[[int], Any]) -> list[Any]:

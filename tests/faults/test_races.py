@@ -9,7 +9,6 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 from crashing_store import LONG, CrashingStore, counted, run_threads
 
 import zellige
+from zellige import upkeep
 from zellige.node import PENDING
 from zellige.stores import LocalStore, MemoryStore, Store, files
 
@@ -138,27 +138,6 @@ def test_writers_of_many_shared_chunks_do_not_wait_for_each_other_forever(way, t
     count = len(together(write_rows, tmp_path, rounds))
     expected = np.broadcast_to(1000 * np.arange(WORKERS) + rounds, (40, WORKERS)) * (np.arange(WORKERS) < count)
     assert np.array_equal(zellige.open_array(tmp_path, mode="r")[...], expected)
-
-
-def write_the_whole(path: str, values: list[int]) -> None:
-    zellige.open_array(path, mode="r+")[...] = values
-
-
-def test_a_whole_chunk_of_another_process_is_not_undone_by_writing_a_part(processes, tmp_path):
-    """The part was read before, and is written after; in whichever order they count, both are there."""
-    zellige.create_array(tmp_path, data=np.zeros(4, "int32"), chunks=4)
-    running: list[Future[None]] = []
-
-    def meanwhile(method: str, _key: str) -> None:
-        if method == "put" and not running:
-            running.append(processes.submit(write_the_whole, str(tmp_path), [5, 6, 7, 8]))
-            with suppress(TimeoutError):  # it may have to wait for us
-                running[0].result(1)
-
-    zellige.open_array(CrashingStore(LocalStore(tmp_path), before=meanwhile), mode="r+")[0] = 1
-    running[0].result(60)
-    found = zellige.open_array(tmp_path, mode="r")[...].tolist()
-    assert found in ([5, 6, 7, 8], [1, 6, 7, 8])
 
 
 # -- attributes -----------------------------------------------------------------------------------
@@ -298,6 +277,50 @@ def test_a_handle_that_does_not_know_of_appended_rows_does_not_remove_them(optio
     zellige.open_array(store, mode="r+").append([3, 4])
     older[...] = [11, 12]
     assert zellige.open_array(store, mode="r")[...].tolist() == [11, 12, 3, 4]
+
+
+STALE: dict[str, dict[str, Any]] = {
+    "zstd": {"chunks": 4},
+    "raw": {"chunks": 4, "compressors": None},
+    "shards": {"chunks": 2, "shards": 4},
+    "rectilinear": {"chunks": [[3, 4, 4, 9]]},
+    "older format": {"chunks": 4, "zarr_format": 2},
+}
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["listed", "one by one"])
+@pytest.mark.parametrize("grow", ["resize", "append", "append, then resize"])
+@pytest.mark.parametrize("where", [slice(5, 8), slice(6, None), slice(None)], ids=str)
+@pytest.mark.parametrize("layout", STALE.values(), ids=STALE)
+def test_growing_never_shows_what_a_handle_that_knew_a_later_end_has_written(layout, where, grow, few, monkeypatch):
+    monkeypatch.setattr(upkeep, "_FEW", few)
+    store = MemoryStore()
+    older = zellige.create_array(store, data=counted((20,)), fill_value=-1, **layout)
+    array = zellige.open_array(store, mode="r+")
+    array.resize((6,))
+    older[where] = 500
+    model = np.full(20, -1)
+    model[:6] = array[...]
+    assert (model[:6] == np.where(np.isin(np.arange(6), np.arange(20)[where]), 500, np.arange(1, 7))).all()
+    if "append" in grow:
+        array.append([7])
+        model[6] = 7
+        assert array[...].tolist() == model[:7].tolist()
+    if "resize" in grow:
+        array.resize((20,))
+        assert array[...].tolist() == model.tolist()
+    else:
+        array.append(np.full(2, 9))
+        assert array[...].tolist() == [*model[:7].tolist(), 9, 9]
+
+
+def test_growing_changes_no_chunk_that_holds_nothing_beyond_the_end():
+    store = CrashingStore()
+    array = zellige.create_array(store, data=counted((6, 6)), chunks=(4, 4))
+    store.changes.clear()
+    array.resize((7, 9))
+    assert {method for method, key in store.changes if key.startswith("c/")} == {"delete"}
+    assert not {"c/0/0", "c/0/1", "c/1/0", "c/1/1"} & set(store.keys())
 
 
 def overwrite_or_append(array: zellige.Array, number: int, count: int) -> None:

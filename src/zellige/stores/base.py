@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from io import FileIO
 from typing import Any, ClassVar, Self, TypeAlias
-from weakref import ReferenceType, WeakSet, WeakValueDictionary
+from weakref import ref
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import Buffer, Durability, Encoded, Span
@@ -309,22 +309,33 @@ class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Pyth
     __slots__ = ("name", "held")
 
     name: Hashable
-    held: ReferenceType[FileLock] | None
+    held: ref[FileLock] | None
     """The lock against other processes that the owner of this one has, too."""
 
     def __new__(cls, name: Hashable) -> Self:
         """The lock that is in use under this name, or a new one; it lasts as long as somebody uses it."""
         with _guard:
-            found: Any = _locks.get(name)
+            known = _locks.get(name)
+            found: Any = None if known is None else known()
             if found is None:
                 found = super().__new__(cls)
                 found.name, found.held = name, None
-                _locks[name] = found
+                if len(_locks) >= _MANY:
+                    _sweep()
+                _locks[name] = ref(found)
         return found  # type: ignore[no-any-return]
 
 
-_locks: WeakValueDictionary[Hashable, KeyLock] = WeakValueDictionary()
+# Without callbacks that would remove what is not used any more: an interrupt that comes within one is lost.
+_locks: dict[Hashable, ref[KeyLock]] = {}
 _guard = threading.Lock()
+_MANY = 256
+
+
+def _sweep() -> None:
+    """Forget the names that nobody uses; under the guard."""
+    for name in [name for name, lock in _locks.items() if lock() is None]:
+        del _locks[name]
 
 
 _LOCK_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -340,7 +351,7 @@ class FileLock(FileIO):
     def __init__(self, path: str) -> None:
         super().__init__(path, "r+", opener=_open_lock)
         try:
-            _file_locks.add(self)
+            _file_locks[self.fileno()] = ref(self)
             _flock(self.fileno(), lock=True)
         except BaseException:
             self.close()
@@ -379,7 +390,8 @@ def _open_lock(path: str, _flags: int) -> int:
     return os.open(path, _LOCK_FLAGS | os.O_CREAT, 0o666)
 
 
-_file_locks: WeakSet[FileLock] = WeakSet()
+_file_locks: dict[int, ref[FileLock]] = {}
+"""By their descriptors, so that there are no more of them than files that were ever open at once."""
 
 
 def remove_free_lock(path: str) -> bool:
@@ -418,11 +430,14 @@ def _flock(fd: int, *, lock: bool) -> None:
 
 def _forget_locks() -> None:
     """In a forked child: the threads that held these locks do not exist here and would never release them."""
-    global _guard, _locks, _file_locks
-    _guard, _locks = threading.Lock(), WeakValueDictionary()
-    held, _file_locks = list(_file_locks), WeakSet()
-    for lock in held:
-        lock.close()
+    global _guard
+    _guard = threading.Lock()
+    _locks.clear()
+    for known in _file_locks.values():
+        lock = known()
+        if lock is not None:
+            lock.close()
+    _file_locks.clear()
 
 
 if hasattr(os, "register_at_fork"):
