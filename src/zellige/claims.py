@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from zellige.config import config
 from zellige.errors import ConflictError
 from zellige.stores import Store
+from zellige.types import Shape
 
 _PATIENCE = 60.0  # seconds to wait for another one who is at work
 _WORDS = "chunks may lie beyond the end of this array; the next resize or append by zellige removes them"
@@ -44,6 +46,7 @@ class Claim:
             if found is None:
                 continue
             if _is_dead(found[0]):
+                self._mine = _signed(_shapes(found[0]))
                 if self._store.replace(self._key, self._mine, found[1]):
                     self._left = True
                     return
@@ -67,11 +70,11 @@ class Claim:
         if not self._store.optimistic:
             self._store.delete(self._key)
 
-    def mark(self) -> None:
-        """Something may lie beyond the end from now on."""
+    def mark(self, *shapes: Shape) -> None:
+        """Something may lie beyond the end from now on, or be encoded for the other of two shapes."""
         self.marked = True
-        if not self._store.optimistic:
-            self._store.put(self._key, f"{_WORDS}\n".encode())
+        self._mine = _signed(shapes)
+        self._store.put(self._key, self._mine)
 
     def is_held(self) -> bool:
         """Whether nobody has taken this one for dead."""
@@ -83,12 +86,22 @@ class Claim:
             self._store.delete(self._key)
 
 
-def _signed() -> bytes:
-    """A mark with the name of its holder."""
+def _signed(shapes: Iterable[Shape] = ()) -> bytes:
+    """A mark with the name of its holder, and the shapes between which the array changes."""
     import json
 
     holder = {"machine": _machine(), "pid": os.getpid(), "time": round(time.time()), "id": os.urandom(8).hex()}
-    return json.dumps({"about": _WORDS, "holder": holder}).encode()
+    return json.dumps({"about": _WORDS, "holder": holder, "shapes": [list(shape) for shape in shapes]}).encode()
+
+
+def _shapes(mark: bytes) -> list[Shape]:
+    """The shapes that a mark names."""
+    import json
+
+    try:
+        return [tuple(map(int, shape)) for shape in json.loads(mark)["shapes"]]
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def _holder(mark: bytes) -> dict[str, Any] | None:

@@ -11,9 +11,11 @@ import numpy as np
 
 from zellige import indexing, node
 from zellige.chunking import ChunksLike, parse_new_chunks
+from zellige.dimensions import BoundedDimension
 from zellige.dtypes.values import as_value
 from zellige.errors import BroadcastError
 from zellige.grid import ChunkGrid
+from zellige.metadata import document
 from zellige.plans import plan as plan_for
 from zellige.runs import EdgeEntries
 from zellige.types import Shape
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from zellige.engine import Engine
     from zellige.node import ArrayMetadata
     from zellige.stores import Store
+    from zellige.upkeep import Upkeep
 
 
 class Resizing:
@@ -85,19 +88,30 @@ class Resizing:
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
             self._recover(old, claim)
-            if any(map(operator.lt, shape, old.shape)):
-                claim.mark()
+            self._upkeep.uncover(old, grid)
+            if metadata.chunk_grid.bounded or _shrinks(old, grid):
+                claim.mark(old.shape, shape)
             return metadata.resized(grid)
 
         with self._locked() as claim:  # until all is done: what others append must not be trimmed
+            if self.metadata.chunk_grid.bounded:
+                self._shrink_first(shape)
             # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
             self._update(with_shape)
             (old,) = before
             if self.metadata.chunk_grid.bounded:
-                self._engine.reshape(old, self.grid)
-            if any(map(operator.lt, shape, old.shape)):
-                self._engine.trim(self.grid)
+                self._upkeep.reshape(old, self.grid)
+            if _shrinks(old, self.grid):
+                self._upkeep.trim(self.grid)
+            if self.metadata.chunk_grid.bounded or _shrinks(old, self.grid):
                 claim.cleaned()
+
+    def _shrink_first(self, shape: Shape) -> None:
+        """Of a bounded grid never shrink one axis while growing another: chunks of both shapes might be as long."""
+        self.refresh()
+        smaller = tuple(map(min, self.shape, shape))
+        if smaller not in (self.shape, shape):
+            self.resize(smaller)
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:
@@ -149,10 +163,10 @@ class Resizing:
             selection = indexing.select(region, shape)
             work = selection.value_to_work(value)
             begun[:] = [(old, grid)]
-            claim.mark()
+            claim.mark(old.shape, shape)
             if metadata.chunk_grid.bounded:
-                self._engine.reshape(old, grid)
-            self._engine.write(plan_for(selection, grid), work)
+                self._upkeep.reshape(old, grid)
+            self._engine.write(plan_for(selection, grid), work, to_end=True)
             return metadata.resized(grid)
 
         with self._locked() as claim:
@@ -171,8 +185,8 @@ class Resizing:
             return
         self.refresh()
         if self.metadata.chunk_grid.bounded and self.grid == old:
-            self._engine.reshape(grid, old)
-        self._engine.trim(self.grid)
+            self._upkeep.reshape(grid, old)
+        self._upkeep.trim(self.grid)
         claim.cleaned()
 
     # -- what a killed writer leaves --------------------------------------------------------------
@@ -190,16 +204,49 @@ class Resizing:
             finally:
                 claim.release()
 
+    @property
+    def _upkeep(self) -> Upkeep:
+        from zellige.upkeep import Upkeep
+
+        return Upkeep(self._engine)
+
     def _recover(self, grid: ChunkGrid, claim: Claim) -> None:
-        """Before growing: remove what an append or a shrinking that was killed left beyond the end."""
+        """Before a change of the shape: finish, or undo, one that was killed."""
         if claim.leftover():
-            self._engine.trim(grid)
+            if self.metadata.chunk_grid.bounded:
+                for other in Pending(self.store, self.path, self.metadata.chunk_grid.axes).grids():
+                    self._upkeep.reshape(other, grid)
+            self._upkeep.trim(grid)
             claim.cleaned()
 
     def _axis(self, axis: int) -> int:
         if not -self.ndim <= axis < self.ndim:
             raise IndexError(f"axis {axis} is out of bounds for an array of {self.ndim} dimensions")
         return axis % self.ndim
+
+
+class Pending:
+    """What the mark beside a document says of a bounded grid whose shape changes; see `claims`."""
+
+    __slots__ = ("key", "_store", "_axes")
+
+    def __init__(self, store: Store, path: str, axes: Sequence[Any]) -> None:
+        self.key, self._store, self._axes = node.join(path, node.PENDING), store, axes
+
+    @property
+    def chunk_shape(self) -> Shape:
+        """The shape of the chunks of a bounded grid, but for the last ones."""
+        return tuple(self._axes)
+
+    def grids(self) -> Sequence[ChunkGrid]:
+        """The bounded grids before and after a change that is not done; none if there is no mark."""
+        raw = self._store.get(self.key)
+        shapes: Any = [] if raw is None else document.parse(raw).get("shapes", [])
+        return [ChunkGrid(tuple(map(BoundedDimension, self._axes, shape))) for shape in shapes]
+
+
+def _shrinks(old: ChunkGrid, new: ChunkGrid) -> bool:
+    return any(map(operator.lt, new.shape, old.shape))
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:
