@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := src tests examples bench
+CODE := src tests examples bench reliability
 
-.PHONY: help demo test lint format check peer bench clean
+.PHONY: help demo test lint format check peer soak fuzz bench reliability clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,12 +29,23 @@ check: lint test  ## what CI runs
 peer:  ## an environment with zarr-python >= 3.4, which needs Python 3.12; the tests say when it is missing
 	@bash tools/peer_env.sh
 
+soak: $(VENV)/.dev  ## the long form of the tests against faults, kills and races: about 30 minutes
+	ZELLIGE_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults
+
+fuzz:  ## look for input that breaks a promise, FUZZ_SECONDS=60 in all; what is found is kept as a test
+	@bash tools/fuzz_env.sh
+	@.venv-fuzz/bin/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),60) $(ARGS)
+
 bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', QUICK=1, ARGS=--help
 	@bash tools/bench_env.sh
 	@.venv-bench/bin/python -m bench $(if $(CASE),--case '$(CASE)') $(if $(QUICK),--quick) $(ARGS)
 
+reliability:  ## compare what is lost with the peers, in about five minutes; QUICK=1, ARGS=--help
+	@bash tools/bench_env.sh
+	@.venv-bench/bin/python -m reliability $(if $(QUICK),--quick) $(ARGS)
+
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) .venv-peer .venv-bench demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peer .venv-bench .venv-fuzz demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -31,9 +31,9 @@ LAYERS = [
     {"errors", "types", "config", "scratch", "reporting"},
     {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
-    {"engine", "pool", "stopped", "shards"},
+    {"engine", "pool", "stopped", "shards", "upkeep"},
     {"node", "removal", "placing", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
-    | {"array", "selecting", "resizing", "group", "listing", "making"}
+    | {"array", "selecting", "resizing", "claims", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring"},
     {"api", "__init__", "checks", "conversion", "hdf5", "dtype", "storage"},
@@ -339,12 +339,17 @@ def test_the_readme_tells_those_who_come_from_zarr_python_what_differs():
     assert len(rows) > 40
 
 
-@pytest.mark.skipif(not README.exists(), reason="installed without its README")
-def test_the_code_in_the_readme_runs(tmp_path, monkeypatch):
+PAGES = [README, *sorted(README.parent.glob("docs/*.md"))] if README.exists() else []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_in_the_documentation_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
-    assert blocks
-    namespace: dict[str, Any] = {"__name__": "readme"}
+    text = page.read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == text.count("```python")
+    assert blocks or page != README
+    namespace: dict[str, Any] = {"__name__": page.stem}
     with contextlib.redirect_stdout(io.StringIO()):
         for number, block in enumerate(blocks):
-            exec(compile(block, f"README.md, block {number}", "exec"), namespace)
+            exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)

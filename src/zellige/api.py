@@ -248,6 +248,7 @@ def consolidate_metadata(
     store: StoreLike,
     path: str | None = None,
     zarr_format: ZarrFormat | None = None,
+    *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Write the documents of all nodes below a group into the group's own, so that one request reads them all.
@@ -360,7 +361,13 @@ def save(
         save_group(store, *args, path=path, **common, **kwargs)
 
 
-def load(store: StoreLike, path: str | None = None, zarr_format: ZarrFormat | None = None) -> Any:
+def load(
+    store: StoreLike,
+    path: str | None = None,
+    zarr_format: ZarrFormat | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
     """The array at a place as numpy; of a group, a dict of the arrays in it.
 
     >>> import zellige
@@ -369,7 +376,7 @@ def load(store: StoreLike, path: str | None = None, zarr_format: ZarrFormat | No
     >>> zellige.load(store)
     array([1, 2, 3])
     """
-    found = open(store, path=path, mode="r", zarr_format=zarr_format)
+    found = open(store, path=path, mode="r", zarr_format=zarr_format, storage_options=storage_options)
     if isinstance(found, Array):
         return found[...]
     return {name: np.asarray(member[...]) for name, member in found.arrays()}

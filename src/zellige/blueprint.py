@@ -92,7 +92,7 @@ def similar(documents: Documents, *, keep_empty: bool) -> Blueprint | None:
 
 def _fingerprint(documents: Documents) -> bytes | None:
     """What a document says apart from the attributes, as bytes; None for Zarr format 2, and for what is no JSON."""
-    if documents.keys() != {DOCUMENT}:
+    if documents.keys() != {DOCUMENT} or type(documents[DOCUMENT]) is not dict:  # another kind has a key twice
         return None
     rest = {key: value for key, value in documents[DOCUMENT].items() if key != "attributes"}
     try:

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from zellige.errors import hint
 from zellige.types import Casting, Durability
 
 
@@ -33,6 +34,14 @@ def _int(default: int | None, low: int, high: int | None = None) -> _Setting:
     """An integer within limits; booleans and floats are not integers."""
     expected = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
     return _Setting(default, lambda v: type(v) is int and v >= low and (high is None or v <= high), expected)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _positive(default: float | None) -> _Setting:
+    return _Setting(default, lambda v: _is_number(v) and v > 0, "a number > 0")
 
 
 def _or_none(setting: _Setting) -> _Setting:
@@ -65,10 +74,13 @@ _SETTINGS: dict[str, _Setting] = {
         False, lambda v: v is False, "False: to decode a pickle is to run the code in it, and none is decoded here"
     ),
     "async.concurrency": _int(10, 1),
-    "async.timeout": _or_none(
-        _Setting(None, lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v > 0, "a number > 0")
-    ),
+    "async.timeout": _or_none(_positive(None)),
+    "codecs.max_variable_chunk_bytes": _int(1 << 30, 1),
     "threading.max_workers": _or_none(_int(None, 1)),
+    "remote.concurrency": _int(64, 1),
+    "remote.max_retries": _int(5, 0),
+    "remote.timeout": _positive(120),
+    "remote.claim_timeout": _Setting(3600, lambda v: _is_number(v) and v >= 0, "a number >= 0"),
 }
 _SECTIONS = dict.fromkeys(key.partition(".")[0] for key in _SETTINGS if "." in key)
 _REQUIRED: Any = object()
@@ -84,11 +96,7 @@ def _check(key: str, value: Any) -> Any:
 
 
 def _unknown(key: object) -> KeyError:
-    from difflib import get_close_matches  # only when there is something to say
-
-    close = get_close_matches(str(key), [*_SETTINGS, *_SECTIONS], 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_SETTINGS)}"
-    return KeyError(f"there is no setting {key!r}; {hint}")
+    return KeyError(f"there is no setting {key!r}; {hint(str(key), [*_SETTINGS, *_SECTIONS])}")
 
 
 class Config:
@@ -106,9 +114,14 @@ class Config:
     | `array.target_shard_size_bytes` | None | the size of shards with `shards="auto"`; None: 64 MiB |
     | `async.concurrency` | 10 | how many operations of `zellige.aio` are under way at once in an event loop |
     | `async.timeout` | None | the seconds that one of them may take |
+    | `codecs.max_variable_chunk_bytes` | 1 GiB | the most bytes of a chunk of strings, or of others of any length |
     | `default_zarr_format` | 3 | the format of new nodes |
     | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
+    | `remote.concurrency` | 64 | how many requests to a server are under way at once |
+    | `remote.max_retries` | 5 | how often a failed request is repeated |
+    | `remote.timeout` | 120 | the seconds that one request may take, and all of its repetitions |
+    | `remote.claim_timeout` | 3600 | the seconds after which a resize that another machine left unfinished is dead |
 
     The others are there for scripts that set them. Their values are checked and kept, and change nothing yet:
 

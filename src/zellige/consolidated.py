@@ -7,7 +7,7 @@ through it: the entry in the store is changed after the node itself. Changes by 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 from zellige import node
@@ -138,7 +138,11 @@ def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]
     """A document whose attributes are a copy: those who get them may change them in place, and nothing else of it."""
     if name == ".zattrs":
         return deepcopy(content)
-    return {**content, "attributes": deepcopy(content["attributes"])} if "attributes" in content else content
+    if "attributes" not in content:
+        return content
+    own = copy(content)  # which knows of keys that occurred twice
+    own["attributes"] = deepcopy(content["attributes"])
+    return own
 
 
 def bare(documents: Documents) -> Documents:

@@ -15,12 +15,31 @@ class ZelligeError(Exception):
     """Base of all errors raised by zellige; keyword facts become attributes."""
 
     def __init__(self, message: str = "", **facts: Any) -> None:
-        super().__init__(message)
+        super().__init__(_shortened(message))
         self.__dict__.update(facts)
 
     def __str__(self) -> str:
         # KeyError would show the repr of the message.
         return str(self.args[0]) if self.args else ""
+
+
+_LONGEST, _LONGEST_NAME = 4000, 100
+
+
+def _shortened(message: str) -> str:
+    """A message that repeats a very long name or list, without its middle."""
+    if len(message) <= _LONGEST:
+        return message
+    half = _LONGEST // 2
+    return f"{message[:half]} … {len(message) - 2 * half} characters … {message[-half:]}"
+
+
+def hint(name: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown name: the known one that is close to it, or all of them."""
+    from difflib import get_close_matches  # only when there is something to say
+
+    close = get_close_matches(name, known, 1) if len(name) <= _LONGEST_NAME else []
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 
 # -- documents ------------------------------------------------------------------------------------
@@ -134,11 +153,27 @@ class ReadOnlyError(ZelligeError, PermissionError, ValueError):
 
 
 class ShortReadError(ZelligeError, EOFError):
-    """A byte range reaches beyond the end of the stored value."""
+    """A byte range reaches beyond the end of the stored value, of `size` bytes."""
+
+    size: int
 
 
 class ConflictError(ZelligeError, OSError):
     """Another writer kept changing the same key; nothing was written."""
+
+
+class RemoteError(ZelligeError, OSError):
+    """A request to a server failed, for another reason than a missing key; `key` says which."""
+
+    key: str
+
+
+class AccessDeniedError(RemoteError, PermissionError):
+    """A server refused access; that a key is missing is not known."""
+
+
+class ListingNotSupportedError(ZelligeError, OSError):
+    """A store cannot say which keys it has, as a web server."""
 
 
 # -- chunks ---------------------------------------------------------------------------------------
@@ -181,6 +216,14 @@ class ZelligeWarning(UserWarning):
 
 class BrokenNodeWarning(ZelligeWarning):
     """A node could not be read; its siblings can."""
+
+
+class CredentialsWarning(ZelligeWarning):
+    """A pickle holds credentials."""
+
+
+class RangesIgnoredWarning(ZelligeWarning):
+    """A server sends whole values where only parts were asked for."""
 
 
 # -- the same, as zarr-python calls it ------------------------------------------------------------

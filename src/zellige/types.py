@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -32,6 +33,18 @@ Coords: TypeAlias = tuple[int, ...]
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Indices: TypeAlias = npt.NDArray[np.intp]
+
+TEMPORARY = ".zellige-tmp-"
+"""How the names of unfinished files begin; no segment of a key does."""
+
+# Not in a key: `/` inside a segment, NUL, and surrogates that no file name can hold. The others, DC80 to
+# DCFF, are how Python spells the bytes of a file name that is not UTF-8.
+_NO = r"/\0\ud800-\udc7f\udd00-\udfff"
+# One segment: not empty, not `.`, not `..`, not temporary. Possessive, so that no key takes long to refuse.
+_SEGMENT = rf"(?:[^.{_NO}]|(?!\.{{1,2}}(?:/|\Z)|{re.escape(TEMPORARY)})\.)[^{_NO}]*+"
+
+is_key = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+").fullmatch
+"""Whether a string is a key; stores test this inline, because they do it for every chunk."""
 
 
 class InternalName(str):

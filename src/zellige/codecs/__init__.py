@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
-from zellige.errors import MetadataError, UnknownCodecError
+from zellige.errors import MetadataError, UnknownCodecError, hint
 from zellige.types import JSON, InternalName
 
 if TYPE_CHECKING:
@@ -150,12 +150,8 @@ def _find(name: str) -> type[Codec]:
     if name in others:
         found: type[Codec] = others[name].load()
         return found
-    from difflib import get_close_matches
-
     known = sorted([*_CODECS, *others])
-    close = get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-    raise UnknownCodecError(f"codec {name!r} is not known; {hint}", field="name")
+    raise UnknownCodecError(f"codec {name!r} is not known; {hint(name, known)}", field="name")
 
 
 def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
@@ -171,6 +167,8 @@ def from_item(value: JSON) -> Codec:
         raise MetadataError(f"a codec must be an object with a name, found {value!r}", field="name")
     if unknown := value.keys() - {"name", "configuration", "must_understand"}:
         raise MetadataError(f"a codec has no {min(unknown)!r}", field=min(unknown))
+    if type(understand := value.get("must_understand", True)) is not bool:
+        raise MetadataError(f"must_understand must be true or false, found {understand!r}", field="must_understand")
     configuration = value.get("configuration", {})
     if not isinstance(configuration, dict):
         raise MetadataError(f"configuration must be an object, found {configuration!r}", field="configuration")

@@ -18,11 +18,23 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import scratch
+from zellige.config import config
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape, Span
 
 T = TypeVar("T")
+
+HEAD = 4096
+"""How many decoded bytes are looked at before memory is taken for all that may follow."""
+EXPANSION = 1 << 15
+"""No compressor here makes more bytes out of one: zstd writes a run of 128 KiB as four."""
+
+
+def variable_limit() -> int:
+    """The most bytes of a chunk whose elements have any length, before its compressors."""
+    limit: int = config.get("codecs.max_variable_chunk_bytes")
+    return limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +163,14 @@ class ArrayBytesCodec(Codec):
         size = self.encoded_size(spec)
         return size if size is not None else 4 * prod(spec.shape) * spec.dtype.numpy.itemsize + (1 << 20)
 
+    def is_variable(self, spec: ArraySpec) -> bool:
+        """Whether elements have any length, so that only a setting bounds the bytes."""
+        return False
+
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        """No honest encoding that begins like this is longer; raises `CodecError` if none does begin so."""
+        return self.encoded_bound(spec)
+
     def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
         """The stored type, if the bytes are the elements in C order and nothing else."""
         return None
@@ -198,6 +218,13 @@ class BytesBytesCodec(Codec):
         Raises `CodecError` for damaged bytes, bytes left over, or more than `limit` bytes of output,
         and never allocates much more than `limit`.
         """
+
+    def head(self, raw: Buffer, most: int) -> Buffer | None:
+        """At most about `most` decoded bytes, of what may be only the beginning of an encoding.
+
+        None if that takes all of it. Raises `CodecError` if no encoding begins like this.
+        """
+        return None
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Fill `out` exactly; raises `CodecError` if the decoded bytes are not as long as `out`."""

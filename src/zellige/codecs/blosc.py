@@ -11,7 +11,7 @@ from functools import cache
 from struct import Struct, unpack_from
 from typing import Any, ClassVar, Literal, Self
 
-from zellige.codecs.base import BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
 from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
 
@@ -25,6 +25,7 @@ _MAX_NBYTES = _MAX_INT - _OVERHEAD
 _HEADER = Struct("<BBBBIII")
 _MEMCPY, _NO_SPLIT = 0x02, 0x10
 _MAX_SPLITS, _MIN_SPLIT = 16, 128
+_LARGEST_BLOCK = 1 << 20  # that the library makes by itself
 
 # `dest=` costs the library 2 us; below this size a fresh bytes object is cheaper.
 _SMALL = 64 << 10
@@ -101,6 +102,11 @@ class BloscCodec(BytesBytesCodec):
             return out
         return _decompress(raw) if nbytes else b""
 
+    def head(self, raw: Buffer, most: int) -> Buffer | None:
+        """The first block, as a container of its own."""
+        block = _first_block(raw, most)
+        return None if block is None else self.decode(block, max(_LARGEST_BLOCK, most))
+
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
         """As fresh bytes, which for many small values is faster than into a buffer."""
         return [self._fresh(raw, size) for raw, size in zip(raws, sizes, strict=True)]
@@ -158,17 +164,45 @@ def _content_size(raw: Buffer) -> int:
         raise CodecError(f"blosc: at least {_OVERHEAD} bytes expected, {len(raw)} found")
     version, _, flags, typesize, nbytes, blocksize, cbytes = _HEADER.unpack_from(raw)
     if version != 2 or flags & 0x08 or flags >> 5 > 4:
-        raise CodecError(f"blosc: version {version} with flags {flags:02x} is not known; known is version 2")
+        raise _unknown(version, flags)
     if cbytes != len(raw):
         raise CodecError(f"blosc: {cbytes} bytes stated, {len(raw)} found")
     if nbytes > _MAX_NBYTES or (nbytes and not (0 < blocksize <= nbytes and typesize)):
         raise CodecError(f"blosc: {nbytes} bytes cannot have blocks of {blocksize} with elements of {typesize}")
+    if nbytes > EXPANSION * cbytes:
+        raise CodecError(f"blosc: {nbytes} bytes stated, which {cbytes} cannot hold")
     if flags & _MEMCPY or not nbytes:
         if cbytes != nbytes + _OVERHEAD:
             raise CodecError(f"blosc: {nbytes + _OVERHEAD} bytes expected, {cbytes} found")
     else:
         _check_blocks(raw, nbytes, blocksize, 1 if flags & _NO_SPLIT else _splits(blocksize, typesize))
     return int(nbytes)
+
+
+def _unknown(version: int, flags: int) -> CodecError:
+    return CodecError(f"blosc: version {version} with flags {flags:02x} is not known; known is version 2")
+
+
+def _first_block(raw: Buffer, most: int) -> bytes | None:
+    """A container with the first block of another, of which only the beginning may be there; None if that is large."""
+    if len(raw) < _OVERHEAD + 4:
+        return None
+    version, lz, flags, typesize, nbytes, blocksize, _ = _HEADER.unpack_from(raw)
+    if version != 2:
+        raise _unknown(version, flags)
+    if flags & _MEMCPY:
+        body = bytes(raw[_OVERHEAD : _OVERHEAD + most])
+    elif nbytes <= blocksize or not 0 < blocksize <= _LARGEST_BLOCK or not typesize:
+        return None
+    else:
+        start = pos = int.from_bytes(raw[_OVERHEAD : _OVERHEAD + 4], "little")
+        for _ in range(1 if flags & _NO_SPLIT else _splits(blocksize, typesize)):
+            pos += 4 + int.from_bytes(raw[pos : pos + 4], "little")
+        if pos > len(raw):
+            return None
+        body = (_OVERHEAD + 4).to_bytes(4, "little") + bytes(raw[start:pos])
+    size = len(body) if flags & _MEMCPY else blocksize
+    return _HEADER.pack(version, lz, flags, typesize, size, min(blocksize, size), _OVERHEAD + len(body)) + body
 
 
 def _splits(blocksize: int, typesize: int) -> int:

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import codecs
-from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec
+from zellige.codecs.base import HEAD, ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec
 from zellige.dtypes import DataType
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Indices, Shape
 
 _KEEP_SHAPES = 1024
+_FEW = 4 << 20  # bytes of elements of any length that are decoded without looking first
 _SLAB = 512 << 10  # as much as stays in the cache of a processor while it is copied on
 
 
@@ -129,6 +130,7 @@ class BoundChain:
         "shard",
         "encoded_size",
         "encoded_bound",
+        "variable",
         "decode_work",
         "encode_work",
         "slab",
@@ -144,7 +146,11 @@ class BoundChain:
         except MetadataError as error:
             raise _at(error, len(chain.filters)) from error
         self.nbytes = prod(shape) * self.dtype.itemsize
-        self._steps, self.encoded_bound, exact = _decoding_steps(chain, spec)
+        self.variable = chain.serializer.is_variable(spec)
+        """Whether elements have any length, so that nothing is known of the bytes before they are looked at."""
+        size = chain.serializer.encoded_size(spec)
+        bound = chain.serializer.encoded_bound(spec) if size is None else size
+        self._steps, self.encoded_bound, exact = _decoding_steps(chain.compressors, bound, size is not None)
         self.encoded_size = self.encoded_bound if exact else None
         self.decode_work = self.nbytes * max([1, *(codec.decode_work for codec in chain.compressors)])
         self.encode_work = self.nbytes * max([1, *(codec.encode_work for codec in chain.compressors)])
@@ -186,16 +192,41 @@ class BoundChain:
 
     def decode(self, raw: Buffer) -> AnyArray:
         """The chunk; a view that is valid until this thread decodes again."""
-        for codec, limit, exact in self._steps:
-            raw = codec.decode(raw, limit)
-            if exact and len(raw) != limit:
-                raise CodecError(f"{codec.name}: {limit} bytes expected, {len(raw)} found")
+        if self.variable:
+            raw = self._unpacked(raw)
+        else:
+            for codec, limit, exact in self._steps:
+                raw = codec.decode(raw, limit)
+                if exact and len(raw) != limit:
+                    raise CodecError(f"{codec.name}: {limit} bytes expected, {len(raw)} found")
         if self._direct and len(raw) == self.nbytes:
             return np.ndarray(self.shape, self.dtype, raw)  # what the serializer would do, for every chunk
         chunk = self._serializer.decode(raw, self._spec)
         for array_codec, spec in reversed(self._filters):
             chunk = array_codec.decode(chunk, spec)
         return chunk
+
+    def _unpacked(self, raw: Buffer) -> Buffer:
+        """The bytes of elements of any length: if they are more than a few, after a look at how they begin."""
+        if not self._steps:
+            return raw
+        try:
+            return self._run(raw, _FEW)
+        except CodecError:
+            pass  # too many, or damaged, which shows below
+        head: Buffer | None = raw
+        for codec, _, _ in self._steps:
+            head = None if head is None else codec.head(head, HEAD)
+        if head is None:
+            return self._run(raw, self._serializer.encoded_bound(self._spec))
+        return self._run(raw, self._serializer.bound_by_head(head, self._spec))
+
+    def _run(self, raw: Buffer, most: int) -> Buffer:
+        """The bytes before the compressors, at most so many."""
+        compressors = [codec for codec, _, _ in reversed(self._steps)]
+        for codec, limit, _ in _decoding_steps(compressors, most, False)[0]:
+            raw = codec.decode(raw, limit)
+        return raw
 
     def decode_into(self, raw: Buffer, out: AnyArray) -> bool:
         """Decode straight into an array of this shape; declines if its layout, or the chain's, is another."""
@@ -412,15 +443,15 @@ def _permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ..
     return order
 
 
-def _decoding_steps(chain: CodecChain, spec: ArraySpec) -> tuple[list[tuple[BytesBytesCodec, int, bool]], int, bool]:
+def _decoding_steps(
+    compressors: Iterable[BytesBytesCodec], bound: int, exact: bool
+) -> tuple[list[tuple[BytesBytesCodec, int, bool]], int, bool]:
     """The bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly.
 
-    Also the most bytes at last, and whether their number is always the same.
+    `bound` is the most of the last one. Also the most bytes at last, and whether their number is always the same.
     """
     steps: list[tuple[BytesBytesCodec, int, bool]] = []
-    size = chain.serializer.encoded_size(spec)
-    exact, bound = size is not None, chain.serializer.encoded_bound(spec) if size is None else size
-    for codec in chain.compressors:
+    for codec in compressors:
         steps.append((codec, bound, exact))
         after = codec.encoded_size(bound) if exact else None
         exact, bound = after is not None, after if after is not None else codec.encoded_bound(bound)

@@ -78,6 +78,24 @@ class ConditionalCodec(BytesBytesCodec):
 
     def decode(self, raw: Buffer, limit: int) -> Buffer:
         """The bytes before the codecs that the header names, each held to what the ones before it can make."""
+        applied, decoded = self._applied(raw)
+        *limits, last = _bounds(applied, limit)
+        if len(decoded) > last:
+            raise CodecError(f"conditional: at most {last} bytes expected after the header, {len(decoded)} found")
+        for codec, most in zip(reversed(applied), reversed(limits), strict=True):
+            decoded = codec.decode(decoded, most)
+        return decoded
+
+    def head(self, raw: Buffer, most: int) -> Buffer | None:
+        """What the codecs that the header names begin with."""
+        applied, rest = self._applied(raw)
+        found: Buffer | None = rest[:most] if not applied else rest
+        for codec in reversed(applied):
+            found = None if found is None else codec.head(found, most)
+        return found
+
+    def _applied(self, raw: Buffer) -> tuple[list[BytesBytesCodec], Buffer]:
+        """The codecs that the header names, and what follows it."""
         size = self._header_size()
         if len(raw) < size:
             raise CodecError(f"conditional: at least {size} bytes expected, {len(raw)} found")
@@ -86,14 +104,7 @@ class ConditionalCodec(BytesBytesCodec):
             raise CodecError(
                 f"conditional: the header {bits:#x} names more than the {len(self.codecs)} codecs there are"
             )
-        applied = [codec for i, codec in enumerate(self.codecs) if bits >> i & 1]
-        *limits, last = _bounds(applied, limit)
-        decoded: Buffer = memoryview(raw)[size:]
-        if len(decoded) > last:
-            raise CodecError(f"conditional: at most {last} bytes expected after the header, {len(decoded)} found")
-        for codec, most in zip(reversed(applied), reversed(limits), strict=True):
-            decoded = codec.decode(decoded, most)
-        return decoded
+        return [codec for i, codec in enumerate(self.codecs) if bits >> i & 1], memoryview(raw)[size:]
 
 
 def _whole_bytes(bits: int) -> int:

@@ -42,6 +42,10 @@ class Crc32cCodec(BytesBytesCodec):
             raise CodecError(f"crc32c: the checksum is {computed:08x}, stored is {stored:08x}; the bytes are damaged")
         return body
 
+    def head(self, raw: Buffer, most: int) -> memoryview:
+        """The bytes as they are."""
+        return memoryview(raw)[:most]
+
 
 def _checksum(raw: Buffer) -> int:
     # The library takes bytes and arrays, not memoryviews.

@@ -21,6 +21,7 @@ _ISAL_LEVELS = {1: 1, 2: 2, 3: 2}
 # A decoder copies what follows its member, so members after the first are fed in pieces: otherwise
 # thousands of small members would cost the square of their number.
 _PIECE = 4096
+_LOOK = 64  # members that are looked at for the beginning of the content
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,21 @@ class GzipCodec(BytesBytesCodec):
             left -= len(part)
             piece = _PIECE
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def head(self, raw: Buffer, most: int) -> bytes:
+        """What the first members begin with."""
+        engine, found, start = _isal() or _zlib(), b"", 0
+        try:
+            for _ in range(_LOOK):
+                decoder = engine.decompressobj(wbits=_WBITS)
+                piece = raw[start : start + _PIECE]
+                found += decoder.decompress(piece, most - len(found))
+                start += len(piece) - len(decoder.unused_data)
+                if not decoder.eof or len(found) >= most or start >= len(raw):
+                    break
+        except engine.error as error:
+            raise CodecError(f"gzip: the bytes are damaged: {error}") from error
+        return found
 
 
 def _member(raw: memoryview, start: int, limit: int, piece: int) -> tuple[bytes, int]:

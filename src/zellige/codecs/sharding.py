@@ -99,7 +99,13 @@ class ShardingCodec(ArrayBytesCodec):
     def encoded_bound(self, spec: ArraySpec) -> int:
         """Generous: all inner chunks at their longest, the index, and the gaps that other writers may leave."""
         shard = self._plain(spec)
-        return 2 * (prod(shard.counts) * shard.inner.encoded_bound + shard.index.size) + 4096
+        # Elements of any length have a bound for all together, which is that of a chunk.
+        count = 1 if shard.inner.variable else prod(shard.counts)
+        return 2 * (count * shard.inner.encoded_bound + shard.index.size) + 4096
+
+    def is_variable(self, spec: ArraySpec) -> bool:
+        """Whether the inner chunks are."""
+        return self._plain(spec).inner.variable
 
     def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard:
         """The codec for shards of one shape."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import numpy as np
 
 from zellige import codecs
-from zellige.codecs.base import ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, library
+from zellige.codecs.base import HEAD, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, library, variable_limit
 from zellige.codecs.numcodecs import CLASSES
 from zellige.codecs.v2_objects import OBJECT_FILTERS, ObjectFilter
 from zellige.codecs.zstd import ZstdCodec
@@ -26,7 +26,6 @@ from zellige.dtypes.v2 import as_native, declared, filter_type
 from zellige.errors import CodecError, MetadataError, UnknownCodecError, ZelligeError
 from zellige.types import JSON, AnyArray, Buffer, InternalName, Shape
 
-_MOST = 1 << 32  # bytes of a chunk of objects, as for `vlen-utf8`
 _BYTE = np.dtype(np.uint8)
 _LONGEST_NUMBER = 16
 
@@ -58,8 +57,16 @@ class _Step(ABC):
         """What follows from an array or bytes."""
 
     @abstractmethod
-    def decode(self, value: Any, stage: _Stage | None) -> Any:
-        """What there was before `encode`; `stage` is what is known of it."""
+    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
+        """What there was before `encode`; `stage` is what is known of it, `most` how many bytes it can have."""
+
+    def bound(self, nbytes: int) -> int:
+        """The most that it can make of so many bytes."""
+        return 4 * nbytes + (1 << 20)
+
+    def head(self, raw: Buffer, most: int) -> Buffer | None:
+        """As of codecs from bytes to bytes; None for all others."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +107,29 @@ class FiltersCodec(ArrayBytesCodec):
         return None if last is None else last.nbytes
 
     def encoded_bound(self, spec: ArraySpec) -> int:
-        """Objects may have any length, but readers must know when to stop."""
-        return _MOST if self.first is not None else ArrayBytesCodec.encoded_bound(self, spec)
+        """What the filters can make of a chunk; objects may have any length, but readers must know when to stop."""
+        return self._bounds(spec, None, len(self.steps))[-1]
+
+    def is_variable(self, spec: ArraySpec) -> bool:
+        """Whether the elements are objects."""
+        return self.first is not None
+
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        """As the filter for objects says, and others after it can make of that."""
+        return self._bounds(spec, head, len(self.steps))[-1]
+
+    def _bounds(self, spec: ArraySpec, head: Buffer | None, count: int) -> list[int]:
+        """The most bytes before each of the first so many steps, and after them, where the bytes begin like this."""
+        stages = self._stages(spec)
+        bounds = [self._objects_bound(spec, head, count) if stages[0] is None else stages[0].nbytes]
+        for step, stage in zip(self.steps[:count], stages[1 : count + 1], strict=True):
+            bounds.append(step.bound(bounds[-1]) if stage is None else stage.nbytes)
+        return bounds
+
+    def _objects_bound(self, spec: ArraySpec, head: Buffer | None, count: int) -> int:
+        for step in reversed(self.steps[:count]):
+            head = None if head is None else step.head(head, HEAD)
+        return variable_limit() if head is None or self.first is None else self.first.bound_by_head(head, spec)
 
     def _stages(self, spec: ArraySpec) -> list[_Stage | None]:
         """What is known before each step, and at last of the bytes."""
@@ -129,7 +157,9 @@ class FiltersCodec(ArrayBytesCodec):
         stages = self._stages(spec)
         for k in reversed(range(len(self.steps))):
             _check_size(self.steps[k].id, value, stages[k + 1])
-            value = _run(self.steps[k].id, self.steps[k].decode, value, stages[k])
+            known = stages[k]
+            most = self._bounds(spec, _as_buffer(value), k + 1)[k] if known is None else known.nbytes
+            value = _run(self.steps[k].id, self.steps[k].decode, value, known, most)
         if self.first is not None:
             found: AnyArray = _run(self.first.id, self.first.decode, _as_buffer(value), spec, self.declared)
             return found.astype(spec.dtype.numpy, copy=False)
@@ -212,8 +242,9 @@ class _Conversion(_Step):
         self._after = _BYTE if self.id == "categorize" else self._before
         if encoded is not None:
             self._after = filter_type(encoded, f"configuration.{after}")
-        if "O" in (self._after.kind, self._before.kind) and (self._after.kind == "O" or self.id != "categorize"):
-            raise MetadataError(f"filter {self.id!r} cannot handle objects", field=f"configuration.{before}")
+        for key, dtype in ((before, self._before), (after, self._after)):
+            if dtype.kind == "O" and (key, self.id) != (before, "categorize"):
+                raise MetadataError(f"filter {self.id!r} cannot handle objects", field=f"configuration.{key}")
         if self.id == "delta" and not {self._before.kind, self._after.kind} <= set(_SUMMED):
             raise MetadataError(f"filter 'delta' is for numbers, not for {self._before}", field="configuration.dtype")
         self._codec = _numcodecs(configuration)
@@ -241,11 +272,11 @@ class _Conversion(_Step):
     def encode(self, value: Any, stage: _Stage | None) -> Any:
         encoded = self._codec.encode(value)
         narrow = self._after.itemsize < self._before.itemsize and self._after.kind in "iu"
-        if self.id == "delta" and narrow and _as_bytes(self.decode(encoded, stage)).data != _as_bytes(value).data:
+        if self.id == "delta" and narrow and _as_bytes(self._codec.decode(encoded)).data != _as_bytes(value).data:
             raise CodecError(f"there are differences that {self._after} cannot hold; give a wider astype")
         return encoded
 
-    def decode(self, value: Any, stage: _Stage | None) -> Any:
+    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
         return self._codec.decode(value)
 
 
@@ -279,7 +310,7 @@ class _BitRound(_Step):
     def encode(self, value: Any, stage: _Stage | None) -> Any:
         return self._codec.encode(value)
 
-    def decode(self, value: Any, stage: _Stage | None) -> Any:
+    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
         return value
 
 
@@ -299,7 +330,7 @@ class _PackBits(_Step):
     def encode(self, value: Any, stage: _Stage | None) -> Any:
         return self._codec.encode(value)
 
-    def decode(self, value: Any, stage: _Stage | None) -> Any:
+    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
         return self._codec.decode(value)
 
 
@@ -320,8 +351,14 @@ class _Bytes(_Step):
     def encode(self, value: Any, stage: _Stage | None) -> Any:
         return self._codec.evolve(getattr(value, "itemsize", 1)).encode(_as_buffer(value))
 
-    def decode(self, value: Any, stage: _Stage | None) -> Any:
-        return self._codec.decode(_as_buffer(value), _MOST if stage is None else stage.nbytes)
+    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
+        return self._codec.decode(_as_buffer(value), most)
+
+    def bound(self, nbytes: int) -> int:
+        return self._codec.encoded_bound(nbytes)
+
+    def head(self, raw: Buffer, most: int) -> Buffer | None:
+        return self._codec.head(raw, most)
 
 
 class _Numbers(_Step):
@@ -347,7 +384,7 @@ class _Numbers(_Step):
         spec = self._spec(stage)
         return self._codec.encode(value.view(spec.dtype.numpy).reshape(spec.shape), spec)
 
-    def decode(self, value: Any, stage: _Stage | None) -> Any:
+    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
         return self._codec.decode(_as_buffer(value), self._spec(stage))
 
 
@@ -364,7 +401,7 @@ class _Foreign(_Step):
     def encode(self, value: Any, stage: _Stage | None) -> Any:
         return self._codec.encode(value)
 
-    def decode(self, value: Any, stage: _Stage | None) -> Any:
+    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
         return self._codec.decode(value)
 
 

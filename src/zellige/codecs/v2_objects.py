@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from zellige.codecs.base import ArraySpec, library, only_keys
-from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec
+from zellige.codecs.base import ArraySpec, library, only_keys, variable_limit
+from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, bound_by_lengths
 from zellige.dtypes.v2 import filter_type
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
@@ -33,6 +33,10 @@ class ObjectFilter(ABC):
 
     def check(self, spec: ArraySpec) -> None:  # noqa: B027
         """Raise `MetadataError` if the chunk does not suit this filter."""
+
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        """No honest encoding that begins like this is longer; raises `CodecError` if none does begin so."""
+        return variable_limit()
 
     @abstractmethod
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
@@ -55,6 +59,10 @@ class VLen(ObjectFilter):
         """The type suits the codec."""
         self._codec.check(spec)
 
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        """As the codec of Zarr v3."""
+        return self._codec.bound_by_head(head, spec)
+
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """As the codec of Zarr v3."""
         return self._codec.encode(chunk, spec)
@@ -75,6 +83,10 @@ class VLenArray(ObjectFilter):
 
     def _coder(self) -> Any:
         return library(self.id, "numcodecs.vlen", "numcodecs").VLenArray(self._dtype)
+
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        """What the lengths come to, if all of them are there."""
+        return bound_by_lengths(self.id, head, prod(spec.shape))
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """The number of elements, then each with its length."""
@@ -138,6 +150,13 @@ class Json2(_Listed):
         self._strict = bool(options.get("strict", True))
         self._codec = library(self.id, "numcodecs.json", "numcodecs").JSON(**options)
 
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        """Any length, if it can be a list."""
+        text = bytes(head).decode(self._encoding, "ignore").lstrip()
+        if text and text[0] != "[":
+            raise CodecError(f"{self.id}: the bytes do not begin with a list")
+        return variable_limit()
+
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """One list."""
         raw: Buffer = self._codec.encode(chunk)
@@ -172,6 +191,12 @@ class MsgPack2(_Listed):
         """There are axes; otherwise numcodecs cannot write the chunk."""
         if not spec.shape:
             raise MetadataError(f"codec {self.id!r} needs at least one axis", field="name")
+
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        """Any length, if it can be a list."""
+        if len(head) and head[0] >> 4 != 9 and head[0] not in (0xDC, 0xDD):
+            raise CodecError(f"{self.id}: the bytes do not begin with a list")
+        return variable_limit()
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """One list."""

@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library
+from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library, variable_limit
 from zellige.errors import CodecError, MetadataError
 from zellige.types import AnyArray, Buffer
 
 _WORD = 4  # bytes of a number
-_MOST = 1 << 32  # bytes of a chunk: the elements may have any length, but readers must know when to stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,25 @@ class _VLenCodec(ArrayBytesCodec):
 
     def encoded_bound(self, spec: ArraySpec) -> int:
         """The most that is written."""
-        return _MOST
+        return variable_limit()
+
+    def is_variable(self, spec: ArraySpec) -> bool:
+        """Always."""
+        return True
+
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        """What the lengths come to, if all of them are there."""
+        return bound_by_lengths(self.name, head, prod(spec.shape))
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """The number of elements, then each with its length."""
         # A copy, because numcodecs takes no array that is read-only.
         raw: Buffer = _coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
-        if len(raw) > _MOST:
-            raise CodecError(f"{self.name}: {len(raw)} bytes are more than {_MOST}; use smaller chunks")
+        if len(raw) > (most := variable_limit()):
+            raise CodecError(
+                f"{self.name}: {len(raw)} bytes are more than {most}; "
+                "use smaller chunks, or raise the setting codecs.max_variable_chunk_bytes"
+            )
         return raw
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
@@ -69,6 +79,25 @@ class _VLenCodec(ArrayBytesCodec):
         if used != len(raw):
             raise CodecError(f"{self.name}: {used} bytes expected, {len(raw)} found")
         return items.astype(spec.dtype.numpy, copy=False).reshape(spec.shape)
+
+
+def bound_by_lengths(name: str, head: Buffer, count: int) -> int:
+    """The most bytes of a chunk of so many elements that begins like this; raises `CodecError` if none does."""
+    view, most = memoryview(head), variable_limit()
+    found = int.from_bytes(view[:_WORD], "little")
+    if len(view) >= _WORD and found != count:
+        raise CodecError(f"{name}: {count} elements expected, {found} found")
+    end = _WORD
+    for _ in range(count):
+        if end + _WORD > len(view):
+            if end > most:
+                raise CodecError(
+                    f"{name}: elements of {end} bytes and more are beyond {most}; "
+                    "raise the setting codecs.max_variable_chunk_bytes to read them"
+                )
+            return most
+        end += _WORD + int.from_bytes(view[end : end + _WORD], "little")
+    return min(end, most)
 
 
 def _content_size(items: list[Any]) -> int:

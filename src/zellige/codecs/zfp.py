@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -128,21 +128,13 @@ class ZfpCodec(ArrayBytesCodec):
         return raw
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The values.
-
-        zfp neither checks where its input ends nor says how far it has read. So the stream is made as long
-        as any can be, and unless its length is known, what follows it must not matter for the values.
-        """
+        """The values."""
         field = _field(spec)
         found = self._limits(field)
         most, exact = field.stream_size(found), found.minbits == found.maxbits
         if len(raw) > most or (exact and len(raw) != most):
             raise CodecError(f"zfp: {'' if exact else 'at most '}{most} bytes expected, {len(raw)} found")
-        values = _decompressed(bytes(raw).ljust(most + 8, b"\0"), found, field)
-        if not exact:
-            again = _decompressed(bytes(raw).ljust(most + 8, b"\xff"), found, field)
-            if values.tobytes() != again.tobytes():
-                raise CodecError(f"zfp: the stream of {len(raw)} bytes is cut short")
+        values = read_stream(raw, most, lambda stream: _decompressed(stream, found, field))
         return _demoted(values, spec.dtype.numpy).reshape(spec.shape)
 
     def _limits(self, field: _Field) -> _Limits:
@@ -259,6 +251,21 @@ def _arguments(found: _Limits, field: _Field) -> dict[str, float] | None:
     if free and precise and found.minexp < 1024:
         return {"tolerance": math.ldexp(1.0, found.minexp)}
     return None
+
+
+def read_stream(raw: Buffer, most: int, decompress: Callable[[bytes], AnyArray]) -> AnyArray:
+    """What a stream of at most so many bytes holds; raises `CodecError` if it is cut short.
+
+    zfp neither checks where its input ends nor says how far it has read. So the stream is made as long as any can
+    be, with a word to read ahead. Unless that is its own length, it is read twice: what follows must not matter.
+    """
+    size = most + 16
+    values = decompress(bytes(raw).ljust(size, b"\0"))
+    if len(raw) < most:
+        again = decompress(bytes(raw).ljust(size, b"\xff"))
+        if not np.array_equal(values.reshape(-1).view(np.uint8), again.reshape(-1).view(np.uint8)):
+            raise CodecError(f"zfp: the stream of {len(raw)} bytes is cut short")
+    return values
 
 
 def _decompressed(stream: bytes, found: _Limits, field: _Field) -> AnyArray:

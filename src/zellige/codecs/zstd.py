@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import scratch
-from zellige.codecs.base import BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
 from zellige.errors import CodecError
 from zellige.types import JSON, Buffer
 
@@ -90,6 +90,15 @@ class ZstdCodec(BytesBytesCodec):
                 if room == limit:
                     raise
                 room = min(limit, 8 * room)
+
+    def head(self, raw: Buffer, most: int) -> bytes:
+        """What the first frames begin with."""
+        try:
+            reader = scratch.context("zstd", _decompressor).stream_reader(raw, read_across_frames=True)
+            found: bytes = reader.read(most)
+        except _zstandard().ZstdError as error:
+            raise CodecError(f"zstd: the bytes are damaged: {error}") from error
+        return found
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Decode straight into `out`."""
@@ -178,6 +187,8 @@ def _frames(raw: Buffer, limit: int) -> list[_Frame]:
         raise CodecError("zstd: the bytes end too early")
     if stated > limit:
         raise CodecError(f"zstd: at most {limit} bytes expected, {stated} stated")
+    if stated > EXPANSION * len(raw):
+        raise CodecError(f"zstd: {stated} bytes stated, which {len(raw)} cannot hold")
     return frames
 
 

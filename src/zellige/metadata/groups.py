@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from zellige.errors import MetadataError
 from zellige.metadata.document import as_attributes, as_object, fail, ignorable, require
 from zellige.metadata.v3 import DOCUMENT, check_header
-from zellige.types import JSON
+from zellige.types import JSON, is_key
 
 ARRAY_V2, GROUP_V2, ATTRIBUTES_V2, CONSOLIDATED_V2 = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 
@@ -24,6 +24,7 @@ Entries: TypeAlias = dict[str, Documents]
 
 _KNOWN = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
 _BLOCK = "consolidated_metadata"
+_METADATA = f"{_BLOCK}.metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class GroupMetadata:
 
 
 def _read_v3(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
-    document = documents[DOCUMENT]
+    document = as_object(documents[DOCUMENT], "")
     check_header(document, "group")
     block = document.get(_BLOCK)
     readable = isinstance(block, dict) and block.get("kind") == "inline"
@@ -111,8 +112,8 @@ def _group_v3(document: dict[str, JSON], entries: Entries | None, kept: dict[str
 def block_entries(block: JSON) -> Entries:
     """The entries of a `consolidated_metadata` block."""
     try:
-        found = as_object(require(as_object(block, _BLOCK), "metadata", _BLOCK), f"{_BLOCK}.metadata")
-        return {_relative(path): {DOCUMENT: _entry(entry)} for path, entry in found.items()}
+        found = as_object(require(as_object(block, _BLOCK), "metadata", _BLOCK), _METADATA)
+        return {_inside(path, _METADATA): {DOCUMENT: _entry(entry)} for path, entry in found.items()}
     except MetadataError as error:
         raise _broken(error) from error
 
@@ -134,11 +135,12 @@ def _write_v3(group: GroupMetadata) -> Documents:
     return {DOCUMENT: document | group.extra}
 
 
-def _relative(path: str) -> str:
-    """A path of consolidated metadata, which some begin with a slash."""
+def _inside(path: str, field: str) -> str:
+    """A path of consolidated metadata, which some begin with a slash, if it leads to a node below the group."""
     found = path.strip("/")
-    if not found:
-        raise MetadataError(f"{_BLOCK}.metadata has an entry without a path", field=f"{_BLOCK}.metadata")
+    if not found or not is_key(found):
+        place = f"{field}.{path}" if found else field
+        raise MetadataError(f"{field} has {path!r}, which is no path of a node below the group", field=place)
     return found
 
 
@@ -218,12 +220,14 @@ def consolidated_entries(document: dict[str, JSON]) -> Entries:
 
 
 def _entries_v2(document: dict[str, JSON]) -> Entries:
-    if document.get("zarr_consolidated_format") != 1:
-        fail("zarr_consolidated_format", "1", document.get("zarr_consolidated_format"))
+    found = document.get("zarr_consolidated_format")
+    if type(found) is not int or found != 1:
+        fail("zarr_consolidated_format", "1", found)
     entries: Entries = {}
     for key, value in as_object(require(document, "metadata", ""), "metadata").items():
         path, _, name = key.strip("/").rpartition("/")
         if name in (ARRAY_V2, GROUP_V2, ATTRIBUTES_V2):
+            _inside(key, "metadata")
             entries.setdefault(path, {})[name] = _entry(value)
     return {path: found for path, found in entries.items() if found.keys() != {ATTRIBUTES_V2} or not path}
 

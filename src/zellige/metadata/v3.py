@@ -32,6 +32,7 @@ from zellige.types import JSON, AnyArray, Shape
 DOCUMENT = "zarr.json"
 
 _MAX_RANK = 64  # of numpy
+_MAX_CODECS = 1000  # far more than anyone needs
 
 _KNOWN = {
     "zarr_format",
@@ -78,9 +79,10 @@ class ArrayV3Metadata:
     @classmethod
     def from_dict(cls, document: Mapping[str, JSON]) -> ArrayV3Metadata:
         """Check a parsed document, field by field."""
-        check_header(document, "array")
+        check_header(as_object(document, ""), "array")
         shape = _shape(require(document, "shape", ""))
         data_type = dtypes.from_json(_without_repeats(require(document, "data_type", ""), "data_type"))
+        _without_repeats(document.get("codecs"), "codecs")
         document = modern(document, data_type)
         grid = parse_chunk_grid(require(document, "chunk_grid", ""))
         _check_grid(grid, shape)
@@ -181,6 +183,8 @@ def _codecs(value: JSON) -> tuple[Extension, ...]:
     found = as_list(value, "codecs")
     if not found:
         fail("codecs", "a list of at least one codec", value)
+    if len(found) > _MAX_CODECS:
+        fail("codecs", f"a list of at most {_MAX_CODECS} codecs", value)
     return tuple(as_extension(codec, f"codecs[{i}]", ignorable=True) for i, codec in enumerate(found))
 
 

@@ -49,6 +49,11 @@ class _Checksum(NumcodecsCodec, BytesBytesCodec):
             )
         return body
 
+    def head(self, raw: Buffer, most: int) -> memoryview:
+        """The bytes as they are."""
+        start = 4 if self._is_first() else 0
+        return memoryview(raw)[start : start + most]
+
 
 @dataclass(frozen=True, slots=True)
 class _Located(_Checksum):

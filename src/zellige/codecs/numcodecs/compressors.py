@@ -15,6 +15,8 @@ from zellige.errors import CodecError
 from zellige.types import Buffer
 
 _MAX_INT = 2**31 - 1
+_LZ4_EXPANSION = 255  # every further byte of a length counts so many
+_PIECE = 4096
 
 
 # -- the bytes of Zarr's own codecs ---------------------------------------------------------------
@@ -39,6 +41,10 @@ class _Core(NumcodecsCodec, BytesBytesCodec):
     def decode(self, raw: Buffer, limit: int) -> Buffer:
         """As the codec that does the work."""
         return self.core().decode(raw, limit)
+
+    def head(self, raw: Buffer, most: int) -> Buffer | None:
+        """As the codec that does the work."""
+        return self.core().head(raw, most)
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """As the codec that does the work."""
@@ -148,6 +154,8 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
         size = int.from_bytes(raw[:4], "little")
         if size > limit:
             raise CodecError(f"{self.name}: at most {limit} bytes expected, {size} stated")
+        if size > _LZ4_EXPANSION * len(raw):
+            raise CodecError(f"{self.name}: {size} bytes stated, which {len(raw)} cannot hold")
         if size == 0 and raw[4:] == b"\0":  # numcodecs writes this, and cannot read it
             return b""
         try:
@@ -155,6 +163,45 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
         except (RuntimeError, ValueError) as error:
             raise CodecError(f"{self.name}: the bytes are damaged: {error}") from error
         return content
+
+    def head(self, raw: Buffer, most: int) -> bytes:
+        """What the block begins with."""
+        return _first_of_lz4(memoryview(raw)[4:], most)
+
+
+def _first_of_lz4(block: memoryview, most: int) -> bytes:
+    """About the first bytes of a block of LZ4, of which only the beginning may be there."""
+    out, pos = bytearray(), 0
+    try:
+        while len(out) < most:
+            token = block[pos]
+            count, pos = _lz4_length(block, pos + 1, token >> 4)
+            out += block[pos : pos + min(count, most)]
+            pos += count
+            if len(out) >= most:
+                break
+            distance = block[pos] | block[pos + 1] << 8
+            if not 0 < distance <= len(out):
+                raise CodecError(f"{LZ4.name}: the bytes are damaged: a copy from {distance} bytes before the content")
+            count, pos = _lz4_length(block, pos + 2, token & 15)
+            count = min(count + 4, most)
+            out += (out[-distance:] * (count // distance + 1))[:count]
+    except IndexError:
+        pass  # the end of the block, or of what there is of it
+    return bytes(out)
+
+
+def _lz4_length(block: memoryview, pos: int, count: int) -> tuple[int, int]:
+    """A length that begins with four bits of a token, and where it ends; or as far as it is there."""
+    while count >= 15:
+        piece = bytes(block[pos : pos + _PIECE])
+        run = len(piece) - len(piece.lstrip(b"\xff"))
+        count, pos = count + 255 * run, pos + run
+        if run < len(piece):
+            return count + piece[run], pos + 1
+        if run < _PIECE:
+            break
+    return count, pos
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +240,10 @@ class Shuffle(NumcodecsCodec, BytesBytesCodec):
         if len(raw) > limit:
             raise CodecError(f"{self.name}: at most {limit} bytes expected, {len(raw)} found")
         return raw if self._is_plain(raw) else memoryview(self._shuffle().decode(as_array(raw)))
+
+    def head(self, raw: Buffer, most: int) -> memoryview | None:
+        """The bytes as they are, if there is nothing to do."""
+        return memoryview(raw)[:most] if self.elementsize in (0, 1) else None
 
     def _is_plain(self, raw: Buffer) -> bool:
         """Whether there is nothing to do."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library
 from zellige.codecs.numcodecs.base import NumcodecsCodec, unsuitable
+from zellige.codecs.zfp import read_stream
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
 
@@ -109,10 +110,7 @@ class ZFPY(_Serializer):
         return stream
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The chunk that the header describes, if it is the right one.
-
-        The header and the length are all there is to check: other damage gives other numbers.
-        """
+        """The chunk that the header describes, if it is the right one and whole: other damage gives other numbers."""
         header = _zfp_header(raw)
         if (header.dtype, header.shape) != (spec.dtype.numpy.name, spec.shape):
             raise CodecError(
@@ -122,10 +120,8 @@ class ZFPY(_Serializer):
         least, most = header.sizes()
         if not least <= len(raw) <= most:
             raise CodecError(f"{self.name}: from {least} to {most} bytes expected, {len(raw)} found")
-        # Whatever the stream says, zfp reads no further than the longest one could be, and a word ahead.
-        padded = b"".join((raw, bytes(most - len(raw) + 16)))
         try:
-            chunk: AnyArray = _zfpy().decompress_numpy(padded)
+            chunk = read_stream(raw, most, _zfpy().decompress_numpy)
         except (RuntimeError, TypeError, ValueError) as error:
             raise CodecError(f"{self.name}: the bytes are damaged: {error}") from error
         return chunk

@@ -66,6 +66,17 @@ class _Stream(NumcodecsCodec, BytesBytesCodec):
             raise CodecError(f"{self.name}: {len(decoder.unused_data)} bytes are left over")
         return content
 
+    def head(self, raw: Buffer, most: int) -> bytes:
+        """What the content begins with."""
+        try:
+            decoder = self._decoder()
+            found: bytes = decoder.decompress(raw, most)
+        except self._failures() as error:
+            raise CodecError(f"{self.name}: the bytes are damaged: {error}") from error
+        if decoder.unused_data:
+            raise CodecError(f"{self.name}: {len(decoder.unused_data)} bytes are left over")
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Zlib(_Stream):
