@@ -16,17 +16,7 @@ from weakref import ref
 from zellige.errors import UnsafeLinkError
 from zellige.scratch import buffer
 from zellige.stores import files
-from zellige.stores.base import (
-    MISSING,
-    TEMPORARY,
-    FileLock,
-    Joined,
-    KeyLock,
-    Store,
-    check_key,
-    check_prefix,
-    is_key,
-)
+from zellige.stores.base import MISSING, TEMPORARY, FileLock, Joined, KeyLock, Store, check_key, check_prefix, is_key
 from zellige.types import Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
@@ -462,6 +452,8 @@ class LocalStore(Store):
 
     def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         """Read a value, change it and write it back, so that no other change is lost; see `Store.update`."""
+        if self.read_only:
+            self._check_writable()
         # The body of `exclusive` once more, without its functions: see `KeyLock`.
         lock = self.exclusive_here(key)
         with lock, self._lock_file(lock, key) as held:
