@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
-from zellige.cli.parser import COMMANDS, make_parser, protect
+from zellige.cli.parser import COMMANDS, parse
 
 ERROR, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
 """Exit codes; the last two are those of a shell for processes that ended by SIGINT and SIGPIPE."""
@@ -20,7 +20,7 @@ ERROR, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, by default the one that the process was started with, and return the exit code."""
     try:
-        arguments = make_parser().parse_args(protect(sys.argv[1:] if argv is None else argv))
+        arguments = parse(sys.argv[1:] if argv is None else argv)
     except SystemExit as asked:  # help, or a mistake in the arguments
         return asked.code if isinstance(asked.code, int) else ERROR
     try:

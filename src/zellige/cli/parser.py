@@ -36,6 +36,21 @@ def protect(argv: Sequence[str]) -> list[str]:
     return [f" {text}" if re.match(r"-[\d:]", text) else text for text in argv]
 
 
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command, wherever its options stand.
+
+    Before Python 3.12.7 argparse gives up an optional positional argument when an option stands before it.
+    """
+    parser = make_parser()
+    found, rest = parser.parse_known_args(protect(argv))
+    for name in ("selection", "dest"):
+        if rest and getattr(found, name, "") is None and not rest[0].startswith("-"):
+            setattr(found, name, rest.pop(0))
+    if rest:
+        parser.error(f"{found.command} does not take {' '.join(rest)}")
+    return found
+
+
 def make_parser() -> Parser:
     """The parser of all commands."""
     parser = Parser(

@@ -1,0 +1,115 @@
+"""The command, run in this process or in one of its own, on the stores that the tests share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zellige
+from zellige.cli import main
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "stores"))
+
+from servers import s3, s3_process
+
+__all__ = ["s3", "s3_process"]
+
+SOURCE = Path(zellige.__file__).parents[1]
+
+
+@dataclass
+class Ran:
+    """What a command gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys) -> Callable[..., Ran]:
+    """Runs a command here."""
+
+    def run(*argv: object) -> Ran:
+        capsys.readouterr()
+        code = main([str(part) for part in argv])
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+def process(*argv: object, cwd: Path | None = None, code: str | None = None, **environment: str) -> Ran:
+    """Runs a command in a process of its own."""
+    program = ["-m", "zellige"] if code is None else ["-c", code]
+    done = subprocess.run(
+        [sys.executable, *program, *map(str, argv)],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80", **environment},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+VALUES = np.arange(1, 61, dtype="int32").reshape(6, 10)
+
+
+def fill(store: Any, **options: Any) -> Any:
+    """A tree with arrays of every kind: regular, rectilinear, sharded, and of Zarr format 2."""
+    root = zellige.create_group(store, attributes={"title": "all kinds"}, **options)
+    where = root.store
+    root.create_array("regular", data=VALUES, chunks=(2, 5))
+    root.create_array("months/uneven", data=VALUES, chunks=([1, 5], [3, 3, 4]), dimension_names=["day", "place"])
+    root.create_array("sharded", data=VALUES, chunks=(2, 5), shards=(6, 10))
+    zellige.create_array(where, name="old", data=VALUES, chunks=(4, 10), zarr_format=2)
+    return where
+
+
+ARRAYS = ["regular", "months/uneven", "sharded", "old"]
+
+
+@dataclass
+class Tree:
+    """A filled store, and how a command is told where it is."""
+
+    place: str
+    options: list[str]
+    store: Any
+
+    @property
+    def argv(self) -> list[str]:
+        return [self.place, *self.options]
+
+
+@pytest.fixture(params=["local", "s3"])
+def tree(request, tmp_path) -> Tree:
+    """The same tree in every kind of store."""
+    if request.param == "local":
+        place = tmp_path / "tree.zarr"
+        return Tree(str(place), [], fill(place))
+    server = request.getfixturevalue("s3")
+    place, options = server.url(), server.options
+    flags = [part for key, value in options.items() for part in ("-o", f"{key}={value}")]
+    return Tree(place, flags, fill(place, storage_options=options))
+
+
+@pytest.fixture
+def local(tmp_path) -> Path:
+    """The tree in a directory."""
+    place = tmp_path / "tree.zarr"
+    fill(place)
+    return place
