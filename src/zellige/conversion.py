@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.lib import format as npy
 
-from zellige import node
+from zellige import node, removal
 from zellige.api import create_group
 from zellige.array import Array
 from zellige.creation import create_array
@@ -26,7 +26,7 @@ from zellige.migration import migrate
 from zellige.rechunk_plan import Boxes, ends_of, group
 from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, locate
-from zellige.transfer import copy_store
+from zellige.transfer import copy_store, place
 from zellige.types import AnyArray, Shape
 
 _ELEMENTS = 1 << 22
@@ -151,8 +151,8 @@ def convert(
         arrays = tuple(part.path for part in reading.parts if part.options is not None)
         groups = tuple(part.path for part in reading.parts if part.options is None)
         if not dry_run:
-            place = locate(dest, node.new_path(name), storage_options=dest_storage_options)
-            _write(reading, models, place, create, progress, overwrite=overwrite)
+            where = locate(dest, node.new_path(name), storage_options=dest_storage_options)
+            _write(reading, models, where, create, progress, overwrite=overwrite)
         nbytes = sum(model.nbytes for model in models.values())
         return Converted(arrays, groups, reading.skipped, nbytes, dry_run)
 
@@ -300,13 +300,13 @@ def _options(part: Part, create: Mapping[str, Any]) -> dict[str, Any]:
 def _write(
     source: Source,
     models: Mapping[str, Array],
-    place: tuple[Store, str],
+    target: tuple[Store, str],
     create: Mapping[str, Any],
     progress: ProgressLike,
     *,
     overwrite: bool,
 ) -> None:
-    store, top = place
+    store, top = target
     boxes = {part.path: _boxes(part, models[part.path]) for part in source.parts if part.options is not None}
     with Progress(progress, sum(map(len, boxes.values())), "converted", "boxes") as report:
         for number, part in enumerate(source.parts):
@@ -316,10 +316,10 @@ def _write(
                     store, path=where, zarr_format=3, attributes=part.attributes, overwrite=overwrite and first
                 )
                 continue
-            target = create_array(store, name=where, overwrite=overwrite and first, **_options(part, create))
+            array = create_array(store, name=where, overwrite=overwrite and first, **_options(part, create))
             with _naming(part.path):
-                for region, values in _values(part, target, boxes[part.path]):
-                    target[region] = values
+                for region, values in _values(part, array, boxes[part.path]):
+                    array[region] = values
                     report.advance(part.path or "/")
 
 
@@ -386,11 +386,20 @@ class _Upgrade:
                 migrate(store, top, dry_run=False, progress=progress)
         elif not dry_run:
             there, where = locate(self.dest, node.new_path(self.name), storage_options=self.dest_options)
-            if not overwrite:
-                node.check_free(there, where)
-            copy_store(store, there, top, where, if_exists="replace" if overwrite else "raise", progress=progress)
+            self._make_room((store, top), (there, where), overwrite=overwrite)
+            copy_store(store, there, top, where, progress=progress)
             migrate(there, where, dry_run=False, remove_v2=True)
         return self._said(store, top, planned.converted, planned.skipped, dry_run=dry_run)
+
+    @staticmethod
+    def _make_room(source: tuple[Store, str], target: tuple[Store, str], *, overwrite: bool) -> None:
+        """Remove what is to be replaced; it must not hold the source."""
+        if not overwrite:
+            node.check_free(*target)
+        elif place(*source).within(place(*target)):
+            raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
+        elif node.there(*target) is not None:
+            removal.clear(*target)
 
     def _said(
         self, store: Store, top: str, converted: Iterable[str], skipped: Iterable[str], *, dry_run: bool

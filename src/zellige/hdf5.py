@@ -19,7 +19,7 @@ from zellige.errors import NodeNotFoundError, ZelligeWarning
 _BOOKKEEPING = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
 _BOOKKEEPING |= {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties"}
 """Attributes by which HDF5 and netCDF4 keep dimensions; dimension names say the same."""
-_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 
 
 def _h5py() -> Any:
@@ -97,7 +97,7 @@ class _Walk:
     # -- datasets ---------------------------------------------------------------------------------
 
     def _dataset(self, path: str, dataset: Any) -> None:
-        if dataset.attrs.get("NAME", b"").startswith(_NO_VARIABLE) if "NAME" in dataset.attrs else False:
+        if _NO_VARIABLE in str(dataset.attrs.get("NAME", "")):
             return  # nothing but the name and length of a dimension
         try:
             self.source.parts.append(self._part(path, dataset))
@@ -121,8 +121,9 @@ class _Walk:
             options["fill_value"] = attributes["_FillValue"]
         members = self.h5py.check_enum_dtype(dataset.dtype)
         if members:
-            attributes.setdefault("flag_values", [int(value) for value in members.values()])
-            attributes.setdefault("flag_meanings", " ".join(members))
+            labels = sorted(members, key=members.__getitem__)
+            attributes.setdefault("flag_values", [int(members[name]) for name in labels])
+            attributes.setdefault("flag_meanings", " ".join(labels))
         return Part(path, attributes, options, dataset.chunks, values)
 
     def _type(self, path: str, dataset: Any) -> tuple[Any, Any]:

@@ -110,6 +110,6 @@ def tree(request, tmp_path) -> Tree:
 @pytest.fixture
 def local(tmp_path) -> Path:
     """The tree in a directory."""
-    place = tmp_path / "tree.zarr"
+    place = tmp_path / "local.zarr"
     fill(place)
     return place

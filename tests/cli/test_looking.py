@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from conftest import ARRAYS, VALUES
 
 import zellige
+from conftest import ARRAYS, VALUES
 
 STORED = {"regular": (3, 2), "months/uneven": (2, 3), "sharded": (1, 1), "old": (2, 1)}
 """The grids of stored chunks of the arrays."""
@@ -67,7 +67,8 @@ def test_chunks_that_are_missing_are_counted(local, run):
 
 def test_tree(tree, run):
     assert run("tree", *tree.argv).out == (
-        "/\n├── months\n│   └── uneven (6, 10) int32\n├── old (6, 10) int32\n├── regular (6, 10) int32\n└── sharded (6, 10) int32\n"
+        "/\n├── months\n│   └── uneven (6, 10) int32\n"
+        "├── old (6, 10) int32\n├── regular (6, 10) int32\n└── sharded (6, 10) int32\n"
     )
     assert run("tree", *tree.argv, "--ascii", "--level", 1).out == (
         "/\n|-- months\n|-- old (6, 10) int32\n|-- regular (6, 10) int32\n`-- sharded (6, 10) int32\n"
@@ -101,7 +102,12 @@ def test_head_shows_what_numpy_shows(tree, run, path, text, index):
     argv = ["head", *tree.argv, "--path", path, text]
     assert run(*argv).out == f"{np.array2string(VALUES[index], separator=' ')}\n"
     found = run(*argv, "--json").json
-    assert found == {"path": path, "shape": list(VALUES[index].shape), "dtype": "int32", "values": VALUES[index].tolist()}
+    assert found == {
+        "path": path,
+        "shape": list(VALUES[index].shape),
+        "dtype": "int32",
+        "values": VALUES[index].tolist(),
+    }
 
 
 def test_head_without_a_selection_is_the_beginning(tmp_path, run):

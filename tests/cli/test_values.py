@@ -49,6 +49,8 @@ def test_what_is_no_selection_is_refused(text):
         ("30*3,50", ((30, 30, 30), (50, 50))),
         ("45*2,100,3+4", ((45, 45), (100,), (3, 4))),
         ("31+28+31,50*2,1*3+4", ((31, 28, 31), (50, 50), (1, 1, 1, 4))),
+        ("45", ((45, 45), (45, 45, 10))),
+        ("-1", ((90,), (100,))),
         ("time=60,lat=-1,lon=7", ((60, 30), (100,), (7,))),
     ],
 )
@@ -91,7 +93,7 @@ def test_what_begins_with_a_negative_number_is_no_option(text):
         (np.timedelta64(3, "s"), "3 seconds"),
         (np.array([(1, b"ab")], [("x", "i4"), ("y", "S2")]), [[1, "YWI="]]),
         (np.complex64(1 + 2j), [1.0, 2.0]),
-        ({1: {2, 2}}, {"1": [2]}),
+        ({1: {2}}, {"1": [2]}),
     ],
 )
 def test_any_value_becomes_json(value, expected):

@@ -59,6 +59,8 @@ def error_line(error: Exception) -> str:
         return f"{line}; check the place, or give the node within it by --path"
     if isinstance(error, FileExistsError) and "overwrite" in line:
         return f"{line}: here --overwrite, or --if-exists"
+    if "unsupported='skip'" in line:
+        return f"{line}, here --skip"
     known = (errors.ZelligeError, OSError, ValueError, TypeError, LookupError, ImportError, MemoryError)
     if not isinstance(error, known):
         return f"{type(error).__name__}: {line}; this is a mistake in zellige, ZELLIGE_DEBUG=1 shows where"

@@ -38,6 +38,8 @@ def _index(part: str, text: str) -> int | slice | EllipsisType:
 def chunks(text: str) -> Any:
     """Chunks as `create_array` takes them: a size, `-1`, `auto` or edges for each axis, with names or without.
 
+    A single number is for all axes.
+
     >>> chunks("31+28+31,100,-1")
     [[[31, 1], [28, 1], [31, 1]], 100, -1]
     >>> chunks("30*12,50"), chunks("time=31+28*2,lat=10"), chunks("auto")
@@ -50,7 +52,8 @@ def chunks(text: str) -> Any:
     named = [part.partition("=") for part in parts]
     if all(equals for _, equals, _ in named):
         return {name.strip(): _axis(entry.strip(), text) for name, _, entry in named}
-    return [_axis(part, text) for part in parts]
+    axes = [_axis(part, text) for part in parts]
+    return axes[0] if len(axes) == 1 and isinstance(axes[0], int) else axes
 
 
 def _axis(part: str, text: str) -> Any:
