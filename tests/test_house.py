@@ -31,8 +31,8 @@ LAYERS = [
     {"errors", "types", "config", "scratch"},
     {"runs", "dimensions", "grid", "chunking", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
-    {"engine", "pool", "progress", "shards"},
-    {"node", "blueprint", "info", "consolidated", "treeview", "views"}
+    {"engine", "pool", "progress", "shards", "turns"},
+    {"node", "lookahead", "blueprint", "info", "consolidated", "treeview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"},
     {"api", "__init__", "dtype", "storage"},

@@ -38,6 +38,7 @@ from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
 _ALIGN_FROM = 64 << 10
 _TRIES = 16
+_SHARD_GAP = 64 << 10  # between parts of a shard, where nobody waits for a request
 _ROW = 1 << 20  # about as much as stays in the cache of a processor
 
 
@@ -54,17 +55,25 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes")
+    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "_merging")
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, rank: int, chain: CodecChain, config: ArrayConfig
     ) -> None:
         self.store = store if config.durability is None else store.with_durability(config.durability)
+        if store.concurrency is not None:
+            from zellige.turns import YieldingStore  # only for those who wait
+
+            self.store = YieldingStore(self.store)
         self.prefix, self.chain, self.config = prefix, chain, config
         self.keys = keys
         # `c/%d/%d`: filled in for every chunk without calling anything.
         self._key_form = prefix.replace("%", "%%") + keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
         self.indexes = IndexCache()
+        gap = config.sharding_coalesce_max_gap_bytes
+        if gap is None:
+            gap = max(store.gap, _SHARD_GAP) if store.concurrency is None else store.gap
+        self._merging = gap, config.sharding_coalesce_max_bytes
 
     def key(self, coords: Coords) -> str:
         """The store key of a chunk."""
@@ -75,7 +84,9 @@ class Engine:
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
         first = self._first(plan)
-        if first is None or first.reads_little(out.size / len(plan)):
+        if self.store.concurrency is not None:
+            self._run_waiting(partial(self._read_chunk, out, plan), plan, first, out.nbytes)
+        elif first is None or first.reads_little(out.size / len(plan), self.store.gap):
             pool.run(partial(self._read_chunk, out, plan), plan, 0)
         elif rows := self._rows(plan, first, out):
             pool.run(partial(self._read_row, out, plan), rows, first.decode_work)
@@ -121,7 +132,7 @@ class Engine:
                 found = self._read_shard(key, bound.shard, out, plan, request)
             elif bound.slab and whole and plan.order is None:
                 found = self.store.read_pieces(key, bound.slab, partial(bound.fill_slabs, out[outside]))
-            elif bound.strides is None or whole or (part := bound.part(inside, plan.order)) is None:
+            elif bound.strides is None or whole or (part := bound.part(inside, plan.order, self.store.gap)) is None:
                 raw = self.store.borrow(key)
                 found = raw is not None
                 # Straight into the output, where a chunk spans all axes but the first of it.
@@ -155,7 +166,8 @@ class Engine:
         target = Target(out, outside)
         for _ in range(_TRIES):
             try:
-                found = shard.read(ShardReader(self.store, key, self.indexes), inside, plan, target.array, pool.run)
+                reader = ShardReader(self.store, key, self.indexes, self._merging)
+                found = shard.read(reader, inside, plan, target.array, pool.run)
             except StaleIndexError:
                 self.indexes.drop(key)
                 continue
@@ -187,6 +199,19 @@ class Engine:
         first = next(plan.requests(0, 1), None)
         return None if first is None else self.chain.bound[first[1]]
 
+    def _run_waiting(
+        self, work: pool.Work, plan: Plan, first: BoundChain | None, picked: int, stopped: pool.Stopped | None = None
+    ) -> None:
+        """Work on chunks of a store whose requests are waited for: many at once, but few decode or encode.
+
+        `picked` is how many bytes of elements the plan picks in all.
+        """
+        from zellige.turns import in_turn
+
+        # Of a shard only what is picked is fetched.
+        held = 0 if first is None else first.nbytes if first.shard is None else picked // len(plan)
+        pool.run(in_turn(work), plan, 0, stopped, pool.crowd(self.store, held))
+
     def _rows(self, plan: Plan, first: BoundChain, work: AnyArray) -> Rows | None:
         """The plan in rows of chunks, where that is faster, and still leaves something for every thread."""
         count, small = len(plan), self.store.near and first.shard is None
@@ -205,7 +230,10 @@ class Engine:
         rows = None if first is None else self._rows(plan, first, value)
         work = 0 if first is None else first.encode_work
         with self.store.batch() as joined:
-            if rows is None:
+            if self.store.concurrency is not None:
+                work_on = joined(partial(self._write_chunk, value, plan))
+                self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
+            elif rows is None:
                 pool.run(joined(partial(self._write_chunk, value, plan)), plan, work, partial(report, plan))
             else:
                 pool.run(joined(partial(self._write_row, value, plan)), rows, work, partial(report, plan))
@@ -268,8 +296,12 @@ class Engine:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
         first = self._first(plan)
         with self.store.batch() as joined:
-            work = 0 if first is None else first.encode_work
-            pool.run(joined(partial(self._write_fields, value, fields, plan)), plan, work, partial(report, plan))
+            work_on = joined(partial(self._write_fields, value, fields, plan))
+            if self.store.concurrency is not None:
+                self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
+            else:
+                work = 0 if first is None else first.encode_work
+                pool.run(work_on, plan, work, partial(report, plan))
 
     def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, _ = request
@@ -369,10 +401,14 @@ class Engine:
 
     def reshape(self, old: ChunkGrid, new: ChunkGrid) -> None:
         """Encode stored chunks anew whose codec shape a resize has changed; only bounded grids have such."""
-        for coords, key in list(self.stored(new.ndim)):
+
+        def reshape_chunk(item: tuple[Coords, str]) -> None:
+            coords, key = item
             before, after = old[coords], new[coords]
             if before is not None and after is not None and before.codec_shape != after.codec_shape:
                 self._reshape_chunk(coords, key, before.codec_shape, after.codec_shape)
+
+        pool.gather(reshape_chunk, list(self.stored(new.ndim)), self.store)
 
     def _reshape_chunk(self, coords: Coords, key: str, old: Shape, new: Shape) -> None:
         before, after = self.chain.bound[old], self.chain.bound[new]
@@ -393,11 +429,15 @@ class Engine:
         Only stored chunks are looked at, so that a grid of any size is quick to trim. Growing again shows
         fill values, never old data.
         """
-        for coords, key in list(self.stored(grid.ndim)):
+
+        def trim_chunk(item: tuple[Coords, str]) -> None:
+            coords, key = item
             if not all(map(operator.lt, coords, grid.grid_shape)):
                 self.store.delete(key)
             elif (spec := grid.spec(coords)).is_boundary:
                 self._clear(coords, key, spec)
+
+        pool.gather(trim_chunk, list(self.stored(grid.ndim)), self.store)
 
     def _clear(self, coords: Coords, key: str, spec: ChunkSpec) -> None:
         """Put the fill value where a chunk reaches over the end of the array; a damaged chunk stays as it is."""
@@ -422,7 +462,7 @@ class Engine:
 
         inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
         with self.store.batch() as joined:
-            pool.run(joined(copy), Tasks(inside), nbytes=1 << 20)
+            pool.run(joined(copy), Tasks(inside), 1 << 20, None, pool.crowd(pool.farther(source.store, self.store)))
 
 
 def _scratch_chunk(bound: BoundChain) -> AnyArray:

@@ -66,12 +66,10 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
     # Whatever is in the way is found before anything is written.
     parents = {node.join(base, path) for path in above} | set(_above({base: GroupMetadata()}) if base else ())
-    pool.gather(lambda path: node.check_parent(store, path), sorted(parents), near=store.near)
+    pool.gather(lambda path: node.check_parent(store, path), sorted(parents), store)
     # What lies below another one that is given goes with it, if that is overwritten.
     checked = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
-    pool.gather(
-        lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), checked, near=store.near
-    )
+    pool.gather(lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), checked, store)
     for handle in handles.values():
         if isinstance(handle, Array) and not overwrite:
             refuse_stray(handle)
