@@ -84,14 +84,16 @@ class Engine:
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
         first = self._first(plan)
+        kept = self.store.keeps_decoded and first is not None and first.shard is None and not out.dtype.hasobject
+        work = partial(self._read_kept if kept else self._read_chunk, out, plan)
         if self.store.concurrency is not None:
-            self._run_waiting(partial(self._read_chunk, out, plan), plan, first, out.nbytes)
+            self._run_waiting(work, plan, first, out.nbytes)
         elif first is None or first.reads_little(out.size / len(plan), self.store.gap):
-            pool.run(partial(self._read_chunk, out, plan), plan, 0)
-        elif rows := self._rows(plan, first, out):
+            pool.run(work, plan, 0)
+        elif not kept and (rows := self._rows(plan, first, out)):
             pool.run(partial(self._read_row, out, plan), rows, first.decode_work)
         else:
-            pool.run(partial(self._read_chunk, out, plan), plan, first.decode_work)
+            pool.run(work, plan, first.decode_work)
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side into one small array, and copy that as a whole."""
@@ -152,6 +154,22 @@ class Engine:
         if not found:
             self._check_missing(coords, key)
             out[outside] = bound.fill
+
+    def _read_kept(self, out: AnyArray, plan: Plan, request: Request) -> None:
+        """`_read_chunk` where the store keeps decoded chunks: always whole ones."""
+        coords, shape, inside, outside, _ = request
+        bound, key = self.chain.bound[shape], self._key_form % coords
+        try:
+            chunk = self.store.decoded(key, bound, bound.decode)
+        except UnsupportedCodecError:
+            raise
+        except CodecError as error:
+            raise self._corrupt(error, coords, key) from error
+        if chunk is None:
+            self._check_missing(coords, key)
+            out[outside] = bound.fill
+        else:
+            out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
 
     def _ranges(self, key: str, spans: list[tuple[int, int]]) -> Sequence[Buffer] | None:
         """Some ranges of a chunk; None if it is missing."""

@@ -8,27 +8,51 @@ b'value'
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from zellige.stores.base import Store
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
 from zellige.stores.path import StorePath
 from zellige.stores.resolve import StoreLike
 
-__all__ = ["LocalStore", "MemoryStore", "Store", "StoreLike", "StorePath"]
+if TYPE_CHECKING:
+    from zellige.stores.caching import CacheStatistics, CacheStore
+    from zellige.stores.wrappers import LatencyStore, LoggingStore, PrefixStore, WrapperStore
+
+__all__ = [
+    "CacheStatistics",
+    "CacheStore",
+    "LatencyStore",
+    "LocalStore",
+    "LoggingStore",
+    "MemoryStore",
+    "PrefixStore",
+    "Store",
+    "StoreLike",
+    "StorePath",
+    "WrapperStore",
+]
+
+# Imported when they are first asked for.
+_ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "caching")
+_ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
 
 _REMOTE = "copy the data to a local directory and use LocalStore, or give any MutableMapping of keys to bytes as store"
 _MISSING = {
     "ZipStore": "unpack the file into a directory and use LocalStore",
     "FsspecStore": _REMOTE,
     "ObjectStore": _REMOTE,
-    "LoggingStore": "subclass LocalStore or MemoryStore and log in the methods of interest",
-    "WrapperStore": "subclass Store and pass its methods on",
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",
     "ManagedMemoryStore": "use MemoryStore, and keep the store where it is to be found again",
 }
 
 
 def __getattr__(name: str) -> object:
+    if name in _ELSEWHERE:
+        from importlib import import_module
+
+        return getattr(import_module(f"zellige.stores.{_ELSEWHERE[name]}"), name)
     if name in _MISSING:
         raise AttributeError(f"{name} is not in this version of zellige, but meant for a later one; {_MISSING[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from zellige import pool
 from zellige.stores.base import KeyLock
 from zellige.stores.wrappers import WrapperStore
-from zellige.types import Buffer, Encoded
+from zellige.types import AnyArray, Buffer, Encoded
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 
 class _Mine(threading.local):
@@ -95,18 +98,34 @@ class YieldingStore(WrapperStore):
             if again:
                 _turns.take()
 
+    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
+        """What `decode` makes of a value in turn, maybe kept by the store inside."""
+        again = _mine.turn
+        _let_go()
+        try:
+            return self.inner.decoded(key, how, self._in_turn(decode))
+        finally:
+            if again:
+                _turns.take()
+
     def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         """Read a value, change it in turn, and write it back."""
+        _let_go()
+        self.inner.update(key, self._in_turn(change))
 
-        def change_in_turn(value: Buffer | None) -> Encoded | None:
+    def _in_turn(self, work: Callable[[T], S]) -> Callable[[T], S]:
+        """Work that is called while this thread has let go of its turn."""
+        if not _mine.member:
+            return work
+
+        def turn_by_turn(value: T) -> S:
             _turns.take()
             try:
-                return change(value)
+                return work(value)
             finally:
                 _let_go()
 
-        _let_go()
-        self.inner.update(key, change_in_turn if _mine.member else change)
+        return turn_by_turn
 
     def exclusive(self, key: str) -> AbstractContextManager[object]:
         """The lock of the store inside; what is done under it is to wait for requests."""

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, ClassVar, Self, TypeAlias
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
-from zellige.types import Buffer, Durability, Encoded, Span
+from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 
 TEMPORARY = ".zellige-tmp-"
 """How the names of unfinished files begin; no segment of a key does."""
@@ -108,6 +108,9 @@ class Store(ABC):
     optimistic: ClassVar[bool] = False
     """Whether `update` keeps nobody out, but writes on condition; deleting on condition is what no such store can."""
 
+    keeps_decoded: bool = False
+    """Whether `decoded` keeps what it gives."""
+
     # -- reading ----------------------------------------------------------------------------------
 
     @abstractmethod
@@ -164,6 +167,11 @@ class Store(ABC):
         """
         found = self.get_ranges(key, spans)
         return None if found is None else (found, None)
+
+    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
+        """What `decode` makes of a value, maybe kept from another time with the same `how`; None if it is missing."""
+        value = self.borrow(key)
+        return None if value is None else decode(value)
 
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:

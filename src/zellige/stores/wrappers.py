@@ -13,10 +13,15 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self, TypeVar
 
+from zellige.errors import ShortReadError
 from zellige.stores.base import Joined, KeyLock, KeyLocks, Store, check_key, check_prefix
-from zellige.types import Buffer, Durability, Encoded, Span
+from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
+
+
+KEY_WRITES = frozenset({"put", "put_parts", "update", "create", "replace", "delete"})
+"""The methods that may change the value of one key."""
 
 
 class WrapperStore(Store):
@@ -42,6 +47,7 @@ class WrapperStore(Store):
         self.inner = inner
         self.read_only, self.durability = inner.read_only, inner.durability
         self.concurrency, self.gap = inner.concurrency, inner.gap
+        self.keeps_decoded = inner.keeps_decoded
         # Of the class elsewhere; a wrapper is like what it wraps.
         self.near, self.optimistic = inner.near, inner.optimistic  # type: ignore[misc]
 
@@ -86,6 +92,11 @@ class WrapperStore(Store):
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
         """The value with the version that `replace` wants, or None if there is no such key."""
         found: tuple[bytes, str] | None = self._ask("get_versioned", key)
+        return found
+
+    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
+        """What `decode` makes of a value, maybe kept by the store inside; None if it is missing."""
+        found: AnyArray | None = self._ask("decoded", key, how, decode)
         return found
 
     def size(self, key: str) -> int | None:
@@ -202,7 +213,13 @@ class PrefixStore(WrapperStore):
         """How the keys of the other store begin; ends in `/`."""
 
     def _ask(self, method: str, key: str, *more: Any) -> Any:
-        return super()._ask(method, self.prefix + check_key(key), *more)
+        if method in KEY_WRITES:
+            self._check_writable()
+        try:
+            return super()._ask(method, self.prefix + check_key(key), *more)
+        except ShortReadError as error:
+            text = str(error).replace(repr(self.prefix + key), repr(key))
+            raise ShortReadError(text, **vars(error) | {"key": key}) from error
 
     def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
         """Several small values, all valid until this thread's next call on any store."""
@@ -219,10 +236,12 @@ class PrefixStore(WrapperStore):
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix."""
+        self._check_writable()
         self.inner.delete_prefix(self.prefix + check_prefix(prefix))
 
     def rename_prefix(self, source: str, dest: str) -> bool:
         """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""
+        self._check_writable()
         return self.inner.rename_prefix(self.prefix + check_prefix(source), self.prefix + check_prefix(dest))
 
     def _below(self, keys: Sequence[str] | Iterator[str]) -> Iterator[str]:
@@ -313,7 +332,8 @@ class LoggingStore(WrapperStore):
             self._note(method, key, more, 0, f"raised {error!r}")
             raise
         given = more[0] if method in ("put", "put_parts") or (found is True and more) else None
-        nbytes = _length(given) if given is not None else _length(found)
+        value = found[0] if found is not None and method in ("get_tagged", "get_versioned") else found
+        nbytes = _length(given) if given is not None else _length(value)
         self._note(method, key, more, nbytes, "nothing" if found is None and given is None else f"{nbytes} bytes")
         return found
 
