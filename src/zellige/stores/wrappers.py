@@ -453,7 +453,7 @@ class _Real:
         time.sleep(self._latency)
 
 
-_QUIET = 0.015
+_QUIET = 0.040
 """Seconds after which no other request is expected to come."""
 
 
