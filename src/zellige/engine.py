@@ -32,13 +32,12 @@ from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
 from zellige.progress import Progress, report
-from zellige.shards import IndexCache, ShardReader, StaleIndexError
+from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
 _ALIGN_FROM = 64 << 10
 _TRIES = 16
-_SHARD_GAP = 64 << 10  # between parts of a shard, where nobody waits for a request
 _ROW = 1 << 20  # about as much as stays in the cache of a processor
 
 
@@ -72,7 +71,7 @@ class Engine:
         self.indexes = IndexCache()
         gap = config.sharding_coalesce_max_gap_bytes
         if gap is None:
-            gap = max(store.gap, _SHARD_GAP) if store.concurrency is None else store.gap
+            gap = max(store.gap, GAP) if store.concurrency is None else store.gap
         self._merging = gap, config.sharding_coalesce_max_bytes
 
     def key(self, coords: Coords) -> str:

@@ -12,6 +12,8 @@ from zellige.types import Buffer, Span
 
 T = TypeVar("T")
 
+GAP = 64 << 10
+"""Parts of a shard no further apart are better read as one, where nobody waits for requests."""
 _KEEP = 64
 
 Place: TypeAlias = tuple[int, int | None]
@@ -69,7 +71,7 @@ class ShardReader:
         store: Store,
         key: str,
         cache: IndexCache,
-        merging: tuple[int, int],
+        merging: tuple[int, int] = (GAP, 16 << 20),
         start: int = 0,
         length: int | None = None,
         tag: object = None,
