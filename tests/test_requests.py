@@ -183,6 +183,15 @@ def test_a_hierarchy_is_listed_in_two_rounds_for_each_level():
         assert found.nmembers(max_depth=None) == 66
 
 
+def test_a_hierarchy_is_made_in_a_few_rounds_for_each_level():
+    document = zellige.zeros((10,), dtype="i2").metadata
+    store = slow(inner := MemoryStore())
+    with rounds(store, 24):
+        made = dict(zellige.create_hierarchy(store=store, nodes={f"g{k % 6}/a{k}": document for k in range(60)}))
+    assert len(made) == 67
+    assert zellige.open_group(inner).nmembers(max_depth=None) == 66
+
+
 # -- how many at once -------------------------------------------------------------------------------
 
 

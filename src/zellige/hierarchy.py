@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from zellige import node, pool
@@ -70,24 +71,37 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     # What lies below another one that is given goes with it, if that is overwritten.
     checked = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
     pool.gather(lambda path: node.check_place(store, node.join(base, path), overwrite=overwrite), checked, store)
-    for handle in handles.values():
-        if isinstance(handle, Array) and not overwrite:
-            refuse_stray(handle)
+    if not overwrite:
+        arrays = [handle for handle in handles.values() if isinstance(handle, Array)]
+        pool.gather(refuse_stray, arrays, store)
     for parent in node.parents(base):
         if not node.check_parent(store, parent):
             node.put_new(store, parent, GroupMetadata(zarr_format=next(iter(given.values())).zarr_format))
-    made: dict[str, Node] = {}
-    for path in sorted({**above, **handles}, key=lambda path: (path.count("/"), path)):
+
+    def make(path: str) -> Node | None:
         place = node.join(base, path)
         if path in handles:
             if overwrite and path in checked:
                 store.delete_prefix(place and place + "/")
-            made[path] = handles[path]
-        elif not node.check_parent(store, place):
-            made[path] = Group(store, place, above[path])
-        if path in made:
-            node.put_new(store, place, made[path].metadata)
+            found = handles[path]
+        elif node.check_parent(store, place):
+            return None
+        else:
+            found = Group(store, place, above[path])
+        node.put_new(store, place, found.metadata)
+        return found
+
+    made: dict[str, Node] = {}
+    for _, level in groupby(sorted({**above, **handles}, key=_depth), key=_depth):
+        paths = sorted(level)
+        new = zip(paths, pool.gather(make, paths, store), strict=True)
+        made |= {path: found for path, found in new if found is not None}
     return made
+
+
+def _depth(path: str) -> int:
+    """How many groups lie above a node."""
+    return path.count("/") + bool(path)
 
 
 def _metadata(path: str, value: NodeLike) -> NodeMetadata:
