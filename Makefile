@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src tests examples bench
 
-.PHONY: help demo test lint format check peer bench clean
+.PHONY: help demo test lint format check peer bench remote clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,10 @@ peer:  ## an environment with zarr-python >= 3.4, which needs Python 3.12; the t
 bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', QUICK=1, ARGS=--help
 	@bash tools/bench_env.sh
 	@.venv-bench/bin/python -m bench $(if $(CASE),--case '$(CASE)') $(if $(QUICK),--quick) $(ARGS)
+
+remote:  ## compare the speed over HTTP, with a server that waits 20 ms; ARGS=--help
+	@bash tools/bench_env.sh
+	@.venv-bench/bin/python -m bench.remote $(ARGS)
 
 clean:  ## remove everything that was made here
 	rm -rf $(VENV) .venv-peer .venv-bench demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

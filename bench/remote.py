@@ -1,6 +1,6 @@
 """The remote case: 512 chunks of 64 KiB from a server that waits 20 ms before each answer, as ratios.
 
-    python -m bench.remote [--rounds N] [--wait SECONDS] [--concurrency N]
+    make remote, or python -m bench.remote [--rounds N] [--wait SECONDS] [--concurrency N]
 
 Needs `zellige[cloud]`, tensorstore, zarr and aiohttp. The server (`slow_server.py`) is a process of its own on
 loopback, and each library reads in a process of its own, one after the other in each round; the best time counts.
