@@ -546,7 +546,7 @@ def test_read_only_stores_stay_as_they_are(store):
         lambda: zellige.create_group(view, path="t", overwrite=True),
         lambda: removal.clear(view, "t"),
         lambda: placing.move(view, "t", "m", 3, lambda: None),
-        lambda: view.delete_many(["t/x/zarr.json"]),
+        lambda: view.delete_below("t/", ["t/x/zarr.json"]),
         lambda: view.detach("t/"),
         lambda: view.prune("t/", lambda _: True),
     ):
@@ -676,11 +676,11 @@ def test_a_group_costs_one_listing_and_each_document_below_once():
 def test_several_keys_are_removed_and_no_others(store):
     for key in ("a/0", "a/1", "b/0", "k"):
         store.put(key, b"x")
-    store.delete_many(["a/0", "b/0", "missing", "missing/too"])
+    store.delete_below("", ["a/0", "b/0", "missing", "missing/too"])
     assert sorted(store.list()) == ["a/1", "k"]
-    store.delete_many([])
+    store.delete_below("", [])
     with pytest.raises(zellige.errors.StoreKeyError):
-        store.delete_many(["../k"])
+        store.delete_below("", ["../k"])
     assert sorted(store.list()) == ["a/1", "k"]
 
 

@@ -512,20 +512,26 @@ def open_array_or(
     *,
     holder: Consolidated | None = None,
     consolidated: bool = True,
+    likely: int | None = None,
 ) -> Array | Documents | None:
     """The array at a path, or the documents of the group that is there instead, or None for nothing.
 
-    `consolidated` is whether those of a group may come out of its `.zmetadata`.
+    `consolidated` is whether those of a group may come out of its `.zmetadata`, `likely` the format to be expected.
     """
     settings = ArrayConfig.of(config)
-    raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
+    read = None
+    if store.concurrency is not None and zarr_format is None and likely != 3:
+        read = node.at_once(store, path, consolidated=consolidated)
+        raw = read(DOCUMENT)
+    else:
+        raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
     if raw is not None and (known := remembered(raw, keep_empty=settings.write_empty_chunks)) is not None:
         return Array(store, path, known.metadata, settings, holder, known)
     if raw is None and zarr_format != 2:
         if zarr_format == 3:
             return None
         zarr_format = 2  # the other document is known to be missing
-    documents = node.load(store, path, zarr_format=zarr_format, consolidated=consolidated, raw=raw)
+    documents = node.load(store, path, zarr_format=zarr_format, consolidated=consolidated, raw=raw, read=read)
     if documents is None or node.is_group(documents):
         return documents
     array = Array.from_documents(store, path, documents, settings, holder)

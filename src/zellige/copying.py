@@ -206,7 +206,7 @@ def _clear(plan: Plan) -> None:
         _note(plan, [path])
     # Documents first, so that nothing looks like a node while its chunks go.
     for batch in reversed(list(node.copy_order(plan.remains))):
-        pool.gather(plan.dest.store.delete, batch)
+        pool.gather(plan.dest.store.delete, batch, plan.dest.store, large=True)
 
 
 def _make_groups(plan: Plan) -> None:

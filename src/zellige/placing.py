@@ -155,7 +155,7 @@ def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]
         raw = store.get(node.join(source, key))
         return raw is not None and raw != store.get(node.join(dest, key))
 
-    for key, different in zip(left, gather(differs, left, near=store.near), strict=True):
+    for key, different in zip(left, gather(differs, left, store), strict=True):
         if different:
             raise ConflictError(
                 f"'/{source}' in {store!r} was being moved to '/{dest}' when that was stopped, and key {key!r} was "

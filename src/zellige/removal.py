@@ -149,7 +149,7 @@ class Removal:
     def _find_nodes(self) -> None:
         names = (*_UNREADABLE, REMOVING)
         found = [key for key in self.keys if key.endswith(names) and _split(key)[1] in names and not _reserved(key)]
-        raws = gather(lambda key: self.store.get(self.prefix + key), [*found, REMOVING], near=self.store.near)
+        raws = gather(lambda key: self.store.get(self.prefix + key), [*found, REMOVING], self.store)
         for key, raw in zip([*found, REMOVING], raws, strict=True):
             folder, name = _split(key)
             if raw is not None and name == REMOVING:
@@ -211,7 +211,7 @@ class Removal:
         self.store.prune(self.prefix, self._owns_folder)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        self.store.delete_many([self.prefix + key for key in keys], self.prefix)
+        self.store.delete_below(self.prefix, [self.prefix + key for key in keys])
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from weakref import ref
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import TEMPORARY as TEMPORARY
-from zellige.types import Buffer, Durability, Encoded, Span
+from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 from zellige.types import is_key as is_key
 
 # A name that the file system cannot hold is not there either.
@@ -99,6 +99,9 @@ class Store(ABC):
     optimistic: ClassVar[bool] = False
     """Whether `update` keeps nobody out, but writes on condition; deleting on condition is what no such store can."""
 
+    keeps_decoded: bool = False
+    """Whether `decoded` keeps what it gives."""
+
     # -- reading ----------------------------------------------------------------------------------
 
     @abstractmethod
@@ -155,6 +158,11 @@ class Store(ABC):
         """
         found = self.get_ranges(key, spans)
         return None if found is None else (found, None)
+
+    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
+        """What `decode` makes of a value, maybe kept from another time with the same `how`; None if it is missing."""
+        value = self.borrow(key)
+        return None if value is None else decode(value)
 
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
@@ -222,8 +230,8 @@ class Store(ABC):
     def delete(self, key: str) -> None:
         """Remove the key; nothing happens if there is none."""
 
-    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
-        """Remove several keys, all of which start with a prefix.
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
+        """Remove several keys, all of which start with a prefix (empty, or ending in `/`).
 
         Where prefixes are directories, one further down that is a link goes itself, and not what it leads to.
         """

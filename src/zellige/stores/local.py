@@ -369,7 +369,7 @@ class LocalStore(Store):
             if exc.errno not in MISSING:
                 raise self._named(exc, key) from exc
 
-    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
         """Remove several keys; a directory below the prefix that is a link goes itself, not what it leads to."""
         self._check_writable()
         known: dict[str, bool] = {}
@@ -379,7 +379,7 @@ class LocalStore(Store):
             folder = key[: key.rfind("/") + 1]
             try:
                 self._check_place(key)
-                if not files.unlinked(self._base, folder, below, known):
+                if not files.unlinked(self._base, folder, check_prefix(prefix), known):
                     files.unlink(self._base + key)
             except OSError as exc:
                 if exc.errno not in MISSING:

@@ -171,10 +171,10 @@ class ObjectStore(RemoteStore):
             self._fail(key, ValueError("a path has no control characters"))
         self._delete(key, key)
 
-    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
         """Remove several keys, many with each request."""
         self._check_writable()
-        self._delete_all(below, map(check_key, keys))
+        self._delete_all(prefix, map(check_key, keys))
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix, many with each request."""
