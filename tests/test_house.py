@@ -32,7 +32,7 @@ LAYERS = [
     {"runs", "dimensions", "grid", "chunking", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "pool", "progress", "shards", "turns"},
-    {"node", "lookahead", "blueprint", "info", "consolidated", "treeview", "views"}
+    {"node", "lookahead", "blueprint", "info", "explaining", "consolidated", "treeview", "views"}
     | {"array", "selecting", "resizing", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"},
     {"api", "__init__", "dtype", "storage"},
@@ -129,11 +129,12 @@ PUBLIC = """
 
 ARRAY = """
     append async_array attrs basename blocks cdata_shape chunks compressor compressors config dimension_names dtype
-    fill_value filters from_dict from_documents get_basic_selection get_block_selection get_coordinate_selection
-    get_mask_selection get_orthogonal_selection grid info info_complete iter_chunks lazy metadata name nbytes
-    nbytes_stored nchunks nchunks_initialized ndim oindex open order path read_chunk_sizes read_only refresh resize
-    serializer set_basic_selection set_block_selection set_coordinate_selection set_mask_selection
-    set_orthogonal_selection shape shards size store store_path update_attributes vindex with_config write_chunk_sizes
+    explain fill_value filters from_dict from_documents get_basic_selection get_block_selection
+    get_coordinate_selection get_mask_selection get_orthogonal_selection grid info info_complete iter_chunks lazy
+    metadata name nbytes nbytes_stored nchunks nchunks_initialized ndim oindex open order path read_chunk_sizes
+    read_only refresh resize serializer set_basic_selection set_block_selection set_coordinate_selection
+    set_mask_selection set_orthogonal_selection shape shards size store store_path update_attributes vindex
+    with_config write_chunk_sizes
 """
 
 GROUP = """

@@ -16,6 +16,7 @@ from zellige.types import AnyArray, Casting, Shape
 
 if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
+    from zellige.explaining import Explanation
     from zellige.grid import ChunkGrid
     from zellige.indexing import Selection
 
@@ -52,6 +53,23 @@ class Selecting:
         from zellige.dtypes.structs import split_fields
 
         return split_fields(selection, self.dtype, fields)
+
+    def explain(self, selection: Any = ...) -> Explanation:
+        """What reading a selection would cost: chunks, requests, bytes, and a better layout if there is one.
+
+        No chunk is read; the sizes of stored values are asked for, and indexes of shards read.
+
+        >>> import zellige
+        >>> a = zellige.create_array(data=range(1000), chunks=[[400, 600]], compressors=None)
+        >>> print(a.explain(slice(390, 405)))
+        wanted   15 elements, 120 B
+        touched  2 stored chunks
+        asked    2 requests, 120 B
+        decoded  2 chunks, 120 B: 1.0 times what is wanted
+        """
+        from zellige.explaining import explain
+
+        return explain(self, indexing.select(selection, self.shape))  # type: ignore[arg-type]
 
     # -- reading ----------------------------------------------------------------------------------
 
