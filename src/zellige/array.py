@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from zellige.consolidated import Consolidated
     from zellige.dtypes.structs import FieldNames
     from zellige.info import Info
-    from zellige.measuring import Coverage, Stats
+    from zellige.measuring import Coverage
     from zellige.metadata.groups import Documents
     from zellige.node import ArrayMetadata
     from zellige.stores.path import StorePath
-    from zellige.transfer import ProgressLike
     from zellige.views import LazyArray
 
 
@@ -304,30 +303,6 @@ class Array(Selecting, Resizing, NodeHandle):
         from zellige.measuring import coverage
 
         return coverage(self)
-
-    def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
-        """Minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
-
-        >>> import zellige
-        >>> zellige.array([1.0, float("nan"), 3.0], chunks=2).stats()
-        Stats(count=3, nan=1, min=1.0, max=3.0, mean=2.0)
-        """
-        from zellige.measuring import stats
-
-        return stats(self, selection, progress)
-
-    def chunk_stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Iterator[tuple[Coords, Stats]]:
-        """`stats` of each chunk that a selection hits, of the elements that it picks there.
-
-        >>> import zellige
-        >>> for coords, found in zellige.array([3, 1, 2], chunks=[[1, 2]]).chunk_stats():
-        ...     print(coords, found.min, found.max)
-        (0,) 3 3
-        (1,) 1 2
-        """
-        from zellige.measuring import chunk_stats
-
-        return chunk_stats(self, selection, progress)
 
     @property
     def lazy(self) -> LazyArray:
