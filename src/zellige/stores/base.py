@@ -40,6 +40,10 @@ MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
+DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
+"""The names of the keys that are no chunks."""
+
+
 def check_key(key: str) -> str:
     """The key itself; raises `StoreKeyError` if it could leave the root or is no key at all."""
     if not is_key(key):
@@ -99,7 +103,7 @@ class Store(ABC):
     read_only: bool = False
     durability: Durability = "process"
     """What a written value survives: the end of the process, or a power cut as well."""
-    near: ClassVar[bool] = False
+    near: bool = False
     """Whether a small request takes microseconds, so that waiting for several at once gains nothing."""
     concurrency: int | None = None
     """How many requests at once pay, where they are waited for; None where the processor is what limits."""
@@ -107,6 +111,8 @@ class Store(ABC):
     """Ranges of one value that are no further apart are better read as one."""
     optimistic: ClassVar[bool] = False
     """Whether `update` keeps nobody out, but writes on condition; deleting on condition is what no such store can."""
+    transactional: bool = False
+    """Whether what is written is seen by others only as a whole, later: a kill leaves nothing half done."""
 
     # -- reading ----------------------------------------------------------------------------------
 

@@ -10,12 +10,13 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from zellige.errors import UnsafeLinkError
 from zellige.scratch import buffer
 from zellige.stores import files
 from zellige.stores.base import (
+    DOCUMENTS,
     MISSING,
     TEMPORARY,
     FileLock,
@@ -40,9 +41,6 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 _KNOWN = 1 << 16  # directories that are remembered as lying within the root
 
-_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
-"""What always survives a power cut: a chunk can be written again, a lost document loses the array."""
-
 _capacity = 1 << 20  # what `borrow` offers to a read: more than any value so far, up to _KEPT
 
 
@@ -56,7 +54,7 @@ class LocalStore(Store):
     conditional writes, not against a plain `put` at the same moment.
     """
 
-    near: ClassVar[bool] = True
+    near = True
 
     def __init__(
         self,
@@ -356,7 +354,8 @@ class LocalStore(Store):
         return done
 
     def _is_durable(self, key: str) -> bool:
-        return self.durability == "power" or key[key.rfind("/") + 1 :] in _DOCUMENTS
+        # Documents always are: a chunk can be written again, a lost document loses the array.
+        return self.durability == "power" or key[key.rfind("/") + 1 :] in DOCUMENTS
 
     def batch(self) -> AbstractContextManager[Joined]:
         """Around many writes of one operation: each directory is made durable once, at the end."""

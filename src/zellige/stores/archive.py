@@ -1,0 +1,501 @@
+"""The zip format: the entries of an archive that is read, and a draft of one that is written.
+
+The directory is parsed by the standard library. The bytes of entries are read here, by position, so that many
+threads read at once and a range of an entry that is not compressed costs no more than the range.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+from typing import IO, Any, NoReturn, Protocol
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+from zellige.errors import BadArchiveError, StoreKeyError
+from zellige.stores import files
+from zellige.stores.base import TEMPORARY, Store, is_key, resolve_span
+from zellige.types import Buffer, Span
+
+TAIL = 256 << 10  # read first: the directory of a few thousand entries, and the documents that we write beside it
+_EXTRA = 256  # bytes of extra fields that are read with the data, in the hope that there are no more
+_BLOCK = 4 << 20  # copied at once
+_AT_ONCE = 512  # buffers for one call of pwritev; the system takes at most 1024
+_DATE = (1980, 1, 1, 0, 0, 0)  # the same content gives the same archive
+_LONGEST = 0xFFFF  # bytes of a name
+
+_STORED, _DEFLATED = 0, 8
+_ENCRYPTED = 0x1
+_LOCAL = struct.Struct("<4s22xHH")  # signature, length of the name, length of the extra fields
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_END = struct.Struct("<4s4H2LH")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR = struct.Struct("<4sLQL")
+_MOST32, _MOST16 = 0xFFFF_FFFF, 0xFFFF
+
+_numbers = count(1)
+
+
+# -- where an archive is --------------------------------------------------------------------------
+
+
+class Source(Protocol):
+    """The bytes of an archive, read by position."""
+
+    size: int
+    name: str
+
+    def read(self, start: int, length: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class FileSource:
+    """A file of this machine, read from one descriptor: also if another file takes its name meanwhile."""
+
+    def __init__(self, path: str) -> None:
+        self.name = repr(path)
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.info = os.fstat(self.fd)
+            self.size = files.regular(self.info)
+        except OSError as exc:
+            self.close()
+            raise OSError(exc.errno, exc.strerror, path) from exc
+
+    def read(self, start: int, length: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        return read_at(self.fd, start, length)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if hasattr(self, "fd"):
+            self.close()
+
+
+class HandleSource:
+    """A file object that can be read and sought, by one thread at a time."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.name = repr(getattr(file, "name", file))
+        self._file, self._lock = file, threading.Lock()
+        self.size = file.seek(0, io.SEEK_END)
+
+    def read(self, start: int, length: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        with self._lock:
+            self._file.seek(start)
+            return self._file.read(length)
+
+    def close(self) -> None:
+        """Nothing: the file is its owner's."""
+
+
+class ValueSource:
+    """A value of another store, read by ranges."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self.name = f"{key!r} in {store!r}"
+        self.store, self.key = store, key
+        size = store.size(key)
+        if size is None:
+            raise FileNotFoundError(f"there is no key {key!r} in {store!r}")
+        self.size = size
+
+    def read(self, start: int, length: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        length = min(length, self.size - start)
+        found = self.store.get_range(self.key, start, length) if length > 0 else b""
+        if found is None:
+            raise FileNotFoundError(f"key {self.key!r} was removed from {self.store!r} while the archive was open")
+        return found
+
+    def close(self) -> None:
+        """Nothing: the store is its owner's."""
+
+
+class _WithTail:
+    """A source whose end is kept: the directory, and often documents."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.size, self.name = source, source.size, source.name
+        self._start = max(source.size - TAIL, 0)
+        self._tail = source.read(self._start, source.size - self._start)
+
+    def read(self, start: int, length: int) -> bytes:
+        if start >= self._start:
+            return self._tail[start - self._start :][:length]
+        if start + length <= self._start:
+            return self.source.read(start, length)
+        return self.source.read(start, self._start - start) + self._tail[: start + length - self._start]
+
+    def close(self) -> None:
+        self.source.close()
+
+
+class _Cursor:
+    """What `ZipFile` wants of a file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._at = source, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        if base + offset < 0:
+            raise OSError(f"position {base + offset} lies before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, length: int = -1) -> bytes:
+        left = max(self._source.size - self._at, 0)
+        data = self._source.read(self._at, left if length < 0 else min(length, left))
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Nothing: the source stays open."""
+
+
+def read_at(fd: int, start: int, length: int) -> bytes:
+    """So many bytes of a file, fewer only at the end."""
+    data = os.pread(fd, length, start)
+    while len(data) < length and (more := os.pread(fd, length - len(data), start + len(data))):
+        data += more
+    return data
+
+
+# -- entries --------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Document:
+    """A value that is kept in memory until the archive is closed."""
+
+    value: bytes
+    number: int = field(default_factory=_numbers.__next__)
+
+    @property
+    def version(self) -> str:
+        """What no other value has."""
+        return f"{self.number:x}"
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        return len(self.value)
+
+    def read(self) -> bytes:
+        """The value."""
+        return self.value
+
+    def read_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes]:
+        """Several ranges of the value."""
+        places = [resolve_span(key, *span, self.size) for span in spans]
+        return [self.value[start : start + length] for start, length in places]
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A value in an archive: where its header and its bytes are, and what they must give."""
+
+    source: Source
+    name: str
+    start: int
+    end: int  # where the next entry begins, or the directory
+    stored: int
+    size: int
+    crc: int
+    method: int
+    data: int = -1  # where the bytes begin, once the header has been read
+    number: int = field(default_factory=_numbers.__next__)
+
+    @property
+    def version(self) -> str:
+        """What no other value has."""
+        return f"{self.number:x}-{self.crc:x}"
+
+    def read(self) -> Buffer:
+        """The whole value, compared with its checksum."""
+        value = self._decoded(self._raw())
+        if len(value) != self.size or zlib.crc32(value) != self.crc:
+            self.fail(f"its checksum is {zlib.crc32(value):08x}, the directory says {self.crc:08x}; it is damaged")
+        return value
+
+    def read_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes]:
+        """Several ranges; of a compressed value all of it is read, of another one nothing else."""
+        places = [resolve_span(key, *span, self.size) for span in spans]
+        if self.method != _STORED:
+            value = memoryview(self.read())
+            return [bytes(value[start : start + length]) for start, length in places]
+        if places and self.data < 0:
+            self.find(self.source.read(self.start, self.head_length))
+        return [self._exactly(self.data + start, length) for start, length in places]
+
+    def _raw(self) -> Buffer:
+        if self.data >= 0:
+            return self._exactly(self.data, self.stored)
+        head = self.source.read(self.start, self.head_length + self.stored)
+        self.find(head)
+        at = self.data - self.start
+        if len(head) >= at + self.stored:
+            return memoryview(head)[at : at + self.stored]
+        return self._exactly(self.data, self.stored)
+
+    @property
+    def head_length(self) -> int:
+        """As many bytes as the header has, or a few more."""
+        return _LOCAL.size + len(self.name.encode()) + _EXTRA
+
+    def find(self, head: bytes) -> None:
+        """Read the header before the bytes, which says where they begin."""
+        if len(head) < _LOCAL.size or not head.startswith(b"PK\3\4"):
+            self.fail("there is no header where the directory says; the archive is cut short or damaged")
+        _, name, extra = _LOCAL.unpack_from(head)
+        # The name is UTF-8 or in the old code page; some tools say so in one of the two places only.
+        if head[_LOCAL.size :][:name] not in (self.name.encode(), self.name.encode("cp437", "ignore")):
+            self.fail("the header where the directory says is that of another entry; the archive is damaged")
+        data = self.start + _LOCAL.size + name + extra
+        if data + self.stored > self.end:
+            self.fail(f"its {self.stored} bytes reach into what follows; the archive is cut short or damaged")
+        self.data = data
+
+    def _exactly(self, start: int, length: int) -> bytes:
+        found = self.source.read(start, length)
+        if len(found) != length:
+            self.fail(f"{len(found)} of {length} bytes are there; the archive was cut short meanwhile")
+        return found
+
+    def _decoded(self, raw: Buffer) -> Buffer:
+        if self.method == _STORED:
+            return raw
+        # One byte more than declared: never more memory than that, whatever the bytes say.
+        engine = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            value = engine.decompress(raw, self.size + 1)
+        except zlib.error as error:
+            raise BadArchiveError(self._message(f"it cannot be decompressed: {error}"), key=self.name) from error
+        if len(value) > self.size or not engine.eof:
+            self.fail(f"it does not decompress to the {self.size} bytes that the directory says; it is damaged")
+        return value
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raise, saying which entry of which archive it is."""
+        raise BadArchiveError(self._message(reason), key=self.name)
+
+    def _message(self, reason: str) -> str:
+        return f"entry {self.name!r} of the archive {self.source.name}: {reason}"
+
+
+def read_directory(source: Source, *, last: bool = False) -> dict[str, Entry]:
+    """The entries of an archive by their names, checked: none leaves the root, none is there twice.
+
+    With `last` the last one of a name counts, and the others do not.
+    """
+    kept = _WithTail(source)
+    try:
+        with ZipFile(_Cursor(kept)) as archive:
+            infos, end = archive.infolist(), archive.start_dir
+    except (BadZipFile, struct.error, OSError, UnicodeDecodeError, ValueError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise BadArchiveError(
+            f"{source.name} ({source.size} bytes) is no zip archive, is cut short or is damaged: {error}"
+        ) from error
+    entries: dict[str, Entry] = {}
+    ends = dict(_neighbours(sorted(info.header_offset for info in infos), end))
+    for info in infos:
+        name = info.orig_filename
+        entry = Entry(
+            *(kept, name, info.header_offset, ends[info.header_offset]),
+            *(info.compress_size, info.file_size, info.CRC, info.compress_type),
+        )
+        if not is_key(name.removesuffix("/")):
+            entry.fail("such a name could leave the store; make the archive anew with relative names")
+        if name in entries and not last:
+            entry.fail(
+                "the name is there twice, and programs differ in which they read; use ZipStore(…, duplicates='last') "
+                "for the last one, as zarr-python does"
+            )
+        _check_readable(entry, info)
+        entries[name] = entry
+    return {name: entry for name, entry in entries.items() if not name.endswith("/")}
+
+
+def _neighbours(starts: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
+    """Each header with where the next one is."""
+    return pairwise([*starts, end])
+
+
+def _check_readable(entry: Entry, info: ZipInfo) -> None:
+    if info.flag_bits & _ENCRYPTED:
+        entry.fail("it is encrypted; make the archive without a password")
+    if info.compress_type not in (_STORED, _DEFLATED):
+        entry.fail(f"its compression {info.compress_type} is not read here; make the archive with stored entries")
+    if entry.start < 0 or entry.start + _LOCAL.size + entry.stored > entry.end:
+        entry.fail(f"its {entry.stored} bytes reach into what follows; the archive is cut short or damaged")
+    if info.compress_type == _STORED and entry.stored != entry.size:
+        entry.fail(f"it is not compressed, but has {entry.stored} bytes of {entry.size}; the directory is damaged")
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+class Draft:
+    """An archive that is being written, in a temporary file beside its place.
+
+    Threads write at once, each into a place that it has reserved.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.pid = os.getpid()
+        self.name = f"(draft of {path!r})"
+        self.target = path
+        self.folder = os.path.dirname(path) + "/"
+        self.temporary = f"{self.folder}{TEMPORARY}{files.owner(self.pid)}-zip{next(_numbers)}"
+        self.fd = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self.size = 0
+        self.dead = 0
+        """Bytes of values that were written again or removed."""
+        self._lock = threading.Lock()
+
+    def read(self, start: int, length: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        return read_at(self.fd, start, length)
+
+    def add(self, name: str, parts: Sequence[Buffer]) -> Entry:
+        """Write a value, uncompressed."""
+        crc = size = 0
+        for part in parts:
+            crc = zlib.crc32(part, crc)
+            size += memoryview(part).nbytes
+        entry, header = self._reserve(name, size, size, crc, _STORED)
+        try:
+            _write_at(self.fd, [header, *parts], entry.start)
+        except OSError as exc:
+            self.forget(entry)
+            raise OSError(exc.errno, f"entry {name!r}: {exc.strerror}", self.temporary) from exc
+        return entry
+
+    def copy(self, entry: Entry) -> Entry:
+        """Take over a value of another archive as it is stored there."""
+        if entry.data < 0:
+            entry.find(entry.source.read(entry.start, entry.head_length))
+        new, header = self._reserve(entry.name, entry.stored, entry.size, entry.crc, entry.method)
+        _write_at(self.fd, [header], new.start)
+        for start in range(0, entry.stored, _BLOCK):
+            length = min(_BLOCK, entry.stored - start)
+            block = entry.source.read(entry.data + start, length)
+            if len(block) != length:
+                entry.fail(f"{len(block)} of {length} bytes are there; the archive was cut short meanwhile")
+            _write_at(self.fd, [block], new.data + start)
+        return new
+
+    def _reserve(self, name: str, stored: int, size: int, crc: int, method: int) -> tuple[Entry, bytes]:
+        """A place for a value, and the header that begins it."""
+        header = _info(name, stored, size, crc, method).FileHeader()
+        with self._lock:
+            start = self.size
+            self.size = end = start + len(header) + stored
+        return Entry(self, name, start, end, stored, size, crc, method, start + len(header)), header
+
+    def forget(self, entry: Entry | Document | None) -> None:
+        """Note that a value will not be in the archive."""
+        if isinstance(entry, Entry) and entry.source is self:
+            with self._lock:
+                self.dead += entry.end - entry.start
+
+    def finish(self, entries: Sequence[Entry], place: Callable[[str, str], bool]) -> bool:
+        """Write the directory and put the archive into its place; it survives a power cut."""
+        start = self.size
+        for first in range(0, len(entries), 10_000):
+            part = b"".join(map(_central, entries[first : first + 10_000]))
+            self.size = _write_at(self.fd, [part], self.size)
+        self.size = _write_at(self.fd, [_end_of(len(entries), start, self.size)], self.size)
+        os.fsync(self.fd)
+        done = place(self.temporary, self.target)
+        files.sync_folder(self.folder)
+        return done
+
+    def close(self) -> None:
+        """Close it, and remove the file if it was not put into its place; not the parent's in a forked process."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+            if self.pid == os.getpid():
+                with suppress(FileNotFoundError):
+                    os.unlink(self.temporary)
+
+
+def check_name(name: str) -> None:
+    """Refuse what no archive can hold."""
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise StoreKeyError(f"key {name!r}: the names in a zip archive are UTF-8; use text", key=name) from error
+    if length > _LONGEST:
+        raise StoreKeyError(f"key {name[:60]!r}… has {length} bytes, a zip archive takes {_LONGEST}", key=name)
+
+
+def _write_at(fd: int, parts: Sequence[Buffer], at: int) -> int:
+    """Write all of it, and return where it ends."""
+    for first in range(0, len(parts), _AT_ONCE):
+        some = parts[first : first + _AT_ONCE]
+        end = at + sum(memoryview(part).nbytes for part in some)
+        at += os.pwritev(fd, some, at)
+        while at < end:
+            at += os.pwrite(fd, memoryview(b"".join(some))[at - end :], at)
+    return at
+
+
+def _info(name: str, stored: int, size: int, crc: int, method: int) -> ZipInfo:
+    info = ZipInfo(name, _DATE)
+    info.compress_type, info.CRC, info.compress_size, info.file_size = method, crc, stored, size
+    return info
+
+
+def _central(entry: Entry) -> bytes:
+    """The entry in the directory (APPNOTE 4.3.12), with 64-bit numbers only where they are needed."""
+    name = entry.name.encode()
+    sizes: list[Any] = [entry.size, entry.stored, entry.start]
+    large = [n for n in sizes if n >= _MOST32]
+    extra = struct.pack(f"<HH{len(large)}Q", 1, 8 * len(large), *large) if large else b""
+    size, stored, start = (min(n, _MOST32) for n in sizes)
+    version = 45 if large else 20
+    flags = 0 if entry.name.isascii() else 0x800
+    return (
+        _CENTRAL.pack(
+            *(b"PK\1\2", 3 << 8 | version, version, flags, entry.method, 0, 1 << 5 | 1, entry.crc, stored, size),
+            *(len(name), len(extra), 0, 0, 0, 0o100644 << 16, start),
+        )
+        + name
+        + extra
+    )
+
+
+def _end_of(number: int, start: int, end: int) -> bytes:
+    """What ends an archive (APPNOTE 4.3.14 to 4.3.16)."""
+    size, found = end - start, b""
+    if number >= _MOST16 or size >= _MOST32 or start >= _MOST32:
+        found = _END64.pack(b"PK\6\6", 44, 3 << 8 | 45, 45, 0, 0, number, number, size, start)
+        found += _LOCATOR.pack(b"PK\6\7", 0, end, 1)
+    few = min(number, _MOST16)
+    return found + _END.pack(b"PK\5\6", 0, 0, few, few, min(size, _MOST32), min(start, _MOST32), 0)
