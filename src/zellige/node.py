@@ -408,19 +408,21 @@ def copy_keys(source: Store, path: str, target: Store, dest: str) -> None:
         if raw is not None:
             target.put(join(dest, key[len(prefix) :]), raw)
 
-    for batch in copy_order(source.list(prefix)):
+    for batch in copy_order(source.list(prefix), transactional=target.transactional):
         gather(copy, batch)
 
 
-def copy_order(keys: Iterable[str]) -> Iterator[list[str]]:
+def copy_order(keys: Iterable[str], *, transactional: bool = False) -> list[list[str]]:
     """Keys in the order in which they are copied, so that what is cut short never looks like a node.
 
-    All chunks first; then the documents from the depth upwards, and of each depth those that make nodes last.
+    All chunks first; then the documents from the depth upwards, and of each depth those that make nodes last. A
+    transaction is never seen cut short, and icechunk takes no chunk before its array: there it is the reverse.
 
-    >>> list(copy_order(["zarr.json", "a/zarr.json", "a/c/0", "b/.zarray", "b/.zattrs", "b/0"]))
+    >>> copy_order(["zarr.json", "a/zarr.json", "a/c/0", "b/.zarray", "b/.zattrs", "b/0"])
     [['a/c/0', 'b/0'], ['b/.zattrs'], ['a/zarr.json', 'b/.zarray'], ['zarr.json']]
     """
-    return (list(batch) for _, batch in groupby(sorted(keys, key=_turn), key=_turn))
+    batches = [list(batch) for _, batch in groupby(sorted(keys, key=_turn), key=_turn)]
+    return batches[::-1] if transactional else batches
 
 
 def _turn(key: str) -> tuple[bool, int, bool]:

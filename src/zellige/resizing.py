@@ -85,7 +85,9 @@ class Resizing:
             self._check_shards(grid)
             self._recover(old)
             if any(map(operator.lt, shape, old.shape)):
-                self.store.put(self._mark, _WORDS)
+                self._set_mark()
+                if self._trims_first(metadata):
+                    self._engine.trim(grid)
             return metadata.resized(grid)
 
         with self._locked():  # until all is done: what others append must not be trimmed
@@ -95,8 +97,9 @@ class Resizing:
             if self.metadata.chunk_grid.bounded:
                 self._engine.reshape(old, self.grid)
             if any(map(operator.lt, shape, old.shape)):
-                self._engine.trim(self.grid)
-                self.store.delete(self._mark)
+                if not self._trims_first(self.metadata):
+                    self._engine.trim(self.grid)
+                self._clear_mark()
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:
@@ -122,7 +125,8 @@ class Resizing:
         """Add data at the end of an axis and return the new shape; `chunks` says how the new region is cut.
 
         The data is written first and the shape last: a reader sees the old array or the whole new one. What a
-        killed writer left beyond the end is removed by the next one.
+        killed writer left beyond the end is removed by the next one. A store that is a transaction shows others
+        both at its end.
 
         >>> import zellige
         >>> a = zellige.zeros((59,), chunks=[[31, 28]])
@@ -134,43 +138,60 @@ class Resizing:
         axis = self._axis(axis)
         new: list[Any] = [None] * self.ndim
         new[axis] = chunks
-        begun: list[tuple[ChunkGrid, ChunkGrid]] = []
+        begun: list[tuple[ArrayMetadata, ChunkGrid]] = []
 
-        def write_data(metadata: ArrayMetadata) -> ArrayMetadata:
+        def grow(metadata: ArrayMetadata) -> ArrayMetadata:
             old = ChunkGrid.from_metadata(metadata)
             _check_appended(value.shape, old.shape, axis)
             self._recover(old)
-            end = old.shape[axis]
-            shape = (*old.shape[:axis], end + value.shape[axis], *old.shape[axis + 1 :])
+            shape = (*old.shape[:axis], old.shape[axis] + value.shape[axis], *old.shape[axis + 1 :])
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
-            region = tuple(slice(end, None) if k == axis else slice(None) for k in range(self.ndim))
-            selection = indexing.select(region, shape)
-            work = selection.value_to_work(value)
-            begun[:] = [(old, grid)]
-            self.store.put(self._mark, _WORDS)
+            begun[:] = [(metadata, grid)]
+            return metadata.resized(grid)
+
+        def write() -> None:
+            ((metadata, grid),) = begun
+            old = ChunkGrid.from_metadata(metadata)
+            region = tuple(slice(old.shape[k] if k == axis else 0, None) for k in range(self.ndim))
+            selection = indexing.select(region, grid.shape)
             if metadata.chunk_grid.bounded:
                 self._engine.reshape(old, grid)
-            self._engine.write(plan_for(selection, grid), work)
-            return metadata.resized(grid)
+            self._engine.write(plan_for(selection, grid), selection.value_to_work(value))
+
+        def write_and_grow(metadata: ArrayMetadata) -> ArrayMetadata:
+            longer = grow(metadata)
+            self._set_mark()
+            write()
+            return longer
 
         with self._locked():
             try:
-                self._update(write_data)
+                if self.store.transactional:
+                    # Nobody sees the shape before the data, and there are such stores that take no chunk outside of it.
+                    self._update(grow)
+                    write()
+                else:
+                    self._update(write_and_grow)
             except BaseException:
-                for old, grid in begun:
-                    self._undo_append(old, grid)
+                for metadata, grid in begun:
+                    self._undo_append(metadata, grid)
                 raise
-            self.store.delete(self._mark)
+            self._clear_mark()
         return self.shape
 
-    def _undo_append(self, old: ChunkGrid, grid: ChunkGrid) -> None:
+    def _undo_append(self, before: ArrayMetadata, grid: ChunkGrid) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
         self.refresh()
+        old = ChunkGrid.from_metadata(before)
+        if self._trims_first(before):
+            self._engine.trim(old)
+        if self.store.transactional:
+            self._update(lambda _: before)
         if self.metadata.chunk_grid.bounded and self.grid == old:
             self._engine.reshape(grid, old)
         self._engine.trim(self.grid)
-        self.store.delete(self._mark)
+        self._clear_mark()
 
     # -- what a killed writer leaves --------------------------------------------------------------
 
@@ -187,9 +208,26 @@ class Resizing:
 
         Called under the lock of the document. Without the mark, which costs one request, nothing is there.
         """
-        if self.store.exists(self._mark):
+        if not self.store.transactional and self.store.exists(self._mark):
             self._engine.trim(grid)
+            self._clear_mark()
+
+    def _set_mark(self) -> None:
+        """Note that chunks may lie beyond the end; what is killed in a transaction leaves none."""
+        if not self.store.transactional:
+            self.store.put(self._mark, _WORDS)
+
+    def _clear_mark(self) -> None:
+        if not self.store.transactional:
             self.store.delete(self._mark)
+
+    def _trims_first(self, metadata: ArrayMetadata) -> bool:
+        """Whether chunks outside of a smaller shape go before the shape changes.
+
+        icechunk hides them afterwards, and shows them again when the array grows. The chunks of a bounded grid change
+        with the shape, and so can be trimmed only then; icechunk has no such grids.
+        """
+        return self.store.transactional and not metadata.chunk_grid.bounded
 
     def _axis(self, axis: int) -> int:
         if not -self.ndim <= axis < self.ndim:

@@ -6,6 +6,8 @@ import json
 import sys
 from typing import Any
 
+from zellige.stores.base import DOCUMENTS
+
 
 def is_session(store: Any) -> bool:
     """Whether a store of zarr-python is that of an icechunk session."""
@@ -33,7 +35,7 @@ def _sizes(value: bytes) -> tuple[dict[str, Any], list[Any]] | None:
 
 
 def with_runs(value: bytes) -> bytes:
-    """A document in which sizes that repeat are runs `[[size, count]]`: icechunk 2 reads no other, and they mean the same.
+    """A document in which sizes that repeat are runs `[[size, count]]`, which mean the same; icechunk 2 wants runs.
 
     >>> grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [4, [[5, 2]]]}}
     >>> json.loads(with_runs(json.dumps({"shape": [10, 10], "chunk_grid": grid}).encode()))["chunk_grid"]
@@ -48,13 +50,16 @@ def with_runs(value: bytes) -> bytes:
         [[size, max(-(-extent // size), 1)]] if isinstance(size, int) else size
         for size, extent in zip(sizes, document["shape"], strict=True)
     ]
-    return json.dumps(document, ensure_ascii=False, indent=2).encode()
+    return json.dumps(document).encode()
 
 
-def explain(value: bytes) -> str:
-    """Why a document may have been refused; empty if nothing is known."""
+def refusal(key: str, value: bytes) -> str:
+    """Why a document was refused, where icechunk does not say it well; else empty."""
     import icechunk
 
+    name = key.rpartition("/")[2]
+    if name in DOCUMENTS and name != "zarr.json":
+        return "icechunk holds Zarr 3 only; use zarr_format=3"
     if _sizes(value) is None or int(icechunk.__version__.split(".")[0]) >= 2:
         return ""
-    return f"icechunk {icechunk.__version__} takes regular chunks only; rectilinear grids need icechunk 2"
+    return f"icechunk {icechunk.__version__} takes regular chunks only; rectilinear ones need icechunk 2"

@@ -12,7 +12,8 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Hashable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
-from zellige.stores.base import check_key, check_prefix, is_key
+from zellige.stores import icechunk
+from zellige.stores.base import DOCUMENTS, check_key, check_prefix, is_key
 from zellige.stores.foreign import ForeignStore
 from zellige.types import Buffer
 
@@ -35,17 +36,10 @@ class ZarrPythonStore(ForeignStore):
     def __init__(self, store: Any, *, read_only: bool = False) -> None:
         super().__init__()
         self._store = store
-        self._set_rules()
         self.read_only = read_only or store.read_only
-
-    def _set_rules(self) -> None:
-        from zellige.stores import icechunk
-
-        self._icechunk = icechunk.is_session(self._store)
-        self.transactional = self.measured = self._icechunk
-        self._errors = icechunk.errors() if self._icechunk else ()
-        self._adapt = icechunk.with_runs if self._icechunk else bytes
-        self._explain = icechunk.explain if self._icechunk else str
+        self.transactional = self.measured = icechunk.is_session(store)
+        self._errors: tuple[type[Exception], ...] = icechunk.errors() if self.transactional else ()
+        self._unlisted: tuple[type[Exception], ...] = (*self._errors, FileNotFoundError, NotADirectoryError)
 
     @property
     def zarr_store(self) -> Any:
@@ -137,7 +131,7 @@ class ZarrPythonStore(ForeignStore):
         found = self._run(check_prefix(prefix), self._keys(prefix))
         return iter([key for key in found if key.startswith(prefix) and is_key(key)])
 
-    async def _keys(self, prefix: str) -> list[str]:
+    async def _keys(self, prefix: str) -> Sequence[str]:
         """Keys among which are all that start with the prefix."""
         while True:
             try:
@@ -162,16 +156,23 @@ class ZarrPythonStore(ForeignStore):
             keys = {prefix + name for name in names if is_key(prefix + name)}
             told = dict(zip(keys, await asyncio.gather(*[self._is_value(key) for key in keys]), strict=True))
             return {key for key in keys if told[key]}, {key + "/" for key in keys if not told[key]}
-        except (*self._errors, FileNotFoundError, NotADirectoryError):
+        except self._unlisted:
             whole = [key for key in await self._keys(prefix) if key.startswith(prefix) and is_key(key)]
             ends = {key: key.find("/", len(prefix)) + 1 for key in whole}
             return {k for k, end in ends.items() if not end}, {k[:end] for k, end in ends.items() if end}
 
     async def _is_value(self, key: str) -> bool:
+        """Whether a name in a listing is a key; some stores say of folders, too, that they exist."""
+        if key.rpartition("/")[2] in DOCUMENTS:
+            return True
         try:
-            return await self._exists(key)
+            if not await self._exists(key):
+                return False
+            if await self._store.getsize(key):
+                return True
         except self._errors:  # icechunk, for what can be no key
             return False
+        return not any(found.startswith(key + "/") for found in await self._keys(key + "/"))
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -186,14 +187,15 @@ class ZarrPythonStore(ForeignStore):
     def _set(self, key: str, value: bytes, how: Any) -> None:
         from zarr.core.buffer import default_buffer_prototype
 
-        stored = default_buffer_prototype().buffer.from_bytes(self._adapt(value))
+        if self.transactional and key.rpartition("/")[2] == "zarr.json":
+            value = icechunk.with_runs(value)
         try:
-            self._run(key, how(key, stored))
+            self._run(key, how(key, default_buffer_prototype().buffer.from_bytes(value)))
         except OSError as error:
-            words = self._explain(value) if self._icechunk else ""
-            if words:
-                error.add_note(words)
-            raise
+            words = icechunk.refusal(key, value) if self.transactional else ""
+            if not words:
+                raise
+            raise OSError(f"key {key!r} in {self!r}: {words}") from error
 
     def _delete(self, keys: Sequence[str]) -> None:
         async def remove(key: str) -> None:
