@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import threading
 import zipfile
 import zlib
 
@@ -301,6 +302,45 @@ def test_closing_twice_is_once_and_a_closed_store_says_so(path):
         with pytest.raises(ValueError, match="closed"):
             action()
     assert names(path) == ["a"]
+
+
+def test_closing_waits_for_writers_and_refuses_later_ones(path, monkeypatch):
+    store = ZipStore(path, mode="w")
+    begun, go = threading.Event(), threading.Event()
+    real = os.pwritev
+
+    def slow(fd, data, at):
+        if not begun.is_set():
+            begun.set()
+            go.wait(10)
+        return real(fd, data, at)
+
+    monkeypatch.setattr(os, "pwritev", slow)
+    writer = threading.Thread(target=store.put, args=("c/0", b"x" * 1000))
+    writer.start()
+    begun.wait(10)
+    closer = threading.Thread(target=store.close)
+    closer.start()
+    while not store._archive._closed:
+        closer.join(0.001)
+    with pytest.raises(ValueError, match="closed"):
+        store.put("c/1", b"y")
+    assert not path.exists()
+    go.set()
+    writer.join()
+    closer.join()
+    assert names(path) == ["c/0"]
+
+
+def test_the_permissions_of_the_archive_and_a_link_to_it_stay(path, tmp_path):
+    write(path, {"a": b"x"})
+    path.chmod(0o640)
+    link = tmp_path / "link.zip"
+    link.symlink_to(path)
+    write(link, {"b": b"y"}, mode="r+")
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert names(path) == ["a", "b"]
 
 
 def test_names_that_no_archive_can_hold_are_refused(path):
@@ -710,6 +750,24 @@ def test_arrays_and_groups_come_back(path):
     kept = ZipStore(path)
     check_arrays(kept, written=True)
     check_groups(kept, written=True)
+
+
+@pytest.mark.parametrize("grid", ["regular", "rectilinear", "zarrs.regular_bounded"])
+def test_resizing_is_a_part_of_the_transaction(path, grid):
+    model = np.arange(1, 71).reshape(10, 7)
+    with ZipStore(path, mode="w") as store:
+        array = zellige.create_array(
+            store, shape=(10, 7), dtype="i8", chunks=(4, 3), chunk_grid=grid, fill_value=-1, compressors=None
+        )
+        array[...] = model
+        array.append(model[:3])
+        array.resize((6, 10))
+        array.resize((10, 7))
+    model[6:] = -1
+    assert np.array_equal(zellige.open_array(ZipStore(path))[...], model)
+    assert b"__zellige_pending" not in path.read_bytes()
+    chunks = [name for name in names(path) if name != "zarr.json"]
+    assert path.read_bytes().count(b"PK\3\4") == len(chunks) + 1
 
 
 def test_threads_write_chunks_at_once(path):

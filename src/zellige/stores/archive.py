@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import struct
 import threading
 import zlib
@@ -54,36 +55,36 @@ class Source(Protocol):
     def read(self, start: int, length: int) -> bytes:
         """So many bytes, fewer only at the end."""
 
-    def close(self) -> None:
-        """Release it."""
 
+class _Descriptor:
+    """A descriptor that is closed when the last one who may still read from it is gone."""
 
-class FileSource:
-    """A file of this machine, read from one descriptor: also if another file takes its name meanwhile."""
-
-    def __init__(self, path: str) -> None:
-        self.name = repr(path)
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.info = os.fstat(self.fd)
-            self.size = files.regular(self.info)
-        except OSError as exc:
-            self.close()
-            raise OSError(exc.errno, exc.strerror, path) from exc
-
-    def read(self, start: int, length: int) -> bytes:
-        """So many bytes, fewer only at the end."""
-        return read_at(self.fd, start, length)
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+    def __init__(self, path: str, flags: int) -> None:
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
 
     def __del__(self) -> None:
         if hasattr(self, "fd"):
-            self.close()
+            os.close(self.fd)
+
+    def read(self, start: int, length: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        data = os.pread(self.fd, length, start)
+        while len(data) < length and (more := os.pread(self.fd, length - len(data), start + len(data))):
+            data += more
+        return data
+
+
+class FileSource(_Descriptor):
+    """A file of this machine, read from one descriptor: also if another file takes its name meanwhile."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, os.O_RDONLY)
+        self.name = repr(path)
+        self.info = os.fstat(self.fd)
+        try:
+            self.size = files.regular(self.info)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from exc
 
 
 class HandleSource:
@@ -99,9 +100,6 @@ class HandleSource:
         with self._lock:
             self._file.seek(start)
             return self._file.read(length)
-
-    def close(self) -> None:
-        """Nothing: the file is its owner's."""
 
 
 class ValueSource:
@@ -123,9 +121,6 @@ class ValueSource:
             raise FileNotFoundError(f"key {self.key!r} was removed from {self.store!r} while the archive was open")
         return found
 
-    def close(self) -> None:
-        """Nothing: the store is its owner's."""
-
 
 class _WithTail:
     """A source whose end is kept: the directory, and often documents."""
@@ -141,9 +136,6 @@ class _WithTail:
         if start + length <= self._start:
             return self.source.read(start, length)
         return self.source.read(start, self._start - start) + self._tail[: start + length - self._start]
-
-    def close(self) -> None:
-        self.source.close()
 
 
 class _Cursor:
@@ -173,14 +165,6 @@ class _Cursor:
 
     def close(self) -> None:
         """Nothing: the source stays open."""
-
-
-def read_at(fd: int, start: int, length: int) -> bytes:
-    """So many bytes of a file, fewer only at the end."""
-    data = os.pread(fd, length, start)
-    while len(data) < length and (more := os.pread(fd, length - len(data), start + len(data))):
-        data += more
-    return data
 
 
 # -- entries --------------------------------------------------------------------------------------
@@ -359,7 +343,7 @@ def _check_readable(entry: Entry, info: ZipInfo) -> None:
 # -- writing --------------------------------------------------------------------------------------
 
 
-class Draft:
+class Draft(_Descriptor):
     """An archive that is being written, in a temporary file beside its place.
 
     Threads write at once, each into a place that it has reserved.
@@ -371,15 +355,11 @@ class Draft:
         self.target = path
         self.folder = os.path.dirname(path) + "/"
         self.temporary = f"{self.folder}{TEMPORARY}{files.owner(self.pid)}-zip{next(_numbers)}"
-        self.fd = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        super().__init__(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self.size = 0
         self.dead = 0
         """Bytes of values that were written again or removed."""
         self._lock = threading.Lock()
-
-    def read(self, start: int, length: int) -> bytes:
-        """So many bytes, fewer only at the end."""
-        return read_at(self.fd, start, length)
 
     def add(self, name: str, parts: Sequence[Buffer]) -> Entry:
         """Write a value, uncompressed."""
@@ -430,19 +410,17 @@ class Draft:
             part = b"".join(map(_central, entries[first : first + 10_000]))
             self.size = _write_at(self.fd, [part], self.size)
         self.size = _write_at(self.fd, [_end_of(len(entries), start, self.size)], self.size)
+        with suppress(FileNotFoundError):
+            os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))  # who may read it stays
         os.fsync(self.fd)
         done = place(self.temporary, self.target)
         files.sync_folder(self.folder)
         return done
 
-    def close(self) -> None:
-        """Close it, and remove the file if it was not put into its place; not the parent's in a forked process."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-            if self.pid == os.getpid():
-                with suppress(FileNotFoundError):
-                    os.unlink(self.temporary)
+    def remove(self) -> None:
+        """Remove the file, unless it was put into its place; not the parent's in a forked process."""
+        if self.pid == os.getpid():
+            files.unlink(self.temporary)
 
 
 def check_name(name: str) -> None:

@@ -40,6 +40,7 @@ class ZarrPythonStore(ForeignStore):
         self.transactional = self.measured = icechunk.is_session(store)
         self._errors: tuple[type[Exception], ...] = icechunk.errors() if self.transactional else ()
         self._unlisted: tuple[type[Exception], ...] = (*self._errors, FileNotFoundError, NotADirectoryError)
+        self._run("", store._ensure_open())  # which those of zarr-python do themselves, but for some
 
     @property
     def zarr_store(self) -> Any:
@@ -316,9 +317,14 @@ class _LoopThread:
 _loop = _LoopThread()
 
 
+_inherited: list[_LoopThread] = []
+
+
 def _after_fork() -> None:
+    """Leave the loop of the parent alone: it has no thread here, and to close it would disturb the parent's."""
     global _loop
-    _loop = _LoopThread()  # that of the parent has no thread here
+    _inherited.append(_loop)
+    _loop = _LoopThread()
 
 
 atexit.register(lambda: _loop.stop())

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, Any, Literal, Self, TypeAlias, get_args
 
 from zellige.errors import ConflictError, ZelligeWarning
@@ -60,7 +60,7 @@ class ZipStore(Store):
         duplicates: Literal["error", "last"] = "error",
     ) -> None:
         self.read_only, self._mode = _modes(mode, read_only)
-        self._source = os.path.abspath(source) if isinstance(source, str | os.PathLike) else source
+        self._source = os.path.realpath(source) if isinstance(source, str | os.PathLike) else source
         self._path = None if path is None else path.strip("/")
         if self._path:
             check_key(self._path)
@@ -256,6 +256,8 @@ class _Archive:
 
     def __init__(self, source: Place, mode: str, duplicates: str) -> None:
         self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._writers, self._closed = 0, False
         self._mode, self._changed = mode, mode in "wx"
         self._folders: dict[str, tuple[list[str], set[str]]] | None = None
         self.entries: dict[str, Entry | Document] = {}
@@ -294,7 +296,7 @@ class _Archive:
 
     def check_writer(self) -> Draft:
         """The draft; raises where nothing can be written any more."""
-        if self._draft is None or self._draft.fd < 0:
+        if self._draft is None or self._closed:
             raise ValueError("the archive is closed; open it again")
         if self._draft.pid != os.getpid():
             raise ValueError(
@@ -302,28 +304,41 @@ class _Archive:
             )
         return self._draft
 
+    @contextmanager
+    def _writing(self) -> Iterator[Draft]:
+        """Around a write, for which closing waits."""
+        with self._idle:
+            draft = self.check_writer()
+            self._writers += 1
+        try:
+            yield draft
+        finally:
+            with self._idle:
+                self._writers -= 1
+                self._idle.notify_all()
+
     def write(self, name: str, parts: Sequence[Buffer], allowed: Callable[[Entry | Document | None], bool]) -> bool:
         """Store a value, if what is there allows it."""
-        draft = self.check_writer()
         archive.check_name(name)
-        if not allowed(self.entries.get(name)):
-            return False
-        is_document = name[name.rfind("/") + 1 :] in DOCUMENTS
-        new = Document(b"".join(map(memoryview, parts))) if is_document else draft.add(name, parts)
-        with self._lock:
-            old = self.entries.get(name)
-            if not allowed(old):
-                draft.forget(new)
+        with self._writing() as draft:
+            if not allowed(self.entries.get(name)):
                 return False
-            self.entries[name] = new
-            draft.forget(old)
-            self._note(names=old is None)
-        return True
+            is_document = name[name.rfind("/") + 1 :] in DOCUMENTS
+            new = Document(b"".join(map(memoryview, parts))) if is_document else draft.add(name, parts)
+            with self._lock:
+                old = self.entries.get(name)
+                if not allowed(old):
+                    draft.forget(new)
+                    return False
+                self.entries[name] = new
+                draft.forget(old)
+                self._note(names=old is None)
+            return True
 
     def delete(self, name: str) -> None:
         """Remove a value; nothing happens if there is none."""
-        draft = self.check_writer()
         with self._lock:
+            draft = self.check_writer()
             old = self.entries.pop(name, None)
             if old is not None:
                 draft.forget(old)
@@ -336,12 +351,14 @@ class _Archive:
 
     def folders(self) -> dict[str, tuple[list[str], set[str]]]:
         """The names in each folder, and the folders; worked out once until names come or go."""
-        with self._lock:
-            if self._folders is None:
-                self._folders = {}
+        with self._lock if self._draft is not None else nullcontext():
+            found = self._folders
+            if found is None:
+                found = {}
                 for name in self.entries:
-                    self._enlist(self._folders, name)
-            return self._folders
+                    self._enlist(found, name)
+                self._folders = found
+            return found
 
     @staticmethod
     def _enlist(folders: dict[str, tuple[list[str], set[str]]], name: str) -> None:
@@ -357,17 +374,22 @@ class _Archive:
 
     def close(self, *, keep: bool) -> None:
         """Close it, with what was written or without."""
-        draft, base = self._draft, self._base
+        draft = self._draft
+        if draft is not None and draft.pid == os.getpid():
+            with self._idle:
+                done, self._closed = self._closed, True
+                self._idle.wait_for(lambda: not self._writers)
+            keep = keep and self._changed and not done
+        else:
+            keep = False
         try:
-            if keep and self._changed and draft is not None and draft.fd >= 0 and draft.pid == os.getpid():
+            if keep and draft is not None:
                 self._commit(draft)
         finally:
-            self.entries, self._folders = _Closed(), None
+            self.entries, self._folders, self._base = _Closed(), None, None
             if draft is not None:
                 self._forgotten.detach()
-                draft.close()
-            if base is not None:
-                base.close()
+                draft.remove()
 
     def _commit(self, draft: Draft) -> None:
         """Complete the draft, anew if it holds what is no longer wanted, and put it into its place."""
@@ -381,8 +403,7 @@ class _Archive:
                 kept += [final.add(name, [documents[name].value]) for name in sorted(documents)]
                 self._place(final, kept)
             finally:
-                if final is not draft:
-                    final.close()
+                final.remove()
 
     def _place(self, final: Draft, entries: Sequence[Entry]) -> None:
         if self._mode == "x":
@@ -455,4 +476,4 @@ def _forget(draft: Draft, path: str) -> None:
             ZelligeWarning,
             stacklevel=2,
         )
-    draft.close()
+    draft.remove()
