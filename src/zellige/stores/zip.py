@@ -87,17 +87,18 @@ class ZipStore(Store):
 
     def get(self, key: str) -> bytes | None:
         """The whole value, or None if there is no such key."""
-        value = self.borrow(key)
+        found = self._find(key)
+        value = None if found is None else found.read()
         return value if value is None or isinstance(value, bytes) else bytes(value)
 
     def borrow(self, key: str) -> Buffer | None:
-        """Like `get`, maybe a view of what was read."""
+        """Like `get`, maybe in this thread's scratch buffer."""
         found = self._find(key)
-        return None if found is None else found.read()
+        return None if found is None else found.borrow()
 
     def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
-        """Several values."""
-        return [self.borrow(key) for key in keys]
+        """Several values, each in memory of its own."""
+        return [None if found is None else found.read() for found in map(self._find, keys)]
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
