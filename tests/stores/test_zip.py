@@ -239,7 +239,7 @@ def test_a_failure_while_closing_keeps_the_old_archive(path, moment, monkeypatch
     def fail(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"zellige.stores.archive.Draft.{moment}", fail)
+    monkeypatch.setattr(f"zellige.stores.draft.Draft.{moment}", fail)
     with pytest.raises(OSError, match="No space"):
         store.close()
     assert path.read_bytes() == before
@@ -632,7 +632,7 @@ def test_an_archive_that_is_cut_while_it_is_open(path):
 
 @pytest.mark.parametrize("count", [65534, 65535, 65536])
 def test_more_entries_than_16_bits_count(count):
-    from zellige.stores.archive import _central, _end_of
+    from zellige.stores.draft import _central, _end_of
 
     directory = b"".join(_central(Entry(None, f"{n}", 0, 0, 0, 0, 0, 0)) for n in range(count))
     end = _end_of(count, 0, len(directory))
@@ -656,7 +656,7 @@ def test_entries_beyond_4_gib(path):
 
 
 def test_a_value_of_more_than_4_gib_is_declared_in_64_bits():
-    from zellige.stores.archive import _central, _end_of
+    from zellige.stores.draft import _central, _end_of
 
     size = (5 << 30) + 1
     entry = Entry(None, "big", 7, 8, size, size, 1, 0)

@@ -1,4 +1,4 @@
-"""The zip format: the entries of an archive that is read, and a draft of one that is written.
+"""The zip format, as it is read: where an archive is, and its entries.
 
 The directory is parsed by the standard library. The bytes of entries are read here, by position, so that many
 threads read at once and a range of an entry that is not compressed costs no more than the range.
@@ -8,45 +8,37 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
-from typing import IO, Any, NoReturn, Protocol, TypeVar
+from typing import IO, NoReturn, Protocol, TypeVar
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from zellige.errors import BadArchiveError, StoreKeyError
+from zellige.errors import BadArchiveError
 from zellige.scratch import buffer
 from zellige.stores import files
-from zellige.stores.base import TEMPORARY, Store, is_key, resolve_span
+from zellige.stores.base import Store, is_key, resolve_span
 from zellige.types import Buffer, Span
 
 try:
-    from isal.isal_zlib import crc32  # fourteen times as fast
+    from isal import isal_zlib
+
+    crc32 = isal_zlib.crc32  # measured fourteen times as fast
 except ImportError:
-    from zlib import crc32
+    crc32 = zlib.crc32
 
 TAIL = 256 << 10  # read first: the directory of a few thousand entries, and the documents that we write beside it
 _EXTRA = 256  # bytes of extra fields that are read with the data, in the hope that there are no more
-_BLOCK = 4 << 20  # copied at once
-_AT_ONCE = 512  # buffers for one call of pwritev; the system takes at most 1024
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same content gives the same archive
-_LONGEST = 0xFFFF  # bytes of a name
 
-_STORED, _DEFLATED = 0, 8
+STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 0x1
 _LOCAL = struct.Struct("<4s22xHH")  # signature, length of the name, length of the extra fields
-_CENTRAL = struct.Struct("<4s6H3L5H2L")
-_END = struct.Struct("<4s4H2LH")
-_END64 = struct.Struct("<4sQ2H2L4Q")
-_LOCATOR = struct.Struct("<4sLQL")
-_MOST32, _MOST16 = 0xFFFF_FFFF, 0xFFFF
 
-_numbers = count(1)
+numbers = count(1)
+"""One for each value, so that no two versions are the same."""
 
 T = TypeVar("T", bound=Buffer)
 
@@ -67,7 +59,7 @@ class Source(Protocol):
         """Like `read`, but the buffer may be overwritten by this thread's next call."""
 
 
-class _Descriptor:
+class Descriptor:
     """A descriptor that is closed when the last one who may still read from it is gone."""
 
     def __init__(self, path: str, flags: int) -> None:
@@ -92,7 +84,7 @@ class _Descriptor:
         return into[:filled]
 
 
-class FileSource(_Descriptor):
+class FileSource(Descriptor):
     """A file of this machine, read from one descriptor: also if another file takes its name meanwhile."""
 
     def __init__(self, path: str) -> None:
@@ -200,7 +192,7 @@ class Document:
     """A value that is kept in memory until the archive is closed."""
 
     value: bytes
-    number: int = field(default_factory=_numbers.__next__)
+    number: int = field(default_factory=numbers.__next__)
 
     @property
     def version(self) -> str:
@@ -237,7 +229,7 @@ class Entry:
     crc: int
     method: int
     data: int = -1  # where the bytes begin, once the header has been read
-    number: int = field(default_factory=_numbers.__next__)
+    number: int = field(default_factory=numbers.__next__)
 
     @property
     def version(self) -> str:
@@ -255,7 +247,7 @@ class Entry:
     def read_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes]:
         """Several ranges; of a compressed value all of it is read, of another one nothing else."""
         places = [resolve_span(key, *span, self.size) for span in spans]
-        if self.method != _STORED:
+        if self.method != STORED:
             value = memoryview(self.read())
             return [bytes(value[start : start + length]) for start, length in places]
         if places and self.data < 0:
@@ -299,7 +291,7 @@ class Entry:
         return found
 
     def _decoded(self, raw: Buffer) -> Buffer:
-        value = raw if self.method == _STORED else self._inflated(raw)
+        value = raw if self.method == STORED else self._inflated(raw)
         if crc32(value) != self.crc:
             self.fail(f"its checksum is {crc32(value):08x}, the directory says {self.crc:08x}; it is damaged")
         return value
@@ -366,146 +358,9 @@ def _neighbours(starts: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
 def _check_readable(entry: Entry, info: ZipInfo) -> None:
     if info.flag_bits & _ENCRYPTED:
         entry.fail("it is encrypted; make the archive without a password")
-    if info.compress_type not in (_STORED, _DEFLATED):
+    if info.compress_type not in (STORED, _DEFLATED):
         entry.fail(f"its compression {info.compress_type} is not read here; make the archive with stored entries")
     if entry.start < 0 or entry.start + _LOCAL.size + entry.stored > entry.end:
         entry.fail(f"its {entry.stored} bytes reach into what follows; the archive is cut short or damaged")
-    if info.compress_type == _STORED and entry.stored != entry.size:
+    if info.compress_type == STORED and entry.stored != entry.size:
         entry.fail(f"it is not compressed, but has {entry.stored} bytes of {entry.size}; the directory is damaged")
-
-
-# -- writing --------------------------------------------------------------------------------------
-
-
-class Draft(_Descriptor):
-    """An archive that is being written, in a temporary file beside its place.
-
-    Threads write at once, each into a place that it has reserved.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.pid = os.getpid()
-        self.name = f"(draft of {path!r})"
-        self.target = path
-        self.folder = os.path.dirname(path) + "/"
-        self.temporary = f"{self.folder}{TEMPORARY}{files.owner(self.pid)}-zip{next(_numbers)}"
-        super().__init__(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        self.size = 0
-        self.dead = 0
-        """Bytes of values that were written again or removed."""
-        self._lock = threading.Lock()
-
-    def add(self, name: str, parts: Sequence[Buffer]) -> Entry:
-        """Write a value, uncompressed."""
-        crc = size = 0
-        for part in parts:
-            crc = crc32(part, crc)
-            size += memoryview(part).nbytes
-        entry, header = self._reserve(name, size, size, crc, _STORED)
-        try:
-            _write_at(self.fd, [header, *parts], entry.start)
-        except OSError as exc:
-            self.forget(entry)
-            raise OSError(exc.errno, f"entry {name!r}: {exc.strerror}", self.temporary) from exc
-        return entry
-
-    def copy(self, entry: Entry) -> Entry:
-        """Take over a value of another archive as it is stored there."""
-        if entry.data < 0:
-            entry.find(entry.source.read(entry.start, entry.head_length))
-        new, header = self._reserve(entry.name, entry.stored, entry.size, entry.crc, entry.method)
-        _write_at(self.fd, [header], new.start)
-        for start in range(0, entry.stored, _BLOCK):
-            length = min(_BLOCK, entry.stored - start)
-            block = entry.source.borrow(entry.data + start, length)
-            _write_at(self.fd, [entry.measured(block, length)], new.data + start)
-        return new
-
-    def _reserve(self, name: str, stored: int, size: int, crc: int, method: int) -> tuple[Entry, bytes]:
-        """A place for a value, and the header that begins it."""
-        header = _info(name, stored, size, crc, method).FileHeader()
-        with self._lock:
-            start = self.size
-            self.size = end = start + len(header) + stored
-        return Entry(self, name, start, end, stored, size, crc, method, start + len(header)), header
-
-    def forget(self, entry: Entry | Document | None) -> None:
-        """Note that a value will not be in the archive."""
-        if isinstance(entry, Entry) and entry.source is self:
-            with self._lock:
-                self.dead += entry.end - entry.start
-
-    def finish(self, entries: Sequence[Entry], place: Callable[[str, str], bool]) -> bool:
-        """Write the directory and put the archive into its place; it survives a power cut."""
-        start = self.size
-        for first in range(0, len(entries), 10_000):
-            part = b"".join(map(_central, entries[first : first + 10_000]))
-            self.size = _write_at(self.fd, [part], self.size)
-        self.size = _write_at(self.fd, [_end_of(len(entries), start, self.size)], self.size)
-        with suppress(FileNotFoundError):
-            os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))  # who may read it stays
-        os.fsync(self.fd)
-        done = place(self.temporary, self.target)
-        files.sync_folder(self.folder)
-        return done
-
-    def remove(self) -> None:
-        """Remove the file, unless it was put into its place; not the parent's in a forked process."""
-        if self.pid == os.getpid():
-            files.unlink(self.temporary)
-
-
-def check_name(name: str) -> None:
-    """Refuse what no archive can hold."""
-    try:
-        length = len(name.encode())
-    except UnicodeEncodeError as error:
-        raise StoreKeyError(f"key {name!r}: the names in a zip archive are UTF-8; use text", key=name) from error
-    if length > _LONGEST:
-        raise StoreKeyError(f"key {name[:60]!r}… has {length} bytes, a zip archive takes {_LONGEST}", key=name)
-
-
-def _write_at(fd: int, parts: Sequence[Buffer], at: int) -> int:
-    """Write all of it, and return where it ends."""
-    for first in range(0, len(parts), _AT_ONCE):
-        some = parts[first : first + _AT_ONCE]
-        end = at + sum(memoryview(part).nbytes for part in some)
-        at += os.pwritev(fd, some, at)
-        while at < end:
-            at += os.pwrite(fd, memoryview(b"".join(some))[at - end :], at)
-    return at
-
-
-def _info(name: str, stored: int, size: int, crc: int, method: int) -> ZipInfo:
-    info = ZipInfo(name, _DATE)
-    info.compress_type, info.CRC, info.compress_size, info.file_size = method, crc, stored, size
-    return info
-
-
-def _central(entry: Entry) -> bytes:
-    """The entry in the directory (APPNOTE 4.3.12), with 64-bit numbers only where they are needed."""
-    name = entry.name.encode()
-    sizes: list[Any] = [entry.size, entry.stored, entry.start]
-    large = [n for n in sizes if n >= _MOST32]
-    extra = struct.pack(f"<HH{len(large)}Q", 1, 8 * len(large), *large) if large else b""
-    size, stored, start = (min(n, _MOST32) for n in sizes)
-    version = 45 if large else 20
-    flags = 0 if entry.name.isascii() else 0x800
-    return (
-        _CENTRAL.pack(
-            *(b"PK\1\2", 3 << 8 | version, version, flags, entry.method, 0, 1 << 5 | 1, entry.crc, stored, size),
-            *(len(name), len(extra), 0, 0, 0, 0o100644 << 16, start),
-        )
-        + name
-        + extra
-    )
-
-
-def _end_of(number: int, start: int, end: int) -> bytes:
-    """What ends an archive (APPNOTE 4.3.14 to 4.3.16)."""
-    size, found = end - start, b""
-    if number >= _MOST16 or size >= _MOST32 or start >= _MOST32:
-        found = _END64.pack(b"PK\6\6", 44, 3 << 8 | 45, 45, 0, 0, number, number, size, start)
-        found += _LOCATOR.pack(b"PK\6\7", 0, end, 1)
-    few = min(number, _MOST16)
-    return found + _END.pack(b"PK\5\6", 0, 0, few, few, min(size, _MOST32), min(start, _MOST32), 0)

@@ -12,7 +12,7 @@ from typing import IO, Any, Literal, Self, TypeAlias, get_args
 
 from zellige.errors import ConflictError, ZelligeWarning
 from zellige.stores import archive, files
-from zellige.stores.archive import Document, Draft, Entry
+from zellige.stores.archive import Document, Entry
 from zellige.stores.base import (
     DOCUMENTS,
     TEMPORARY,
@@ -22,6 +22,7 @@ from zellige.stores.base import (
     check_prefix,
     is_key,
 )
+from zellige.stores.draft import Draft, check_name
 from zellige.types import Buffer, Durability, Span
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "x"]
@@ -320,7 +321,7 @@ class _Archive:
 
     def write(self, name: str, parts: Sequence[Buffer], allowed: Callable[[Entry | Document | None], bool]) -> bool:
         """Store a value, if what is there allows it."""
-        archive.check_name(name)
+        check_name(name)
         with self._writing() as draft:
             if not allowed(self.entries.get(name)):
                 return False
