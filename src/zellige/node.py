@@ -365,15 +365,17 @@ def _rewrite(store: Store, key: str, content: dict[str, JSON], old: tuple[bytes,
     return store.create(key, raw) if old is None else store.replace(key, raw, old[1])
 
 
-def copy_order(keys: Iterable[str]) -> Iterator[list[str]]:
+def copy_order(keys: Iterable[str], *, transactional: bool = False) -> list[list[str]]:
     """Keys in the order in which they are copied, so that what is cut short never looks like a node.
 
-    All chunks first; then the documents from the depth upwards, and of each depth those that make nodes last.
+    All chunks first; then the documents from the depth upwards, and of each depth those that make nodes last. A
+    transaction is never seen cut short, and icechunk takes no chunk before its array: there it is the reverse.
 
-    >>> list(copy_order(["zarr.json", "a/zarr.json", "a/c/0", "b/.zarray", "b/.zattrs", "b/0"]))
+    >>> copy_order(["zarr.json", "a/zarr.json", "a/c/0", "b/.zarray", "b/.zattrs", "b/0"])
     [['a/c/0', 'b/0'], ['b/.zattrs'], ['a/zarr.json', 'b/.zarray'], ['zarr.json']]
     """
-    return (list(batch) for _, batch in groupby(sorted(keys, key=_turn), key=_turn))
+    batches = [list(batch) for _, batch in groupby(sorted(keys, key=_turn), key=_turn)]
+    return batches[::-1] if transactional else batches
 
 
 def _turn(key: str) -> tuple[bool, int, bool]:

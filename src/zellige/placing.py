@@ -133,7 +133,9 @@ def _move_keys(store: Store, source: str, dest: str, follow: Callable[[], object
     origin = Removal(store, source)
     with removal.replacing(store, dest, whole=False, coming=origin):
         try:
-            for batch in node.copy_order(origin.keys):  # the main document last: only then there is a node
+            for batch in node.copy_order(
+                origin.keys, transactional=store.transactional
+            ):  # the main document last: only then there is a node
                 gather(lambda key: _copy_key(store, source, dest, key), batch)
         except BaseException:
             removal.clear(store, dest, more=origin.keys)  # there was nothing before

@@ -193,7 +193,8 @@ class Removal:
     def leave_mark(self, coming: Removal | None = None) -> None:
         """Say that a removal has begun, and of what; with `coming`, that this node is being moved here."""
         nodes = self.nodes if coming is None else {**self.nodes, **coming.nodes}
-        self.store.put(mark_of(self.path), _marked(nodes, None if coming is None else coming.path))
+        if not self.store.transactional:  # what is killed there leaves nothing
+            self.store.put(mark_of(self.path), _marked(nodes, None if coming is None else coming.path))
 
     def remove_documents(self) -> None:
         """Remove the documents from the top downwards."""
@@ -274,7 +275,8 @@ def replacing(
         between()
         removal.remove_rest()
         yield
-        store.delete(mark_of(path))
+        if not store.transactional:
+            store.delete(mark_of(path))
 
 
 def clear(
@@ -294,6 +296,6 @@ def clear(
 
 def finish(store: Store, path: str) -> None:
     """Finish a removal that was begun and is not done, unless there is a node now."""
-    if store.exists(mark_of(path)):
+    if not store.transactional and store.exists(mark_of(path)):
         with suppress(ContainsArrayError, ContainsGroupError):
             clear(store, path, whole=False)

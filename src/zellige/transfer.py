@@ -92,7 +92,7 @@ def copy_store(
     keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}
     _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
     skipped = {key: keys.pop(key) for key in _existing(there, keys, if_exists)}
-    batches = [sorted(batch) for batch in node.copy_order(keys)]
+    batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.transactional)]
     with opened(log) as say, Progress(progress, len(keys)) as report:
         for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
             for key, old in pairs.items():

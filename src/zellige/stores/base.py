@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from io import FileIO
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 from weakref import ref
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
@@ -29,6 +29,10 @@ from zellige.types import is_key as is_key
 # A name that the file system cannot hold is not there either.
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+
+
+DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
+"""The names of the keys that are no chunks."""
 
 
 def check_key(key: str) -> str:
@@ -90,14 +94,16 @@ class Store(ABC):
     read_only: bool = False
     durability: Durability = "process"
     """What a written value survives: the end of the process, or a power cut as well."""
-    near: ClassVar[bool] = False
+    near: bool = False
     """Whether a small request takes microseconds, so that waiting for several at once gains nothing."""
     concurrency: int | None = None
     """How many requests at once pay, where they are waited for; None where the processor is what limits."""
     gap: int = 8 << 10
     """Ranges of one value that are no further apart are better read as one."""
-    optimistic: ClassVar[bool] = False
+    optimistic: bool = False
     """Whether `update` keeps nobody out, but writes on condition; deleting on condition is what no such store can."""
+    transactional: bool = False
+    """Whether what is written is seen by others only as a whole, later: a kill leaves nothing half done."""
 
     keeps_decoded: bool = False
     """Whether `decoded` keeps what it gives."""

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from zellige.errors import ConflictError
 from zellige.stores.base import KeyLock, check_key, check_prefix, is_key
@@ -33,7 +33,7 @@ class ObjectStore(RemoteStore):
     answer was lost on the way may be reported as lost to another one.
     """
 
-    optimistic: ClassVar[bool] = True
+    optimistic = True
 
     def __init__(
         self, store: Any, *, read_only: bool = False, concurrency: int | None = None, gap: int | None = None

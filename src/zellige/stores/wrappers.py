@@ -48,8 +48,7 @@ class WrapperStore(Store):
         self.read_only, self.durability = inner.read_only, inner.durability
         self.concurrency, self.gap = inner.concurrency, inner.gap
         self.keeps_decoded = inner.keeps_decoded
-        # Of the class elsewhere; a wrapper is like what it wraps.
-        self.near, self.optimistic = inner.near, inner.optimistic  # type: ignore[misc]
+        self.near, self.optimistic, self.transactional = inner.near, inner.optimistic, inner.transactional
 
     def _ask(self, method: str, key: str, *more: Any) -> Any:
         """Pass one request on."""
@@ -413,7 +412,7 @@ class LatencyStore(_Observed):
         if latency < 0 or concurrency < 1 or gap < 0:
             raise ValueError(f"latency={latency}, concurrency={concurrency}, gap={gap} must be >= 0, >= 1 and >= 0")
         self.latency, self.concurrency, self.gap = latency, concurrency, gap
-        self.near = False  # type: ignore[misc]
+        self.near = False
         self._clock = _Simulated(concurrency) if simulated else _Real(latency)
 
     @property
