@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import Any, Literal, Protocol
@@ -31,7 +31,7 @@ from zellige.errors import (
 from zellige.grid import ChunkGrid
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
-from zellige.shards import IndexCache, ShardReader, StaleIndexError
+from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
 from zellige.stopped import Done, report
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
@@ -65,52 +65,56 @@ class Unsettled(Protocol):
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "unsettled")
+    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "_merging", "unsettled")
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, rank: int, chain: CodecChain, config: ArrayConfig
     ) -> None:
         self.store = store if config.durability is None else store.with_durability(config.durability)
+        if store.concurrency is not None:
+            from zellige.turns import YieldingStore  # only for those who wait
+
+            self.store = YieldingStore(self.store)
         self.prefix, self.chain, self.config = prefix, chain, config
         self.keys = keys
         # `c/%d/%d`: filled in for every chunk without calling anything.
         self._key_form = prefix.replace("%", "%%") + keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
         self.indexes = IndexCache()
         self.unsettled: Unsettled | None = None
+        gap = config.sharding_coalesce_max_gap_bytes
+        if gap is None:
+            gap = max(store.gap, GAP) if store.concurrency is None else store.gap
+        self._merging = gap, config.sharding_coalesce_max_bytes
 
     def key(self, coords: Coords) -> str:
         """The store key of a chunk."""
         return self._key_form % coords
 
+    def _tell(self, verb: Literal["read", "write", "write_fields"], plan: Plan, *given: Any, **options: Any) -> None:
+        """Do the same, and report each chunk to those who want to know."""
+        from zellige.telling import telling
+
+        with telling(self, plan, "read" if verb == "read" else "written") as engine:
+            getattr(engine, verb)(plan, *given, **options)
+
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
+        if told.get() is not None:
+            self._tell("read", plan, out)
+            return
         first = self._first(plan)
-        each, work = partial(self._read_chunk, out, plan), 0
-        tasks: Plan | Rows = plan
-        if first is not None and not first.reads_little(out.size / len(plan)):
-            work = first.decode_work
-            if rows := self._rows(plan, first, out):
-                each, tasks = partial(self._read_row, out, plan), rows
-        if told.get() is None:
-            pool.run(each, tasks, work)
+        kept = self.store.keeps_decoded and first is not None and first.shard is None and not out.dtype.hasobject
+        work = partial(self._read_kept if kept else self._read_chunk, out, plan)
+        if self.store.concurrency is not None:
+            self._run_waiting(work, plan, first, out.nbytes)
+        elif first is None or first.reads_little(out.size / len(plan), self.store.gap):
+            pool.run(work, plan, 0)
+        elif not kept and (rows := self._rows(plan, first, out)):
+            pool.run(partial(self._read_row, out, plan), rows, first.decode_work)
         else:
-            with self._telling(each, plan, "read") as each_told:
-                pool.run(each_told, tasks, work)
-
-    @contextmanager
-    def _telling(self, work: Callable[[Any], None], plan: Plan, verb: str) -> Iterator[Callable[[Any], None]]:
-        """Work that reports each request, or row of them, when it is done."""
-        from zellige.reporting import Progress  # only for those who want to know
-
-        def work_and_tell(task: Any) -> None:
-            work(task)
-            row = task[1] if isinstance(task[1], list) else [task]
-            progress.advance(self.key(row[-1][0]), len(row))
-
-        with Progress(None, len(plan), verb, "chunks") as progress:
-            yield work_and_tell
+            pool.run(work, plan, first.decode_work)
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side into one small array, and copy that as a whole."""
@@ -155,7 +159,7 @@ class Engine:
                 bound.strides is None
                 or whole
                 or (self.unsettled is not None and shape != self.unsettled.chunk_shape)
-                or (part := bound.part(inside, plan.order)) is None
+                or (part := bound.part(inside, plan.order, self.store.gap)) is None
             ):
                 raw = self.store.borrow(key)
                 found = raw is not None
@@ -182,6 +186,22 @@ class Engine:
             self._check_missing(coords, key)
             out[outside] = bound.fill
 
+    def _read_kept(self, out: AnyArray, plan: Plan, request: Request) -> None:
+        """`_read_chunk` where the store keeps decoded chunks: always whole ones."""
+        coords, shape, inside, outside, _ = request
+        bound, key = self.chain.bound[shape], self._key_form % coords
+        try:
+            chunk = self.store.decoded(key, bound, bound.decode)
+        except UnsupportedCodecError:
+            raise
+        except CodecError as error:
+            raise self._corrupt(error, coords, key) from error
+        if chunk is None:
+            self._check_missing(coords, key)
+            out[outside] = bound.fill
+        else:
+            out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
+
     def _ranges(self, key: str, spans: list[tuple[int, int]]) -> Sequence[Buffer] | None:
         """Some ranges of a chunk; None if it is missing."""
         if len(spans) > 1:
@@ -195,7 +215,8 @@ class Engine:
         target = Target(out, outside)
         for _ in range(_TRIES):
             try:
-                found = shard.read(ShardReader(self.store, key, self.indexes), inside, plan, target.array, pool.run)
+                reader = ShardReader(self.store, key, self.indexes, self._merging)
+                found = shard.read(reader, inside, plan, target.array, pool.run)
             except StaleIndexError:
                 self.indexes.drop(key)
                 continue
@@ -227,6 +248,19 @@ class Engine:
         first = next(plan.requests(0, 1), None)
         return None if first is None else self.chain.bound[first[1]]
 
+    def _run_waiting(
+        self, work: pool.Work, plan: Plan, first: BoundChain | None, picked: int, stopped: pool.Stopped | None = None
+    ) -> None:
+        """Work on chunks of a store whose requests are waited for: many at once, but few decode or encode.
+
+        `picked` is how many bytes of elements the plan picks in all.
+        """
+        from zellige.turns import in_turn
+
+        # Of a shard only what is picked is fetched.
+        held = 0 if first is None else first.nbytes if first.shard is None else picked // len(plan)
+        pool.run(in_turn(work), plan, 0, stopped, pool.crowd(self.store, held))
+
     def _rows(self, plan: Plan, first: BoundChain, work: AnyArray) -> Rows | None:
         """The plan in rows of chunks, where that is faster, and still leaves something for every thread."""
         count, small = len(plan), self.store.near and first.shard is None
@@ -245,19 +279,20 @@ class Engine:
         What a chunk holds beyond the end of the array stays, because another handle may know of a later end. With
         `to_end`, where no other can, the fill value goes there; then the plan reaches up to the end of every axis.
         """
+        if told.get() is not None:
+            self._tell("write", plan, value, to_end=to_end)
+            return
         first = self._first(plan)
         rows = None if first is None else self._rows(plan, first, value)
-        each = partial(self._write_chunk if rows is None else self._write_row, value, plan, to_end)
-        self._write_all(plan, each, rows or plan, 0 if first is None else first.encode_work)
-
-    def _write_all(self, plan: Plan, each: Callable[[Any], None], tasks: Plan | Rows, work: int) -> None:
-        """Write the chunks of a plan, and say on an error how far that was."""
+        work = 0 if first is None else first.encode_work
         with self.store.batch() as joined:
-            if told.get() is None:
-                pool.run(joined(each), tasks, work, partial(report, plan))
+            if self.store.concurrency is not None:
+                work_on = joined(partial(self._write_chunk, value, plan, to_end))
+                self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
+            elif rows is None:
+                pool.run(joined(partial(self._write_chunk, value, plan, to_end)), plan, work, partial(report, plan))
             else:
-                with self._telling(each, plan, "written") as each_told:
-                    pool.run(joined(each_told), tasks, work, partial(report, plan))
+                pool.run(joined(partial(self._write_row, value, plan, to_end)), rows, work, partial(report, plan))
 
     def _write_row(self, value: AnyArray, plan: Plan, to_end: bool, row: Row) -> None:
         """Write chunks side by side."""
@@ -334,9 +369,17 @@ class Engine:
 
     def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
+        if told.get() is not None:
+            self._tell("write_fields", plan, value, fields)
+            return
         first = self._first(plan)
-        each = partial(self._write_fields, value, fields, plan)
-        self._write_all(plan, each, plan, 0 if first is None else first.encode_work)
+        with self.store.batch() as joined:
+            work_on = joined(partial(self._write_fields, value, fields, plan))
+            if self.store.concurrency is not None:
+                self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
+            else:
+                work = 0 if first is None else first.encode_work
+                pool.run(work_on, plan, work, partial(report, plan))
 
     def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, _ = request
@@ -464,7 +507,7 @@ class Engine:
 
         inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
         with self.store.batch() as joined:
-            pool.run(joined(copy), Tasks(inside), nbytes=1 << 20)
+            pool.run(joined(copy), Tasks(inside), 1 << 20, None, pool.crowd(pool.farther(source.store, self.store)))
 
 
 def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:
