@@ -63,8 +63,6 @@ def copy_store(
     verify: bool = False,
     progress: ProgressLike = None,
     log: LogLike = None,
-    source_storage_options: Mapping[str, Any] | None = None,
-    dest_storage_options: Mapping[str, Any] | None = None,
 ) -> Copied:
     """Copy the keys below one path to another, whatever they are; the documents of nodes come last.
 
@@ -80,10 +78,8 @@ def copy_store(
     all done: 2 copied, 0 skipped, ... bytes copied
     """
     check(if_exists, ("raise", "replace", "skip"), progress, log)
-    here, path = locate(
-        source, node.normalize_path(source_path), read_only=True, storage_options=source_storage_options
-    )
-    there, top = locate(dest, node.normalize_path(dest_path), storage_options=dest_storage_options)
+    here, path = locate(source, node.normalize_path(source_path), read_only=True)
+    there, top = locate(dest, node.normalize_path(dest_path))
     there._check_writable()
     wanted = _filter(excludes, includes, flags)
     keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}

@@ -82,6 +82,22 @@ def fill(store: Any, **options: Any) -> Any:
 ARRAYS = ["regular", "months/uneven", "sharded", "old"]
 
 
+class Archive:
+    """A zip file that is opened for each call, since a command replaces it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            writes = name in ("put", "delete")
+            with zellige.storage.open_store(self._file, read_only=not writes).store as store:
+                found = getattr(store, name)(*given)
+                return list(found) if name == "list" else found
+
+        return call
+
+
 @dataclass
 class Tree:
     """A filled store, and how a command is told where it is."""
@@ -95,12 +111,16 @@ class Tree:
         return [self.place, *self.options]
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "zip", "s3"])
 def tree(request, tmp_path) -> Tree:
     """The same tree in every kind of store."""
     if request.param == "local":
         place = tmp_path / "tree.zarr"
         return Tree(str(place), [], fill(place))
+    if request.param == "zip":
+        with zellige.storage.open_store(tmp_path / "tree.zip").store as store:
+            fill(store)
+        return Tree(str(tmp_path / "tree.zip"), [], Archive(tmp_path / "tree.zip"))
     server = request.getfixturevalue("s3")
     place, options = server.url(), server.options
     flags = [part for key, value in options.items() for part in ("-o", f"{key}={value}")]

@@ -89,7 +89,7 @@ def test_rechunk_into_shards_with_another_compressor(local, run, tmp_path):
 
 
 def test_consolidate(tree, run):
-    assert run("consolidate", *tree.argv, "--path", "months").out == "/months holds 1 nodes\n"
+    assert run("consolidate", *tree.argv, "--path", "months").out == "/months holds 1 node\n"
     assert run("consolidate", *tree.argv, "--json").json == {"path": "", "nodes": 4}
     assert zellige.open_consolidated(tree.store, check=True)["months/uneven"].shape == (6, 10)
 

@@ -19,7 +19,8 @@ def demo(arguments: Namespace) -> int:
     """Make a year of temperatures, a chunk for each month, and say how to look at it."""
     import numpy as np
 
-    from zellige import create_array, create_group
+    from zellige import create_group
+    from zellige.cli.places import opened
 
     months = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
     day, latitude = np.arange(365)[:, None, None], np.linspace(-85, 85, 18)[None, :, None]
@@ -27,16 +28,17 @@ def demo(arguments: Namespace) -> int:
     wave = 2 * np.sin(np.radians(np.linspace(0, 350, 36)))
     field = np.round(28 * np.cos(np.radians(latitude)) - 5 + season + wave, 1).astype("float32")
     field[300:, 0, 0] = np.nan
-    group = create_group(arguments.place, overwrite=arguments.overwrite, attributes={"title": "a year of weather"})
-    made = group.create_array(
-        "t",
-        data=field[:334],
-        chunks=[months[:11], 9, 36],
-        dimension_names=["time", "lat", "lon"],
-        attributes={"unit": "°C"},
-    )
-    made.resize((365, 18, 36), chunks={"time": [31]})
-    create_array(group.store, name="monthly/mean", data=field.mean(axis=(1, 2)), chunks=[months])
+    with opened(arguments.place, "", [], read_only=False) as place:
+        group = create_group(place, overwrite=arguments.overwrite, attributes={"title": "a year of weather"})
+        made = group.create_array(
+            "t",
+            data=field[:334],
+            chunks=[months[:11], 9, 36],
+            dimension_names=["time", "lat", "lon"],
+            attributes={"unit": "°C"},
+        )
+        made.resize((365, 18, 36), chunks={"time": [31]})
+        group.create_array("monthly/mean", data=field.mean(axis=(1, 2)), chunks=[months])
     text = f"made {arguments.place}: eleven months of temperatures, and room for the twelfth; try\n" + "\n".join(
         f"  zellige {command}"
         for command in (

@@ -10,15 +10,10 @@ from zellige import open as open_node
 from zellige import repair as mend
 from zellige import vacuum as clean
 from zellige import validate as check
-from zellige.cli import values
 from zellige.cli.output import emit, paint
+from zellige.cli.places import first, opened
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
-
-
-def _where(arguments: Namespace) -> dict[str, Any]:
-    options = values.options(arguments.storage_options)
-    return {"store": arguments.place, "path": arguments.path, "storage_options": options}
 
 
 def _finding(found: Any) -> dict[str, Any]:
@@ -32,7 +27,8 @@ def _painted(found: Any) -> str:
 
 def validate(arguments: Namespace) -> int:
     """Find what is wrong: `zellige.validate`; exit code 1 if there is an error or a warning."""
-    report = check(**_where(arguments), deep=arguments.deep, progress=not arguments.quiet)
+    with first(arguments) as place:
+        report = check(place, deep=arguments.deep, progress=not arguments.quiet)
     names = ("ok", "arrays", "groups", "chunks", "deep")
     emit(
         arguments,
@@ -44,21 +40,23 @@ def validate(arguments: Namespace) -> int:
 
 def repair(arguments: Namespace) -> int:
     """Mend what can be mended: `zellige.repair`; exit code 1 if something is left to do."""
-    done = mend(
-        **_where(arguments),
-        dry_run=not arguments.do,
-        deep=not arguments.shallow,
-        drop=arguments.drop,
-        stray=arguments.stray,
-        progress=not arguments.quiet,
-    )
+    with first(arguments, read_only=not arguments.do) as place:
+        done = mend(
+            place,
+            dry_run=not arguments.do,
+            deep=not arguments.shallow,
+            drop=arguments.drop,
+            stray=arguments.stray,
+            progress=not arguments.quiet,
+        )
     _say(arguments, done)
     return 1 if done.left or (done.dry_run and done.actions) else 0
 
 
 def vacuum(arguments: Namespace) -> int:
     """Remove what is of no use: `zellige.vacuum`."""
-    done = clean(**_where(arguments), dry_run=arguments.dry_run, quarantine=arguments.quarantine)
+    with first(arguments, read_only=arguments.dry_run) as place:
+        done = clean(place, dry_run=arguments.dry_run, quarantine=arguments.quarantine)
     _say(arguments, done)
     return 0
 
@@ -83,14 +81,9 @@ def _say(arguments: Namespace, done: Any) -> None:
 def diff(arguments: Namespace) -> int:
     """How two nodes differ: `zellige.diff`; exit code 1 if they do."""
     other = arguments.path if arguments.second_path is None else arguments.second_path
-    first, second = (
-        open_node(place, path=path, mode="r", storage_options=values.options(options))
-        for place, path, options in (
-            (arguments.first, arguments.path, arguments.storage_options),
-            (arguments.second, other, arguments.dest_options),
-        )
-    )
-    found = differences(first, second, values=not arguments.metadata, progress=not arguments.quiet)
+    with first(arguments) as here, opened(arguments.second, other, arguments.dest_options, read_only=True) as there:
+        nodes = [open_node(place, mode="r") for place in (here, there)]
+        found = differences(*nodes, values=not arguments.metadata, progress=not arguments.quiet)
     rows = [{"path": path, "elements": count, "first": place} for path, count, place in found.values]
     content = {"differ": bool(found), "metadata": found.metadata, "values": rows}
     emit(arguments, lambda: content, lambda: str(found))

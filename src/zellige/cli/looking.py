@@ -5,29 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from argparse import Namespace
+from operator import itemgetter
 from typing import Any
 
 from zellige import Array, ChunkGrid, Group
-from zellige import open as open_node
 from zellige.cli import values
-from zellige.cli.output import emit, paint
+from zellige.cli.output import counted, emit, paint
+from zellige.cli.places import array_at, node_at
 
 _FIRST = 10  # elements that `head` shows along each axis
 _SHOWN = 200  # values that are printed before numpy leaves some out
-
-
-def _node(arguments: Namespace) -> Array | Group:
-    options = values.options(arguments.storage_options)
-    return open_node(arguments.place, path=arguments.path, mode="r", storage_options=options)
-
-
-def _array(arguments: Namespace) -> Array:
-    found = _node(arguments)
-    if isinstance(found, Group):
-        raise ValueError(
-            f"{found.name!r} is a group; give an array in it by --path, zellige tree shows which there are"
-        )
-    return found
 
 
 def _selection(arguments: Namespace) -> Any:
@@ -43,11 +30,11 @@ def _width() -> int:
 
 def info(arguments: Namespace) -> int:
     """What a node is: `array.info_complete()` and `group.info_complete()`, with rulers and attributes."""
-    found = _node(arguments)
-    if isinstance(found, Array):
-        emit(arguments, lambda: _array_facts(found), lambda: _array_text(found))
-    else:
-        emit(arguments, lambda: _group_facts(found), lambda: _table(found) + _attributes(found))
+    with node_at(arguments) as found:
+        if isinstance(found, Array):
+            emit(arguments, lambda: _array_facts(found), lambda: _array_text(found))
+        else:
+            emit(arguments, lambda: _group_facts(found), lambda: _table(found) + _attributes(found))
     return 0
 
 
@@ -98,27 +85,22 @@ def _attributes(found: Array | Group) -> str:
 def _array_text(array: Array) -> str:
     names = array.dimension_names or (None,) * array.ndim
     rulers = [
-        f"\n\n{paint(name or f'axis {axis}', 'bold')}: {array.shape[axis]:,} in {_count(dim.nchunks, 'chunk')}\n"
+        f"\n\n{paint(name or f'axis {axis}', 'bold')}: {array.shape[axis]:,} in {counted(dim.nchunks, 'chunk')}\n"
         + ChunkGrid((dim,)).to_text(_width())
         for axis, (name, dim) in enumerate(zip(names, array.grid.dimensions, strict=True))
     ]
     return _table(array) + _attributes(array) + "".join(rulers)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def tree(arguments: Namespace) -> int:
     """The nodes below a group: `group.tree()`."""
-    found = _node(arguments)
-
-    def text() -> str:
-        if isinstance(found, Array):
-            return repr(found)
-        return repr(found.tree(level=arguments.level, max_nodes=arguments.max_nodes, plain=arguments.ascii))
-
-    emit(arguments, lambda: _branch(found, arguments.level), text)
+    shown = {"level": arguments.level, "max_nodes": arguments.max_nodes, "plain": arguments.ascii}
+    with node_at(arguments) as found:
+        emit(
+            arguments,
+            lambda: _branch(found, arguments.level),
+            lambda: repr(found) if isinstance(found, Array) else repr(found.tree(**shown)),
+        )
     return 0
 
 
@@ -140,10 +122,10 @@ def _facts(found: Array | Group) -> dict[str, Any]:
 
 def ls(arguments: Namespace) -> int:
     """The members of a group: `group.members()`."""
-    found = _node(arguments)
-    members = [("", found)] if isinstance(found, Array) else list(found.members(None if arguments.recursive else 0))
-    members.sort(key=lambda member: member[0])
-    emit(arguments, lambda: [_facts(member) for _, member in members], lambda: _listing(members))
+    depth = None if arguments.recursive else 0
+    with node_at(arguments) as found:
+        members = [("", found)] if isinstance(found, Array) else sorted(found.members(depth), key=itemgetter(0))
+        emit(arguments, lambda: [_facts(member) for _, member in members], lambda: _listing(members))
     return 0
 
 
@@ -167,64 +149,64 @@ def head(arguments: Namespace) -> int:
     """Values of a selection: `array[selection]`."""
     import numpy as np
 
-    array = _array(arguments)
-    first = tuple(slice(0, min(_FIRST, n)) for n in array.shape)
-    selection = first if arguments.selection is None else values.selection(arguments.selection)
-    found = np.asarray(array[selection])
-    content = {"path": array.path, "shape": found.shape, "dtype": array.metadata.data_type.label}
-    most = found.size + 1 if arguments.all else _SHOWN
-    emit(
-        arguments,
-        lambda: {**content, "values": found},
-        lambda: np.array2string(found, max_line_width=_width(), threshold=most, separator=" "),
-    )
+    with array_at(arguments) as array:
+        first = tuple(slice(0, min(_FIRST, n)) for n in array.shape)
+        found = np.asarray(array[first if arguments.selection is None else _selection(arguments)])
+        most = found.size + 1 if arguments.all else _SHOWN
+        emit(
+            arguments,
+            lambda: {**_facts(array), "shape": found.shape, "values": found},
+            lambda: np.array2string(found, max_line_width=_width(), threshold=most, separator=" "),
+        )
     return 0
 
 
 def stats(arguments: Namespace) -> int:
     """What values come to: `array.stats(selection)`, or `array.chunk_stats(selection)`."""
-    array, selection = _array(arguments), _selection(arguments)
-    if not arguments.per_chunk:
-        found = array.stats(selection, progress=not arguments.quiet)
-        emit(arguments, lambda: vars(found), lambda: "\n".join(f"{k:<5} {v}" for k, v in vars(found).items()))
-        return 0
-    chunks = list(array.chunk_stats(selection, progress=not arguments.quiet))
-    emit(
-        arguments,
-        lambda: [{"coords": coords, **vars(found)} for coords, found in chunks],
-        lambda: "\n".join(f"{coords}: " + ", ".join(f"{k} {v}" for k, v in vars(s).items()) for coords, s in chunks),
-    )
+    with array_at(arguments) as array:
+        asked = {"selection": _selection(arguments), "progress": not arguments.quiet}
+        if arguments.per_chunk:
+            chunks = list(array.chunk_stats(**asked))
+            emit(arguments, lambda: [{"coords": at, **vars(found)} for at, found in chunks], lambda: _lines(chunks))
+        else:
+            found = vars(array.stats(**asked))
+            emit(arguments, lambda: found, lambda: "\n".join(f"{name:<5} {value}" for name, value in found.items()))
     return 0
+
+
+def _lines(chunks: list[tuple[Any, Any]]) -> str:
+    """A line for each chunk."""
+    return "\n".join(f"{at}: " + ", ".join(f"{k} {v}" for k, v in vars(found).items()) for at, found in chunks)
 
 
 def coverage(arguments: Namespace) -> int:
     """Which chunks are stored: `array.coverage()`."""
-    array = _array(arguments)
-    found = array.coverage()
-    if arguments.svg:
-        with open(arguments.svg, "w", encoding="utf-8") as file:
-            file.write(found.to_svg())
-
-    def text() -> str:
-        said = repr(found).strip("<>")
+    with array_at(arguments) as array:
+        found = array.coverage()
         if arguments.svg:
-            return f"{said}; see {arguments.svg}"
-        names = array.dimension_names or (None,) * array.ndim
-        axes = [names[axis] or f"axis {axis}" for axis in found.map_axes]
-        which = f"down {axes[0]}, across {axes[1]}" if len(axes) == 2 else f"across {axes[0]}" if axes else "one chunk"
-        return f"{found.to_text(_width())}\n{which}; █ all, ▒ some, · none\n{said}"
-
-    content = {"grid_shape": found.grid_shape, "total": found.total, "fraction": found.fraction}
-    emit(arguments, lambda: {**content, "stored": sorted(found.stored)}, text)
+            with open(arguments.svg, "w", encoding="utf-8") as file:
+                file.write(found.to_svg())
+        said = repr(found).strip("<>")
+        content = {"grid_shape": found.grid_shape, "total": found.total, "fraction": found.fraction}
+        emit(
+            arguments,
+            lambda: {**content, "stored": sorted(found.stored)},
+            lambda: f"{said}; see {arguments.svg}" if arguments.svg else f"{_map(array, found)}\n{said}",
+        )
     return 0
 
 
-_EXPLAINED = ("chunks", "shards", "requests", "bytes", "elements", "bytes_wanted", "amplification", "suggestion")
+def _map(array: Array, found: Any) -> str:
+    """The map of a coverage, with its axes."""
+    names = array.dimension_names or (None,) * array.ndim
+    axes = [names[axis] or f"axis {axis}" for axis in found.map_axes]
+    which = f"down {axes[0]}, across {axes[1]}" if len(axes) == 2 else f"across {axes[0]}" if axes else "one chunk"
+    return f"{found.to_text(_width())}\n{which}; █ all, ▒ some, · none"
 
 
 def explain(arguments: Namespace) -> int:
-    """What a selection costs: `array.explain(selection)`."""
-    array: Any = _array(arguments)
-    found = array.explain(_selection(arguments))
-    emit(arguments, lambda: {name: getattr(found, name) for name in _EXPLAINED}, lambda: str(found))
+    """What reading a selection would cost: `array.explain(selection)`."""
+    with array_at(arguments) as array:
+        found = array.explain(_selection(arguments))
+        emit(arguments, lambda: {**vars(found), "amplification": found.amplification}, lambda: str(found))
     return 0

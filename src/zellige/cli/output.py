@@ -21,6 +21,15 @@ def paint(text: str, colour: str) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "chunk"), counted(1000, "chunk")
+    ('1 chunk', '1,000 chunks')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def emit(arguments: Namespace, content: Callable[[], Any], text: Callable[[], str]) -> None:
     """Print one of two forms; only that one is made."""
     print(json.dumps(plain(content()), indent=2, ensure_ascii=False) if arguments.json else text())
