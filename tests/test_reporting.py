@@ -32,17 +32,22 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def terminal(monkeypatch):
+def on_terminal(monkeypatch, step=1.0):
+    """Within a test: pytest gives every phase of it a stderr of its own."""
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(reporting, "clock", Clock())
+    monkeypatch.setattr(reporting, "clock", Clock(step))
     monkeypatch.setenv("COLUMNS", "90")
     return stream
 
 
 def array(**options):
     return zellige.create_array(data=VALUES, chunks=([1, 2, 3], 5), **options)
+
+
+def alone():
+    """One thread, so that chunks are done in their order."""
+    return zellige.config.set({"threading.max_workers": 1})
 
 
 OPERATIONS = {
@@ -53,7 +58,7 @@ OPERATIONS = {
     "stats": (lambda a, **p: a.stats(**p), 6, "(2, 1)"),
     "validate": (lambda a, **p: zellige.validate(a.store, deep=True, **p), 6, "c/2/1"),
     "repair": (lambda a, **p: zellige.repair(a.store, **p), 6, "c/2/1"),
-    "diff": (lambda a, **p: zellige.diff(a, array(), **p), 1, ""),
+    "diff": (lambda a, **p: zellige.diff(a, a, **p), 1, ""),
     "copy_store": (lambda a, **p: zellige.copy_store(a.store, {}, **p), 7, "zarr.json"),
     "rechunk": (lambda a, **p: zellige.rechunk(a, None, chunks=(6, 2), max_memory=10**6, **p), 1, "[0:6, 0:10]"),
 }
@@ -64,7 +69,7 @@ ON_REQUEST = {name for name in OPERATIONS if name.startswith(("read", "write"))}
 def test_within_the_block_every_operation_is_told_to_its_end(name):
     act, total, last = OPERATIONS[name]
     a, seen = array(), []
-    with zellige.progress(lambda *told: seen.append(told)):
+    with alone(), zellige.progress(lambda *told: seen.append(told)):
         act(a)
     assert seen[-1] == (total, total, last)
     assert [done for done, _, _ in seen] == list(range(1, total + 1))
@@ -77,7 +82,8 @@ def test_within_the_block_every_operation_is_told_to_its_end(name):
 def test_operations_take_a_function(name):
     act, total, last = OPERATIONS[name]
     seen = []
-    act(array(), progress=lambda *told: seen.append(told))
+    with alone():
+        act(array(), progress=lambda *told: seen.append(told))
     assert seen[-1] == (total, total, last)
 
 
@@ -87,7 +93,7 @@ def test_rows_of_small_chunks_are_counted_by_chunks(tmp_path):
     with zellige.progress(lambda *told: seen.append(told)):
         a[...] = 1
         assert a[...].sum() == 4000
-    assert [told[:2] for told in (seen[-1], seen[len(seen) // 2 - 1])] == [(200, 200)] * 2
+    assert [done for done, total, _ in seen if done == total == 200] == [200] * 2  # of the write, and of the read
     assert len(seen) < 400  # rows are told as a whole
 
 
@@ -138,7 +144,7 @@ def test_other_threads_are_not_told():
     assert seen == []
 
 
-@pytest.mark.parametrize("wrong", ["yes", 1, None])
+@pytest.mark.parametrize("wrong", ["yes", 1])
 def test_what_cannot_be_told_is_refused(wrong):
     with pytest.raises(TypeError, match="must be True, a function"), zellige.progress(wrong):
         pass
@@ -147,7 +153,8 @@ def test_what_cannot_be_told_is_refused(wrong):
 # -- what is shown --------------------------------------------------------------------------------
 
 
-def test_a_bar_on_a_terminal(terminal):
+def test_a_bar_on_a_terminal(monkeypatch):
+    terminal = on_terminal(monkeypatch)
     array().stats(progress=True)
     states = terminal.getvalue().split("\r")[1:]
     assert len(states) == 6
@@ -157,21 +164,22 @@ def test_a_bar_on_a_terminal(terminal):
     assert terminal.getvalue().count("\n") == 1
 
 
-def test_what_is_quick_leaves_no_trace(terminal, monkeypatch):
-    monkeypatch.setattr(reporting, "clock", Clock(0.01))
+def test_what_is_quick_leaves_no_trace(monkeypatch):
+    terminal = on_terminal(monkeypatch, 0.01)
     with zellige.progress():
         array()[...]
     assert terminal.getvalue() == ""
 
 
-def test_the_line_is_not_written_more_often_than_needed(terminal, monkeypatch):
-    monkeypatch.setattr(reporting, "clock", Clock(0.05))
+def test_the_line_is_not_written_more_often_than_needed(monkeypatch):
+    terminal = on_terminal(monkeypatch, 0.05)
     zellige.create_array(data=range(100), chunks=1).stats(progress=True)
     assert terminal.getvalue().count("\r") <= 100 * 0.05 / 0.1
     assert "100/100" in terminal.getvalue().rpartition("\r")[2]
 
 
-def test_the_line_is_left_on_an_error(terminal):
+def test_the_line_is_left_on_an_error(monkeypatch):
+    terminal = on_terminal(monkeypatch)
     a = array()
     a.store.put("c/2/1", b"damaged")
     with pytest.raises(zellige.errors.CodecError), zellige.config.set({"threading.max_workers": 1}), zellige.progress():
@@ -215,7 +223,8 @@ def test_tqdm_in_notebooks(monkeypatch):
     assert (bar.n, bar.closed) == (6, True)
 
 
-def test_a_notebook_without_tqdm_is_silent(monkeypatch, terminal):
+def test_a_notebook_without_tqdm_is_silent(monkeypatch):
+    terminal = on_terminal(monkeypatch)
     notebook(monkeypatch, None)
     array().stats(progress=True)
     assert terminal.getvalue() == ""

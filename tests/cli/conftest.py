@@ -105,6 +105,11 @@ class Tree:
     place: str
     options: list[str]
     store: Any
+    storage_options: dict[str, Any] | None = None
+
+    def open(self, path: str = "") -> Any:
+        """The node at a path, as it is now."""
+        return zellige.open(self.place, path=path, mode="r", storage_options=self.storage_options)
 
     @property
     def argv(self) -> list[str]:
@@ -124,7 +129,7 @@ def tree(request, tmp_path) -> Tree:
     server = request.getfixturevalue("s3")
     place, options = server.url(), server.options
     flags = [part for key, value in options.items() for part in ("-o", f"{key}={value}")]
-    return Tree(place, flags, fill(place, storage_options=options))
+    return Tree(place, flags, fill(place, storage_options=options), options)
 
 
 @pytest.fixture
