@@ -26,7 +26,7 @@ RUNS = {
     "explain": (["explain", "{tree}/regular", "0"], 0, "chunks"),
     "validate": (["validate", "--deep", "{broken}"], 1, "error: chunk regular/c/0/0"),
     "repair": (["repair", "{broken}"], 1, "would be put aside"),
-    "vacuum": (["vacuum", "{tree}"], 0, "nothing to repair"),
+    "vacuum": (["vacuum", "{tree}"], 0, "nothing beyond the end"),
     "diff": (["diff", "{tree}/regular", "{tree}/sharded"], 1, "codecs"),
     "copy": (["copy", "{tree}", "{new}"], 0, "all done"),
     "rechunk": (["rechunk", "{tree}/regular", "{new}", "--chunks", "-1"], 0, "regular chunks 6 × 10"),

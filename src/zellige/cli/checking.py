@@ -49,7 +49,8 @@ def repair(arguments: Namespace) -> int:
             stray=arguments.stray,
             progress=not arguments.quiet,
         )
-    _say(arguments, done)
+    more = done.dry_run and any(what != "left" for what, _ in done.actions)
+    _say(arguments, done, str(done) + ("\nnothing was changed; give --do to do it" if more else ""))
     return 1 if done.left or (done.dry_run and done.actions) else 0
 
 
@@ -57,15 +58,12 @@ def vacuum(arguments: Namespace) -> int:
     """Remove what is of no use: `zellige.vacuum`."""
     with first(arguments, read_only=arguments.dry_run) as place:
         done = clean(place, dry_run=arguments.dry_run, quarantine=arguments.quarantine)
-    _say(arguments, done)
+    aside = "\nwhat repair had put aside is removed" if arguments.quarantine and not done.dry_run else ""
+    _say(arguments, done, (str(done) if done.actions else "nothing beyond the end, nothing left over") + aside)
     return 0
 
 
-def _say(arguments: Namespace, done: Any) -> None:
-    def text() -> str:
-        more = done.dry_run and any(what != "left" for what, _ in done.actions) and arguments.command == "repair"
-        return str(done) + ("\nnothing was changed; give --do to do it" if more else "")
-
+def _say(arguments: Namespace, done: Any, text: str) -> None:
     emit(
         arguments,
         lambda: {
@@ -74,7 +72,7 @@ def _say(arguments: Namespace, done: Any) -> None:
             "left": len(done.left),
             "notes": [_finding(found) for found in done.notes],
         },
-        text,
+        lambda: text,
     )
 
 
