@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from command import VALUES, fill
 
 import zellige
-from conftest import VALUES, fill
 
 DAMAGE = {
     "a damaged chunk": ("regular/c/0/1", b"damaged", "chunk", "error"),

@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from command import ARRAYS, VALUES
 
 import zellige
-from conftest import ARRAYS, VALUES
 
 STORED = {"regular": (3, 2), "months/uneven": (2, 3), "sharded": (1, 1), "old": (2, 1)}
 """The grids of stored chunks of the arrays."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from command import ARRAYS, VALUES
 
 import zellige
-from conftest import ARRAYS, VALUES
 
 
 def snapshot(store):

@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 import pytest
+from command import SOURCE, process
 
 import zellige
-from conftest import SOURCE, process
 from zellige.cli.parser import COMMANDS
 
 RUNS = {
