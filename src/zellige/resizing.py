@@ -1,10 +1,11 @@
-"""Changing the shape of an array: `resize` and `append`."""
+"""Changing the shape of an array: `resize`, `append`, and `start_append` for data that others write."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,14 @@ import numpy as np
 from zellige import indexing, node
 from zellige.chunking import ChunksLike, parse_new_chunks
 from zellige.dtypes.values import as_value
-from zellige.errors import BroadcastError
+from zellige.errors import BroadcastError, ChunkShapeError, ConflictError
 from zellige.grid import ChunkGrid
 from zellige.plans import plan as plan_for
 from zellige.runs import EdgeEntries
 from zellige.types import Shape
 
 if TYPE_CHECKING:
+    from zellige.array import Array
     from zellige.config import ArrayConfig
     from zellige.engine import Engine
     from zellige.node import ArrayMetadata
@@ -164,6 +166,42 @@ class Resizing:
             self.store.delete(self._mark)
         return self.shape
 
+    def start_append(self, length: int, axis: int = 0, chunks: int | EdgeEntries | None = None) -> PendingAppend:
+        """Make room at the end of an axis for data that others write, such as the tasks of a cluster.
+
+        They write to `.array`, which has the new shape; readers see that once `commit` is called, and what was
+        written before is removed by `abort`, or by the next one who resizes or appends: only one can win.
+
+        >>> import zellige
+        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
+        >>> pending = a.start_append(31, chunks=[31])
+        >>> pending.array[59:] = 1
+        >>> a.shape, pending.commit(), a.shape
+        ((59,), (90,), (90,))
+        """
+        from uuid import uuid4
+
+        self._check_writable()
+        axis = self._axis(axis)
+        if operator.index(length) < 0:
+            raise ValueError(f"length={length} must not be negative")
+        self.refresh()
+        if self.metadata.chunk_grid.bounded:
+            raise ChunkShapeError("the last chunk of a 'zarrs.regular_bounded' grid changes as it grows; use append")
+        new: list[Any] = [None] * self.ndim
+        new[axis] = chunks
+        shape = tuple(n + length * (k == axis) for k, n in enumerate(self.shape))
+        grid = self.grid.update_shape(shape, new)
+        self._check_shards(grid)
+        with self._locked():
+            self._recover(self.grid)
+            words = _WORDS + uuid4().hex.encode()
+            self.store.put(self._mark, words)
+        longer = type(self).from_documents(  # type: ignore[attr-defined]
+            self.store, self.path, self.metadata.resized(grid).to_documents(), self.config
+        )
+        return PendingAppend(self, longer, words)  # type: ignore[arg-type]
+
     def _undo_append(self, old: ChunkGrid, grid: ChunkGrid) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
         self.refresh()
@@ -195,6 +233,43 @@ class Resizing:
         if not -self.ndim <= axis < self.ndim:
             raise IndexError(f"axis {axis} is out of bounds for an array of {self.ndim} dimensions")
         return axis % self.ndim
+
+
+@dataclass(frozen=True)
+class PendingAppend:
+    """An append that was started: data may be written beyond the end, where no reader sees it yet."""
+
+    target: Array
+    """The array as readers see it."""
+    array: Array
+    """The same with its new shape."""
+    _words: bytes
+
+    def commit(self) -> Shape:
+        """Show the new shape to readers; raises, and changes nothing, if the array was changed meanwhile."""
+        target = self.target
+        before = ChunkGrid.from_metadata(target.metadata)
+
+        def with_shape(metadata: ArrayMetadata) -> ArrayMetadata:
+            # Whoever resized or appended meanwhile has removed what was written beyond the end, and the mark.
+            if ChunkGrid.from_metadata(metadata) != before or target.store.get(target._mark) != self._words:
+                raise ConflictError(
+                    f"array {target.name!r} was resized or appended to since this append was started; its data is "
+                    "gone, append again"
+                )
+            return metadata.resized(self.array.grid)
+
+        with target._locked():
+            target._update(with_shape)
+            target.store.delete(target._mark)
+        return target.shape
+
+    def abort(self) -> None:
+        """Remove what was written beyond the end; nothing happens after a commit."""
+        target = self.target
+        with target._locked():
+            if target.store.get(target._mark) == self._words:
+                target._undo_append(target.grid, self.array.grid)
 
 
 _WORDS = b"chunks may lie beyond the end of this array; the next resize or append by zellige removes them\n"
