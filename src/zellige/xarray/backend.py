@@ -14,6 +14,13 @@ from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint, 
 from zellige import Array, Group, MemoryStore, Store, errors, open_group, storage
 from zellige.xarray import compat
 
+_OPENING = ("filename_or_obj", "drop_variables", "group", "consolidated", "storage_options", "zarr_format")
+_OPENING += ("use_zarr_fill_value_as_mask",)
+_DECODING = ("mask_and_scale", "decode_times", "concat_characters", "decode_coords", "use_cftime", "decode_timedelta")
+
+_UNNAMED = "__xarray_dataarray_variable__"
+"""How xarray stores a data array without a name; Zarr reserves such names, so that listings leave it out."""
+
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute that names the axes of an array in Zarr format 2."""
 
@@ -27,6 +34,7 @@ class ZelligeBackend(BackendEntrypoint):
     description = "Open Zarr stores, with chunks of any size, using zellige"
     url = "https://github.com/zellige/zellige"
     supports_groups = True
+    open_dataset_parameters = (*_OPENING, *_DECODING)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether this is a store or a group of zellige, or a path that ends in `.zarr`."""
@@ -44,23 +52,10 @@ class ZelligeBackend(BackendEntrypoint):
         storage_options: Mapping[str, Any] | None = None,
         zarr_format: Any = None,
         use_zarr_fill_value_as_mask: bool | None = None,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
+        **decoding: Any,
     ) -> xr.Dataset:
         """Open one group as a dataset. Parameters as in `xarray.open_zarr`."""
         found = open_node(filename_or_obj, group, consolidated, storage_options, zarr_format)
-        decoding = {
-            "mask_and_scale": mask_and_scale,
-            "decode_times": decode_times,
-            "concat_characters": concat_characters,
-            "decode_coords": decode_coords,
-            "use_cftime": use_cftime,
-            "decode_timedelta": decode_timedelta,
-        }
         return _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding)
 
     def open_groups_as_dict(
@@ -124,7 +119,10 @@ class ZelligeDataStore(AbstractDataStore):
     """The variables and attributes of one group, as they are stored."""
 
     def __init__(self, group: Group, dropped: Iterable[str] = (), fill_as_mask: bool | None = None) -> None:
-        self._arrays = {name: array for name, array in group.arrays() if name not in set(dropped)}
+        arrays = dict(group.arrays())
+        if isinstance(unnamed := group.get(_UNNAMED), Array):
+            arrays[_UNNAMED] = unnamed
+        self._arrays = {name: array for name, array in arrays.items() if name not in set(dropped)}
         self._attributes = group.attrs.asdict()
         self._fill_as_mask = fill_as_mask
 

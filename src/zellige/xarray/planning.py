@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from zellige import Array, Group
@@ -175,26 +176,46 @@ class _Stored:
 
     def _encoded(self, name: str, variable: xr.Variable, zarr_format: Any) -> Any:
         """Values encoded exactly as the stored ones are."""
-        new = variable.copy(deep=False)
+        new, raw = variable.copy(deep=False), self.raw(name)
         new.encoding = dict(self.decoded(name).encoding)
+        is_fixed, is_integer = raw.dtype.kind in "SU", raw.dtype.kind in "iu" and variable.dtype.kind in "iu"
+        if is_fixed or is_integer:
+            new.encoding.pop("dtype", None)  # xarray would cut strings and wrap integers that do not fit
         encoded = compat.encode_variable(new, name, zarr_format)
-        raw = self.raw(name)
+        if is_fixed and compat.is_string(encoded.dtype) and encoded.chunks is None:
+            encoded = encoded.astype(str)
         for key in _CODED:
-            if not _same(encoded.attrs.get(key), raw.attrs.get(key)):
+            if not _same(_meaning(encoded.attrs.get(key)), _meaning(raw.attrs.get(key))):
                 raise ValueError(
                     f"variable {name!r} cannot be encoded as the stored one: {key} would be "
                     f"{encoded.attrs.get(key)!r}, it is {raw.attrs.get(key)!r}"
                 )
-        if not _holds(raw.dtype, encoded.dtype):
-            raise ValueError(f"variable {name!r} has the type {encoded.dtype}, the stored one has {raw.dtype}")
+        if not _holds(raw.dtype, encoded):
+            raise ValueError(
+                f"variable {name!r} has the type {encoded.dtype} and values that do not fit the stored one, {raw.dtype}"
+            )
         return encoded
 
 
-def _holds(stored: np.dtype[Any], new: np.dtype[Any]) -> bool:
-    """Whether values of a type fit into a stored one as they are."""
+def _meaning(value: Any) -> Any:
+    """An attribute so that two that mean the same are equal: units of time write their origin in many ways."""
+    unit, since, origin = value.partition(" since ") if isinstance(value, str) else ("", "", "")
+    if not since:
+        return value
+    try:
+        return [unit, pd.Timestamp(origin).isoformat()]
+    except ValueError:  # a date that only another calendar has
+        return [unit, origin.removesuffix(" 00:00:00")]
+
+
+def _holds(stored: np.dtype[Any], variable: xr.Variable) -> bool:
+    """Whether encoded values fit into a stored type as they are; integers of dask are looked at as they are written."""
+    new = variable.dtype
     if compat.is_string(stored):
         return compat.is_string(new) or new.kind == "U"
-    return new == stored or (new.kind == stored.kind and np.can_cast(new, stored))
+    if new.kind in "iu" and stored.kind in "iu" and not np.can_cast(new, stored):
+        return variable.chunks is not None or bool((np.asarray(variable.data).astype(stored) == variable.data).all())
+    return new == stored or (new.kind in "biuSU" and np.can_cast(new, stored))
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -294,8 +315,6 @@ def _resolve_region(ds: xr.Dataset, region: Any, stored: _Stored) -> dict[Any, s
 def _auto(ds: xr.Dataset, dim: Any, stored: _Stored) -> slice:
     if dim not in ds.indexes or dim not in stored.arrays:
         return slice(0, ds.sizes[dim])
-    import pandas as pd
-
     places = pd.Index(stored.decoded(dim).values).get_indexer(ds.indexes[dim])
     if (places < 0).any():
         raise KeyError(

@@ -25,8 +25,8 @@ from zellige.xarray import compat
 from zellige.xarray.encoding import group_metadata
 from zellige.xarray.planning import Plan, Step, Wishes, plan_dataset
 
-# How xarray itself stores a data array that has no name, or that of a coordinate.
-_NAMELESS, _NAME = "__xarray_dataarray_variable__", "__xarray_dataarray_name__"
+_NAME = "__xarray_dataarray_name__"
+"""The attribute from which `xr.open_dataarray` takes the name of a data array."""
 
 
 def write(
@@ -156,11 +156,13 @@ def _nodes(data: Any, encoding: Any) -> tuple[dict[str, xr.Dataset], dict[str, M
 
 
 def _as_dataset(array: xr.DataArray) -> xr.Dataset:
-    """A data array as xarray's own writers store it, for `xr.open_dataarray`."""
+    """A data array as a dataset, so that `xr.open_dataarray` finds it and its name, even if that is a coordinate's."""
     if array.name is not None and array.name not in array.coords and array.name not in array.dims:
         return array.to_dataset()
-    found = array.to_dataset(name=_NAMELESS)
-    return found if array.name is None else found.assign_attrs({_NAME: array.name})
+    stored = "values"
+    while stored in array.coords or stored in array.dims:
+        stored += "_"
+    return array.to_dataset(name=stored).assign_attrs({_NAME: array.name})
 
 
 # -- the place ------------------------------------------------------------------------------------
