@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from counting_store import READS, CountingStore
-from xarray_data import chunked, daily, everything, install_engine, opened
 
 import zellige
+from counting_store import READS, CountingStore
+from xarray_data import chunked, daily, everything, install_engine, opened
 from zellige.xarray import ZelligeBackend, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(Consolidated metadata|does not have a Zarr V3)")
@@ -159,7 +159,11 @@ def test_a_place_may_be_a_path_a_store_a_group_or_a_dict(tmp_path):
 
 
 def test_groups_are_opened_alone_or_as_a_tree(tmp_path):
-    parts = {"/": xr.Dataset({"a": 1}), "/x": xr.Dataset({"b": ("u", [1, 2])}), "/x/y": xr.Dataset({"c": ("u", [3, 4])})}
+    parts = {
+        "/": xr.Dataset({"a": 1}),
+        "/x": xr.Dataset({"b": ("u", [1, 2])}),
+        "/x/y": xr.Dataset({"c": ("u", [3, 4])}),
+    }
     tree = xr.DataTree.from_dict(parts)
     tree.to_zarr(tmp_path / "t.zarr", zarr_format=3)
     xr.testing.assert_identical(opened(tmp_path / "t.zarr", group="x"), parts["/x"])

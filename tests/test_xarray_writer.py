@@ -9,12 +9,12 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
-from counting_store import WRITES, CountingStore, contents
 from dask.diagnostics import Callback
-from xarray_data import chunked, daily, everything, opened
 
 import zellige
 import zellige.dask
+from counting_store import WRITES, CountingStore, contents
+from xarray_data import chunked, daily, everything, opened
 from zellige.xarray import ZelligeBackend, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(Consolidated metadata|does not have a Zarr V3)")
