@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from xarray_data import ROOT, install_engine
 
 GUIDES = [ROOT / "docs" / name for name in ("dask.md", "xarray.md")]

@@ -11,9 +11,11 @@ import xarray as xr
 import zellige
 import zellige.dask
 from counting_store import WRITES, CountingStore, contents
-from xarray_data import chunked, daily, everything, opened
+from xarray_data import OTHERS_SAY, chunked, daily, everything, opened
 from zellige.xarray import write
 from zellige.xarray.calendar import resolve_chunks
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in OTHERS_SAY]
 
 DAYS = pd.date_range("2021-01-01", "2023-12-31")
 MONTHS = pd.Series(1, DAYS).groupby([DAYS.year, DAYS.month]).count().tolist()

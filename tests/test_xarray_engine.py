@@ -16,10 +16,10 @@ import xarray as xr
 
 import zellige
 from counting_store import READS, CountingStore
-from xarray_data import chunked, daily, everything, install_engine, opened
+from xarray_data import OTHERS_SAY, chunked, daily, everything, install_engine, opened
 from zellige.xarray import ZelligeBackend, write
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(Consolidated metadata|does not have a Zarr V3)")
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in OTHERS_SAY]
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
@@ -34,10 +34,13 @@ def test_what_xarray_wrote_reads_as_its_own_engine_reads_it(by_xarray):
     xr.testing.assert_identical(ours, theirs)
     assert {k: v.dtype for k, v in ours.variables.items()} == {k: v.dtype for k, v in theirs.variables.items()}
     assert set(ours.coords) == set(theirs.coords)
+    compared = 0
     for name, variable in theirs.variables.items():
-        for key in ("chunks", "preferred_chunks", "shards", "units", "scale_factor", "_FillValue", "fill_value"):
-            found, expected = ours[name].encoding.get(key), variable.encoding.get(key)
-            np.testing.assert_equal(found, expected, err_msg=f"{name} {key}")
+        keys = {"chunks", "preferred_chunks", "shards", "units", "scale_factor", "_FillValue", "fill_value"}
+        for key in keys & variable.encoding.keys():  # older versions have no fill_value, and nothing for strings
+            np.testing.assert_equal(ours[name].encoding.get(key), variable.encoding[key], err_msg=f"{name} {key}")
+            compared += 1
+    assert compared > 30
 
 
 def test_raw_values_are_those_of_xarrays_own_engine(by_xarray):
@@ -58,7 +61,7 @@ def test_what_it_opens_can_be_written_by_xarray(tmp_path):
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_data_arrays_without_a_name_are_found(zarr_format, consolidated, tmp_path):
     array = xr.DataArray([1, 2], dims="x")
-    array.to_zarr(tmp_path, zarr_format=zarr_format)
+    array.to_dataset(name="__xarray_dataarray_variable__").to_zarr(tmp_path, zarr_format=zarr_format)
     found = xr.open_dataarray(tmp_path, engine=ZelligeBackend, backend_kwargs={"consolidated": consolidated})
     xr.testing.assert_identical(found, array)
 

@@ -14,10 +14,10 @@ from dask.diagnostics import Callback
 import zellige
 import zellige.dask
 from counting_store import WRITES, CountingStore, contents
-from xarray_data import chunked, daily, everything, opened
+from xarray_data import OTHERS_SAY, chunked, daily, everything, opened
 from zellige.xarray import ZelligeBackend, write
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(Consolidated metadata|does not have a Zarr V3)")
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in OTHERS_SAY]
 
 REGULAR = {"numpy": {}, "blocks": {"time": 8, "x": 6}, "a short tail": {"time": (9, 9, 2), "z": 3}}
 UNEVEN = {
@@ -66,7 +66,9 @@ def test_documents_say_what_xarray_would_have_written(zarr_format, tmp_path):
         other = theirs[name]
         assert dict(array.attrs) == dict(other.attrs), name
         assert (array.dtype, array.shape, array.dimension_names) == (other.dtype, other.shape, other.dimension_names)
-        np.testing.assert_equal(array.fill_value, other.fill_value)
+        # Floats are not a number until they are written, as in xarray since 2025.8.
+        fill = np.nan if zarr_format == 3 and array.dtype.kind == "f" else other.fill_value
+        np.testing.assert_equal(array.fill_value, fill)
         assert getattr(array.metadata, "fill_is_null", None) == getattr(other.metadata, "fill_is_null", None), name
 
 

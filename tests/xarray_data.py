@@ -15,6 +15,9 @@ import xarray as xr
 
 from zellige.xarray import ZelligeBackend
 
+OTHERS_SAY = ("Consolidated metadata", "does not have a Zarr V3", "not part in the Zarr format 3", "decode_timedelta")
+"""Warnings of zarr-python and of older versions of xarray that are not about what is tested here."""
+
 ROOT = Path(__file__).parents[1]
 
 

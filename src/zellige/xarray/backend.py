@@ -14,8 +14,8 @@ from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint, 
 from zellige import Array, Group, MemoryStore, Store, errors, open_group, storage
 from zellige.xarray import compat
 
-_OPENING = ("filename_or_obj", "drop_variables", "group", "consolidated", "storage_options", "zarr_format")
-_OPENING += ("use_zarr_fill_value_as_mask",)
+_PLACE = ("filename_or_obj", "group", "consolidated", "storage_options", "zarr_format")
+_CONTENT = ("drop_variables", "use_zarr_fill_value_as_mask")
 _DECODING = ("mask_and_scale", "decode_times", "concat_characters", "decode_coords", "use_cftime", "decode_timedelta")
 
 _UNNAMED = "__xarray_dataarray_variable__"
@@ -32,9 +32,8 @@ class ZelligeBackend(BackendEntrypoint):
     """
 
     description = "Open Zarr stores, with chunks of any size, using zellige"
-    url = "https://github.com/zellige/zellige"
     supports_groups = True
-    open_dataset_parameters = (*_OPENING, *_DECODING)
+    open_dataset_parameters = (*_PLACE, *_CONTENT, *_DECODING)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether this is a store or a group of zellige, or a path that ends in `.zarr`."""

@@ -7,6 +7,7 @@ the same from one store, and write the same to it.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,8 +27,8 @@ _KEEPS_STRINGS = hasattr(engine.ZarrArrayWrapper, "_preserve_string_dtype")
 
 __all__ = [
     "LazilyIndexedArray",
-    "decode_cf_variables",
     "decode_fill",
+    "decode_variable",
     "encode_attribute",
     "encode_dataset_coordinates",
     "encode_fill",
@@ -49,6 +50,13 @@ def in_memory_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def is_string(dtype: np.dtype[Any]) -> bool:
     """Whether a type is that of strings of any length."""
     return dtype.kind == "T" or check_vlen_dtype(dtype) is str
+
+
+def decode_variable(variable: xr.Variable, name: str) -> xr.Variable:
+    """A stored variable with CF conventions decoded, whose encoding says how to encode others as it is."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*decode_timedelta", FutureWarning)  # both ways encode the same
+        return decode_cf_variables({name: variable}, {})[0][name]
 
 
 def encode_variable(variable: Any, name: str, zarr_format: int) -> Any:

@@ -17,10 +17,9 @@ _OTHERS = {"fill_value", "chunk_key_encoding", "write_empty_chunks"}
 _NO_MEANING = {"source", "original_shape", "preferred_chunks", "cache_metadata", "overwrite"}
 
 
-def group_metadata(attributes: Mapping[Any, Any], zarr_format: Any) -> Any:
-    """The metadata of a group with these attributes, as create_hierarchy takes it."""
-    encoded = {str(name): compat.encode_attribute(value) for name, value in attributes.items()}
-    return create_group(attributes=encoded, zarr_format=zarr_format).metadata
+def group_metadata(attributes: Mapping[str, Any], zarr_format: Any) -> Any:
+    """The metadata of a group with these attributes."""
+    return create_group(attributes=attributes, zarr_format=zarr_format).metadata
 
 
 def array_metadata(

@@ -140,9 +140,9 @@ class _Stored:
         """The variable of encoded values."""
         return stored_variable(self.arrays[name], self.dimensions[name])
 
-    def decoded(self, name: str) -> Any:
+    def decoded(self, name: str) -> xr.Variable:
         """The variable of decoded values."""
-        return compat.decode_cf_variables({name: self.raw(name)}, {})[0][name]
+        return compat.decode_variable(self.raw(name), name)
 
     def step(
         self,

@@ -16,7 +16,7 @@ from zellige import (
     MemoryStore,
     config,
     consolidate_metadata,
-    create_hierarchy,
+    create_group,
     errors,
     open_group,
     storage,
@@ -165,6 +165,11 @@ def _as_dataset(array: xr.DataArray) -> xr.Dataset:
     return array.to_dataset(name=stored).assign_attrs({_NAME: array.name})
 
 
+def join(*parts: str) -> str:
+    """A path of those parts that are not empty."""
+    return "/".join(part for part in parts if part)
+
+
 # -- the place ------------------------------------------------------------------------------------
 
 
@@ -180,7 +185,7 @@ class _Place:
 
     def path(self, below: str = "") -> str:
         """The path of a node below the group."""
-        return "/".join(part for part in (self.group, below) if part)
+        return join(self.group, below)
 
     def find(self, below: str) -> Group | None:
         """The group there, as its own documents say, or None."""
@@ -204,15 +209,11 @@ class _Place:
             found = self.open()
         return storage.StorePath(found.store, found.path)
 
-    def create(self, nodes: Mapping[str, Any], *, overwrite: bool) -> None:
-        """Create nodes by their paths."""
-        dict(create_hierarchy(store=self._located(), nodes=nodes, overwrite=overwrite))
-
-    def _located(self) -> Any:
-        if not self._options["storage_options"]:
-            return self._store
-        made = open_group(self._store, mode="a", storage_options=self._options["storage_options"])
-        return storage.StorePath(made.store, made.path)
+    def create(self, attributes: Mapping[str, Any], zarr_format: Any, *, overwrite: bool) -> Group:
+        """Create the group, with those above it."""
+        options = {"zarr_format": zarr_format, "overwrite": overwrite}
+        options["storage_options"] = self._options["storage_options"]
+        return create_group(self._store, path=self.group, attributes=attributes, **options)
 
     def open(self) -> Group:
         """The group as it is now."""
@@ -221,24 +222,21 @@ class _Place:
 
 def _create(place: _Place, plans: Mapping[str, Plan], there: Mapping[str, Group | None], mode: str, form: Any) -> None:
     """Create groups and arrays that are missing, and follow the attributes of groups."""
+    top = None if mode == "w" else there[""]
+    if top is None:
+        top = place.create(plans[""].attributes, form, overwrite=mode == "w")
     nodes: dict[str, Any] = {}
     for path, plan in plans.items():
         group = None if mode == "w" else there[path]
-        if group is None:
-            nodes[place.path(path)] = group_metadata(plan.attributes, form)
-        elif mode == "a" and any(group.attrs.get(k, ...) != v for k, v in plan.attributes.items()):
+        if group is None and path:
+            nodes[path] = group_metadata(plan.attributes, form)
+        elif group is not None and mode == "a" and not plan.attributes.items() <= dict(group.attrs).items():
             group.attrs.update(plan.attributes)
-        for step in plan.steps:
-            if step.metadata is not None:
-                nodes[place.path(f"{path}/{step.name}" if path else step.name)] = step.metadata
-    if nodes:
-        place.create(nodes, overwrite=mode == "w")
+        nodes |= {join(path, step.name): step.metadata for step in plan.steps if step.metadata is not None}
+    made: dict[str, Any] = dict(top.create_hierarchy(nodes))
     for path, plan in plans.items():
-        new = [step for step in plan.steps if step.metadata is not None]
-        group = place.find(path) if new else None
-        for step in new:
-            if group is not None:
-                step.array = group.get_array(step.name)
+        for step in plan.steps:
+            step.array = step.array or made[join(path, step.name)]
 
 
 def _refuse_to_remove_sources(datasets: Any, top: Group) -> None:
