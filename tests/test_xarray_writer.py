@@ -314,7 +314,7 @@ def test_no_two_tasks_write_to_one_chunk():
     store = CountingStore()
     write(daily(end="2021-01-30").chunk(time=(7, 14, 9)), store)
     store.reset()
-    with pytest.warns(zellige.dask.AlignmentWarning, match="3 blocks were rechunked to 3|blocks were rechunked"):
+    with pytest.warns(zellige.dask.AlignmentWarning, match="3 blocks were rechunked to 3"):
         write(daily(end="2021-01-30").chunk(time=10) + 1, store, mode="r+")
     written = [key for key in store.keys(*WRITES) if "/c/" in key]
     assert sorted(written) == sorted({*written})
