@@ -53,6 +53,15 @@ def test_what_is_there_is_not_overwritten(local, run, tmp_path):
     assert zellige.open(tmp_path / "copy.zarr").attrs["title"] == "all kinds"
 
 
+@pytest.mark.parametrize("command", ["copy", "convert"])
+def test_a_dry_run_leaves_no_archive(local, run, tmp_path, command):
+    argv = [command, local, tmp_path / "new.zip", "--path", "old"]
+    assert run(*argv, "--dry-run").code == 0
+    assert not (tmp_path / "new.zip").exists()
+    assert run(*argv).code == 0
+    assert np.array_equal(zellige.open(tmp_path / "new.zip", mode="r")[...], VALUES)
+
+
 def test_nothing_is_copied_from_where_there_is_nothing(run, tmp_path):
     (tmp_path / "a").mkdir()
     ran = run("copy", tmp_path / "a", tmp_path / "b")

@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at the end
         return CLOSED_PIPE
     except KeyboardInterrupt:
-        print("\nzellige: interrupted; what is stored is whole, run the same command again to go on", file=sys.stderr)
+        start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
+        print(f"{start}zellige: interrupted; what is stored is whole, run the same command again", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  (the outermost caller: every error ends as one line and an exit code)
         return _failed(arguments.command, error)

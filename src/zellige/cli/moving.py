@@ -36,7 +36,7 @@ def copy(arguments: Namespace) -> int:
         "verify": arguments.verify,
         "progress": not arguments.quiet,
     }
-    with first(arguments) as place, target(arguments, read_only=False) as dest:
+    with first(arguments) as place, target(arguments) as dest:
         source = open_node(place, mode="r")
         if arguments.to:
             copied = copy_node(source, dest, arguments.to, **common)

@@ -26,9 +26,13 @@ def first(arguments: Namespace, *, read_only: bool = True) -> Any:
     return opened(place, arguments.path, arguments.storage_options, read_only=read_only)
 
 
-def target(arguments: Namespace, path: str = "", *, read_only: bool = False) -> Any:
-    """The place that a command writes to."""
-    return opened(arguments.dest, path, arguments.dest_options, read_only=read_only)
+@contextmanager
+def target(arguments: Namespace) -> Iterator[Any]:
+    """The place that a command writes to; a dry run leaves it as it is, an archive too."""
+    with opened(arguments.dest, "", arguments.dest_options, read_only=False) as place:
+        yield place
+        if getattr(arguments, "dry_run", False):
+            getattr(place.store, "discard", place.store.close)()
 
 
 @contextmanager
