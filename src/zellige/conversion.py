@@ -126,7 +126,8 @@ def convert(
 
     Dimension scales of HDF5 become dimension names, `_FillValue` the fill value (and stays an attribute, as xarray
     writes it), enumerations integers with `flag_values` and `flag_meanings`. Soft and external links are left out, and
-    so are attributes without a form in JSON; the result names them.
+    so are attributes without a form in JSON; the result names them. What was stopped half-way is repeated with
+    `overwrite=True`.
 
     >>> import numpy as np, os, tempfile, zellige
     >>> with tempfile.TemporaryDirectory() as directory:
