@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from weakref import ref
 
 from zellige import plans, scratch
 from zellige.config import config
@@ -24,6 +24,7 @@ from zellige.stores import Store
 
 SMALL_TOTAL = 256 << 10
 _WORTH_THREADS = 8  # items
+_MANY_STORES = 64  # names that are remembered before those without helpers are forgotten
 # Below this, threads fight for the interpreter and lose: measured with chunks of 8 KiB, two were slower than one.
 _SMALL_TASK = 48 << 10
 _MOST_HELD = 256 << 20  # bytes of values that threads of a crowd have at once
@@ -139,40 +140,52 @@ def run(
         _run_here(work, tasks, stopped)
         return
     name = None if waiting is None else waiting.name
-    helpers = _helpers.take(name, min(most, count) - 1, most - 1)
+    share = _helpers.take(name, min(most, count) - 1, most - 1)
     try:
-        if helpers:
-            _run_threads(work, tasks, 1 + helpers, stopped)
+        if share.count:
+            _run_threads(work, tasks, 1 + share.count, stopped)
         else:
             _run_here(work, tasks, stopped)
     finally:
-        _helpers.give_back(name, helpers)
+        share.count = 0
+
+
+class _Share:
+    """The helpers of one operation. Who forgets it gives them back, even if an interrupt came at a bad moment."""
+
+    __slots__ = ("count", "__weakref__")
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class _Helpers:
     """How many helpers all operations of this process have together; those who wait for a store by its name."""
 
     def __init__(self) -> None:
-        self.lock, self._taken = threading.Lock(), Counter[Hashable]()
+        self.lock = threading.Lock()
+        self._shares: dict[Hashable, list[ref[_Share]]] = {}
 
     @property
     def busy(self) -> int:
         """How many are at work, without those who wait."""
-        return self._taken[None]
+        return sum(share.count for share in self._of(None))
 
-    def take(self, name: Hashable, wanted: int, most: int) -> int:
-        """Take as many as wanted, unless too few are left."""
-        with self.lock:
-            got = max(0, min(wanted, most - self._taken[name]))
-            self._taken[name] += got
-            return got
+    def _of(self, name: Hashable) -> list[_Share]:
+        """The shares that are in use."""
+        found = [found() for found in self._shares.get(name, ())]
+        return [share for share in found if share is not None and share.count]
 
-    def give_back(self, name: Hashable, count: int) -> None:
-        """Leave some to others."""
+    def take(self, name: Hashable, wanted: int, most: int) -> _Share:
+        """As many as wanted, unless too few are left."""
+        mine = _Share()
         with self.lock:
-            self._taken[name] -= count
-            if not self._taken[name]:
-                del self._taken[name]
+            others = self._of(name)
+            mine.count = max(0, min(wanted, most - sum(share.count for share in others)))
+            self._shares[name] = [*map(ref, others), ref(mine)]
+            if len(self._shares) > _MANY_STORES:
+                self._shares = {known: shares for known, shares in self._shares.items() if self._of(known)}
+        return mine
 
 
 _helpers = _Helpers()
