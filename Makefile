@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src tests examples bench reliability
 
-.PHONY: help demo test lint format check peer fuzz bench reliability clean
+.PHONY: help demo test lint format check peer soak fuzz bench reliability clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -28,6 +28,9 @@ check: lint test  ## what CI runs
 
 peer:  ## an environment with zarr-python >= 3.4, which needs Python 3.12; the tests say when it is missing
 	@bash tools/peer_env.sh
+
+soak: $(VENV)/.dev  ## the long form of the tests against faults, kills and races: about 30 minutes
+	ZELLIGE_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults
 
 fuzz:  ## look for input that breaks a promise, FUZZ_SECONDS=60 in all; what is found is kept as a test
 	@bash tools/fuzz_env.sh

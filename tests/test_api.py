@@ -424,6 +424,6 @@ def test_stores_in_every_form(make, tmp_path):
     plain: dict[str, bytes] = {}
     zellige.create_array(plain, data=[1, 2])
     assert sorted(plain) == ["c/0", "zarr.json"]
-    for bad in ("s3://bucket", "", 5):
+    for bad in ("s3://", "", 5):
         with pytest.raises((ValueError, TypeError), match="store"):
             zellige.create_array(bad, shape=1)

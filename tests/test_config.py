@@ -31,6 +31,10 @@ DEFAULTS: dict[str, Any] = {
     "async.timeout": None,
     "codecs.max_variable_chunk_bytes": 1 << 30,
     "threading.max_workers": None,
+    "remote.concurrency": 64,
+    "remote.max_retries": 5,
+    "remote.timeout": 120,
+    "remote.claim_timeout": 3600,
 }
 
 
@@ -66,7 +70,8 @@ def test_a_setting_is_asked_for_by_its_key(config):
 def test_a_section_is_a_dict(config):
     assert config.get("async") == config["async"] == {"concurrency": 10, "timeout": None}
     assert config.get("array")["sharding_coalesce_max_bytes"] == 16 << 20
-    assert config.to_dict().keys() == {"default_zarr_format", "json_indent", "array", "async", "codecs", "threading"}
+    sections = {"array", "async", "codecs", "threading", "remote"}
+    assert config.to_dict().keys() == {"default_zarr_format", "json_indent", *sections}
     assert config.to_dict()["threading"] == {"max_workers": None}
     config.to_dict()["array"]["order"] = config.get("array")["order"] = "F"
     assert config["array.order"] == "C"
@@ -176,6 +181,10 @@ GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("async.timeout", [None, 1, 0.5]),
     ("codecs.max_variable_chunk_bytes", [1, 1 << 40]),
     ("threading.max_workers", [None, 1, 64]),
+    ("remote.concurrency", [1, 256]),
+    ("remote.max_retries", [0, 10]),
+    ("remote.timeout", [1, 0.5]),
+    ("remote.claim_timeout", [0, 0.5, 86400]),
 ]
 
 BAD_SETTINGS: list[tuple[str, list[Any]]] = [
@@ -195,6 +204,10 @@ BAD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("async.timeout", [0, -1.0, float("nan"), "1", True]),
     ("codecs.max_variable_chunk_bytes", [0, None, True, 1.0, "1"]),
     ("threading.max_workers", [0, 1.5, True, "2"]),
+    ("remote.concurrency", [0, None, 1.5]),
+    ("remote.max_retries", [-1, None, True]),
+    ("remote.timeout", [0, -1, None, "1", True]),
+    ("remote.claim_timeout", [-1, None, "1", True]),
 ]
 
 

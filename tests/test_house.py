@@ -31,9 +31,9 @@ LAYERS = [
     {"errors", "types", "config", "scratch"},
     {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
-    {"engine", "pool", "progress", "shards"},
+    {"engine", "pool", "progress", "shards", "upkeep"},
     {"node", "removal", "placing", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
-    | {"array", "selecting", "resizing", "group", "listing", "making"}
+    | {"array", "selecting", "resizing", "claims", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring"},
     {"api", "__init__", "checks", "dtype", "storage"},

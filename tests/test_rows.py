@@ -247,10 +247,10 @@ def rows_used(monkeypatch) -> list[int]:
     def spy(name: str) -> None:
         real = getattr(engine.Engine, name)
 
-        def counted(self: Any, work: Any, plan: Any, row: Any) -> None:
-            box, requests = row[0], list(row[1])
+        def counted(self: Any, *given: Any) -> None:
+            box, requests = given[-1][0], list(given[-1][1])
             found.append(len(requests))
-            real(self, work, plan, (box, requests))
+            real(self, *given[:-1], (box, requests))
 
         monkeypatch.setattr(engine.Engine, name, counted)
 

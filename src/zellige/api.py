@@ -244,7 +244,13 @@ def open_like(a: Any, path: StoreLike, **options: Any) -> Array:
 # -- consolidated metadata and trees --------------------------------------------------------------
 
 
-def consolidate_metadata(store: StoreLike, path: str | None = None, zarr_format: ZarrFormat | None = None) -> Group:
+def consolidate_metadata(
+    store: StoreLike,
+    path: str | None = None,
+    zarr_format: ZarrFormat | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
     """Write the documents of all nodes below a group into the group's own, so that one request reads them all.
 
     >>> import zellige
@@ -254,7 +260,7 @@ def consolidate_metadata(store: StoreLike, path: str | None = None, zarr_format:
     >>> [name for name, _ in zellige.open_consolidated(store).members(max_depth=None)]
     ['a', 'a/t']
     """
-    target, place = locate(store, node.normalize_path(path))
+    target, place = locate(store, node.normalize_path(path), storage_options=storage_options)
     return Group.open(target, place, zarr_format, use_consolidated=False).consolidate_metadata()
 
 
@@ -355,7 +361,13 @@ def save(
         save_group(store, *args, path=path, **common, **kwargs)
 
 
-def load(store: StoreLike, path: str | None = None, zarr_format: ZarrFormat | None = None) -> Any:
+def load(
+    store: StoreLike,
+    path: str | None = None,
+    zarr_format: ZarrFormat | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
     """The array at a place as numpy; of a group, a dict of the arrays in it.
 
     >>> import zellige
@@ -364,7 +376,7 @@ def load(store: StoreLike, path: str | None = None, zarr_format: ZarrFormat | No
     >>> zellige.load(store)
     array([1, 2, 3])
     """
-    found = open(store, path=path, mode="r", zarr_format=zarr_format)
+    found = open(store, path=path, mode="r", zarr_format=zarr_format, storage_options=storage_options)
     if isinstance(found, Array):
         return found[...]
     return {name: np.asarray(member[...]) for name, member in found.arrays()}

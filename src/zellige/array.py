@@ -31,7 +31,7 @@ from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.v3 import DOCUMENT
 from zellige.node import NodeHandle
 from zellige.plans import plan as plan_for
-from zellige.resizing import Resizing
+from zellige.resizing import Pending, Resizing
 from zellige.runs import Edges
 from zellige.selecting import Selecting
 from zellige.stores import Store, StoreLike, locate
@@ -96,6 +96,8 @@ class Array(Selecting, Resizing, NodeHandle):
         self.metadata, self.grid, chain, self._inner = blueprint or Blueprint.of(metadata)
         prefix = path and path + "/"
         self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
+        if metadata.chunk_grid.bounded:
+            self._engine.unsettled = Pending(store, path, metadata.chunk_grid.axes)
 
     def _blueprint(self) -> Blueprint:
         return Blueprint(self.metadata, self.grid, self._engine.chain, self._inner)

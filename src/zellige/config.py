@@ -35,6 +35,14 @@ def _int(default: int | None, low: int, high: int | None = None) -> _Setting:
     return _Setting(default, lambda v: type(v) is int and v >= low and (high is None or v <= high), expected)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _positive(default: float | None) -> _Setting:
+    return _Setting(default, lambda v: _is_number(v) and v > 0, "a number > 0")
+
+
 def _or_none(setting: _Setting) -> _Setting:
     accepts, expected = setting.accepts, f"{setting.expected}, or None"
     return setting._replace(accepts=lambda v: v is None or accepts(v), expected=expected)
@@ -65,11 +73,13 @@ _SETTINGS: dict[str, _Setting] = {
         False, lambda v: v is False, "False: to decode a pickle is to run the code in it, and none is decoded here"
     ),
     "async.concurrency": _int(10, 1),
-    "async.timeout": _or_none(
-        _Setting(None, lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v > 0, "a number > 0")
-    ),
+    "async.timeout": _or_none(_positive(None)),
     "codecs.max_variable_chunk_bytes": _int(1 << 30, 1),
     "threading.max_workers": _or_none(_int(None, 1)),
+    "remote.concurrency": _int(64, 1),
+    "remote.max_retries": _int(5, 0),
+    "remote.timeout": _positive(120),
+    "remote.claim_timeout": _Setting(3600, lambda v: _is_number(v) and v >= 0, "a number >= 0"),
 }
 _SECTIONS = dict.fromkeys(key.partition(".")[0] for key in _SETTINGS if "." in key)
 _REQUIRED: Any = object()
@@ -107,6 +117,10 @@ class Config:
     | `default_zarr_format` | 3 | the format of new nodes |
     | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
+    | `remote.concurrency` | 64 | how many requests to a server are under way at once |
+    | `remote.max_retries` | 5 | how often a failed request is repeated |
+    | `remote.timeout` | 120 | the seconds that one request may take, and all of its repetitions |
+    | `remote.claim_timeout` | 3600 | the seconds after which a resize that another machine left unfinished is dead |
 
     The others are there for scripts that set them. Their values are checked and kept, and change nothing yet:
 

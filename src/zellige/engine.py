@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from zellige.errors import (
     ShortReadError,
     UnsupportedCodecError,
 )
-from zellige.grid import ChunkGrid, ChunkSpec
+from zellige.grid import ChunkGrid
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
 from zellige.progress import Progress, report
@@ -51,10 +51,21 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
     return np.ndarray(shape, dtype, raw, skip, order=order)
 
 
+class Unsettled(Protocol):
+    """Tells of a grid whose last chunks are encoded as long as the array is, and so anew when that changes."""
+
+    @property
+    def chunk_shape(self) -> Shape:
+        """The shape of all other chunks."""
+
+    def grids(self) -> Sequence[ChunkGrid]:
+        """The grids that a resize which is not done has begun with and comes to; none if all is settled."""
+
+
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes")
+    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "unsettled")
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, rank: int, chain: CodecChain, config: ArrayConfig
@@ -65,6 +76,7 @@ class Engine:
         # `c/%d/%d`: filled in for every chunk without calling anything.
         self._key_form = prefix.replace("%", "%%") + keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
         self.indexes = IndexCache()
+        self.unsettled: Unsettled | None = None
 
     def key(self, coords: Coords) -> str:
         """The store key of a chunk."""
@@ -121,7 +133,12 @@ class Engine:
                 found = self._read_shard(key, bound.shard, out, plan, request)
             elif bound.slab and whole and plan.order is None:
                 found = self.store.read_pieces(key, bound.slab, partial(bound.fill_slabs, out[outside]))
-            elif bound.strides is None or whole or (part := bound.part(inside, plan.order)) is None:
+            elif (
+                bound.strides is None
+                or whole
+                or (self.unsettled is not None and shape != self.unsettled.chunk_shape)
+                or (part := bound.part(inside, plan.order)) is None
+            ):
                 raw = self.store.borrow(key)
                 found = raw is not None
                 # Straight into the output, where a chunk spans all axes but the first of it.
@@ -137,7 +154,12 @@ class Engine:
         except UnsupportedCodecError:
             raise
         except (CodecError, ShortReadError) as error:
-            raise self._corrupt(error, coords, key) from error
+            raw = self.store.borrow(key) if self.unsettled is not None else None
+            other = None if raw is None else self._in_other_shape(coords, bound, raw)
+            if other is None:
+                raise self._corrupt(error, coords, key) from error
+            out[outside] = (other if plan.order is None else other.transpose(plan.order))[inside]
+            return
         if not found:
             self._check_missing(coords, key)
             out[outside] = bound.fill
@@ -199,18 +221,22 @@ class Engine:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def write(self, plan: Plan, value: AnyArray) -> None:
-        """Write the work array into the chunks of the plan."""
+    def write(self, plan: Plan, value: AnyArray, *, to_end: bool = False) -> None:
+        """Write the work array into the chunks of the plan.
+
+        What a chunk holds beyond the end of the array stays, because another handle may know of a later end. With
+        `to_end`, where no other can, the fill value goes there; then the plan reaches up to the end of every axis.
+        """
         first = self._first(plan)
         rows = None if first is None else self._rows(plan, first, value)
         work = 0 if first is None else first.encode_work
         with self.store.batch() as joined:
             if rows is None:
-                pool.run(joined(partial(self._write_chunk, value, plan)), plan, work, partial(report, plan))
+                pool.run(joined(partial(self._write_chunk, value, plan, to_end)), plan, work, partial(report, plan))
             else:
-                pool.run(joined(partial(self._write_row, value, plan)), rows, work, partial(report, plan))
+                pool.run(joined(partial(self._write_row, value, plan, to_end)), rows, work, partial(report, plan))
 
-    def _write_row(self, value: AnyArray, plan: Plan, row: Row) -> None:
+    def _write_row(self, value: AnyArray, plan: Plan, to_end: bool, row: Row) -> None:
         """Write chunks side by side."""
         box, wanted = row
         source = value[box]
@@ -220,7 +246,7 @@ class Engine:
         slab[...] = source
         with Progress() as progress:
             for request in wanted:
-                self._write_chunk(slab, plan, request)
+                self._write_chunk(slab, plan, to_end, request)
                 progress.done += 1
 
     def _put_together(self, values: AnyArray, wanted: list[Request]) -> bool:
@@ -239,30 +265,49 @@ class Engine:
             return False
         raws = bound.encode_rows(chunks)
         keys = [self._key_form % request[0] for request in wanted]
-        # The lock is for the reason that `_put_whole` gives.
-        with self.store.exclusive_here_many(keys), Progress() as progress:
+        with Progress() as progress:
             for key, raw in zip(keys, raws, strict=True):
-                self.store.put(key, raw)
+                with self.store.exclusive_here(key):  # for the reason that `_put_whole` gives
+                    self.store.put(key, raw)
                 progress.done += 1
         return True
 
-    def _write_chunk(self, value: AnyArray, plan: Plan, request: Request) -> None:
+    def _write_chunk(self, value: AnyArray, plan: Plan, to_end: bool, request: Request) -> None:
         coords, shape, inside, outside, whole = request
         bound = self.chain.bound[shape]
         key = self._key_form % coords
-        if whole:
-            self._put_whole(key, bound, value[outside])
-            return
-        if bound.shard is not None:
-            self._update(key, partial(self._update_shard, key, bound.shard, value, plan, request))
-            return
+        data = value[outside]
+        if to_end:
+            starts = [pick.start for pick in inside if isinstance(pick, slice)]
+            inside = tuple(map(slice, starts, shape))
+            data = _padded(data, tuple(map(operator.sub, shape, starts)), bound)
+        if whole and data.shape == shape:
+            self._put_whole(key, bound, data)
+        else:
+            self._update(key, partial(self._changed, coords, key, bound, inside, plan, data, whole))
 
-        def change(raw: Buffer | None) -> Encoded | None:
+    def _changed(
+        self,
+        coords: Coords,
+        key: str,
+        bound: BoundChain,
+        inside: tuple[Any, ...],
+        plan: Plan,
+        data: AnyArray,
+        whole: bool,
+        raw: Buffer | None,
+    ) -> Encoded | None:
+        """The bytes of a chunk after a part was written; one that is all that the array has of it repairs damage."""
+        try:
+            if bound.shard is not None:
+                return self._update_shard(coords, key, bound, inside, plan, data, raw)
             chunk = self._load(coords, key, bound, raw)
-            (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
-            return self._encode(bound, chunk, raw)
-
-        self._update(key, change)
+        except CorruptChunkError:
+            if not whole:
+                raise
+            return self._encode(bound, _padded(data, bound.shape, bound), raw)
+        (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = data
+        return self._encode(bound, chunk, raw)
 
     def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
@@ -288,26 +333,33 @@ class Engine:
         self.store.update(key, change)
 
     def _update_shard(
-        self, key: str, shard: Shard, value: AnyArray, plan: Plan, request: Request, raw: Buffer | None
+        self,
+        coords: Coords,
+        key: str,
+        bound: BoundChain,
+        inside: tuple[Any, ...],
+        plan: Plan,
+        data: AnyArray,
+        raw: Buffer | None,
     ) -> Encoded | None:
         """A shard in which only the inner chunks that change are encoded anew."""
-        coords, _, inside, outside, _ = request
-        shard.keep_empty = self._keeps(raw)
+        assert bound.shard is not None
+        bound.shard.keep_empty = self._keeps(raw)
         try:
             # Other threads may decode from these bytes too; this one asks for nothing else until they are done.
-            return shard.update(raw, inside, plan, value[outside], pool.run)
+            return bound.shard.update(raw, inside, plan, data, pool.run)
         except UnsupportedCodecError:
             raise
         except CodecError as error:
-            raise self._corrupt(error, coords, key) from error
+            other = None if raw is None else self._in_other_shape(coords, bound, raw)
+            if other is None:
+                raise self._corrupt(error, coords, key) from error
+            (other if plan.order is None else other.transpose(plan.order))[inside] = data
+            return self._encode(bound, other, raw)
 
     def _put_whole(self, key: str, bound: BoundChain, data: AnyArray) -> None:
-        """Write all data of a chunk without reading it; what lies outside the array holds the fill value."""
-        if data.shape != bound.shape:
-            chunk = _scratch_chunk(bound)
-            chunk[...] = bound.fill
-            chunk[tuple(map(slice, data.shape))] = data
-        elif bound.shard is not None or data.flags.c_contiguous or bound.dtype.hasobject:
+        """Write a chunk without reading it."""
+        if bound.shard is not None or data.flags.c_contiguous or bound.dtype.hasobject:
             chunk = data.astype(bound.dtype, copy=False)
         else:
             # A row here and there into one piece, in memory that is warm already.
@@ -333,8 +385,21 @@ class Engine:
         except UnsupportedCodecError:
             raise
         except CodecError as error:
-            raise self._corrupt(error, coords, key) from error
+            other = self._in_other_shape(coords, bound, raw)
+            if other is None:
+                raise self._corrupt(error, coords, key) from error
+            return other
         return chunk
+
+    def _in_other_shape(self, coords: Coords, bound: BoundChain, raw: Buffer) -> AnyArray | None:
+        """A chunk that a resize which is not done has left in the shape of another grid; None if it is damaged."""
+        for grid in () if self.unsettled is None else self.unsettled.grids():
+            spec = grid[coords]
+            if spec is not None and spec.codec_shape != bound.shape:
+                with suppress(CodecError):
+                    found = self.chain.bound[spec.codec_shape].decode(raw)
+                    return _padded(found[tuple(map(slice, bound.shape))], bound.shape, bound)
+        return None
 
     def _encode(self, bound: BoundChain, chunk: AnyArray, raw: Buffer | None = None) -> Encoded | None:
         """The bytes to store, or None for a chunk of fill values that need not be stored."""
@@ -367,51 +432,6 @@ class Engine:
         """The number of stored chunks inside a grid."""
         return sum(all(map(operator.lt, coords, grid.grid_shape)) for coords, _ in self.stored(grid.ndim))
 
-    def reshape(self, old: ChunkGrid, new: ChunkGrid) -> None:
-        """Encode stored chunks anew whose codec shape a resize has changed; only bounded grids have such."""
-        for coords, key in list(self.stored(new.ndim)):
-            before, after = old[coords], new[coords]
-            if before is not None and after is not None and before.codec_shape != after.codec_shape:
-                self._reshape_chunk(coords, key, before.codec_shape, after.codec_shape)
-
-    def _reshape_chunk(self, coords: Coords, key: str, old: Shape, new: Shape) -> None:
-        before, after = self.chain.bound[old], self.chain.bound[new]
-        kept = tuple(slice(0, min(a, b)) for a, b in zip(old, new, strict=True))
-
-        def change(raw: Buffer | None) -> Encoded | None:
-            data = self._load(coords, key, before, raw)[kept].copy()
-            chunk = np.full(new, after.fill, after.dtype)
-            chunk[kept] = data
-            return self._encode(after, chunk, raw)
-
-        with suppress(CorruptChunkError):  # encoded anew already, or damaged before
-            self._update(key, change)
-
-    def trim(self, grid: ChunkGrid) -> None:
-        """After shrinking: delete chunks outside the grid, and clear what its last chunks hold beyond the end.
-
-        Only stored chunks are looked at, so that a grid of any size is quick to trim. Growing again shows
-        fill values, never old data.
-        """
-        for coords, key in list(self.stored(grid.ndim)):
-            if not all(map(operator.lt, coords, grid.grid_shape)):
-                self.store.delete(key)
-            elif (spec := grid.spec(coords)).is_boundary:
-                self._clear(coords, key, spec)
-
-    def _clear(self, coords: Coords, key: str, spec: ChunkSpec) -> None:
-        """Put the fill value where a chunk reaches over the end of the array; a damaged chunk stays as it is."""
-        bound = self.chain.bound[spec.codec_shape]
-
-        def change(raw: Buffer | None) -> Encoded | None:
-            chunk = self._load(coords, key, bound, raw)
-            for axis, size in enumerate(spec.shape):
-                chunk[(slice(None),) * axis + (slice(size, None),)] = bound.fill
-            return self._encode(bound, chunk, raw)
-
-        with suppress(CorruptChunkError):  # an error for those who read it, and so never old data
-            self._update(key, change)
-
     def copy_chunks(self, source: Engine, grid: ChunkGrid) -> None:
         """Copy the bytes of another array's chunks as they are; grid and codecs must be the same."""
 
@@ -423,6 +443,15 @@ class Engine:
         inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
         with self.store.batch() as joined:
             pool.run(joined(copy), Tasks(inside), nbytes=1 << 20)
+
+
+def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:
+    """The data followed by fill values, along each axis."""
+    if data.shape == shape:
+        return data
+    padded = np.full(shape, bound.fill, bound.dtype)
+    padded[tuple(map(slice, data.shape))] = data
+    return padded
 
 
 def _scratch_chunk(bound: BoundChain) -> AnyArray:

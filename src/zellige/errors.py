@@ -153,11 +153,27 @@ class ReadOnlyError(ZelligeError, PermissionError, ValueError):
 
 
 class ShortReadError(ZelligeError, EOFError):
-    """A byte range reaches beyond the end of the stored value."""
+    """A byte range reaches beyond the end of the stored value, of `size` bytes."""
+
+    size: int
 
 
 class ConflictError(ZelligeError, OSError):
     """Another writer kept changing the same key; nothing was written."""
+
+
+class RemoteError(ZelligeError, OSError):
+    """A request to a server failed, for another reason than a missing key; `key` says which."""
+
+    key: str
+
+
+class AccessDeniedError(RemoteError, PermissionError):
+    """A server refused access; that a key is missing is not known."""
+
+
+class ListingNotSupportedError(ZelligeError, OSError):
+    """A store cannot say which keys it has, as a web server."""
 
 
 # -- chunks ---------------------------------------------------------------------------------------
@@ -200,6 +216,14 @@ class ZelligeWarning(UserWarning):
 
 class BrokenNodeWarning(ZelligeWarning):
     """A node could not be read; its siblings can."""
+
+
+class CredentialsWarning(ZelligeWarning):
+    """A pickle holds credentials."""
+
+
+class RangesIgnoredWarning(ZelligeWarning):
+    """A server sends whole values where only parts were asked for."""
 
 
 # -- the same, as zarr-python calls it ------------------------------------------------------------

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zellige import indexing, node
 from zellige.chunking import ChunksLike, parse_new_chunks
+from zellige.dimensions import BoundedDimension
 from zellige.dtypes.values import as_value
 from zellige.errors import BroadcastError
 from zellige.grid import ChunkGrid
+from zellige.metadata import document
 from zellige.plans import plan as plan_for
 from zellige.runs import EdgeEntries
 from zellige.types import Shape
 
 if TYPE_CHECKING:
+    from zellige.claims import Claim
     from zellige.config import ArrayConfig
     from zellige.engine import Engine
     from zellige.node import ArrayMetadata
     from zellige.stores import Store
+    from zellige.upkeep import Upkeep
 
 
 class Resizing:
@@ -83,20 +87,31 @@ class Resizing:
             before[:] = [old]
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
-            self._recover(old)
-            if any(map(operator.lt, shape, old.shape)):
-                self.store.put(self._mark, _WORDS)
+            self._recover(old, claim)
+            self._upkeep.uncover(old, grid)
+            if metadata.chunk_grid.bounded or _shrinks(old, grid):
+                claim.mark(old.shape, shape)
             return metadata.resized(grid)
 
-        with self._locked():  # until all is done: what others append must not be trimmed
+        with self._locked() as claim:  # until all is done: what others append must not be trimmed
+            if self.metadata.chunk_grid.bounded:
+                self._shrink_first(shape)
             # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
             self._update(with_shape)
             (old,) = before
             if self.metadata.chunk_grid.bounded:
-                self._engine.reshape(old, self.grid)
-            if any(map(operator.lt, shape, old.shape)):
-                self._engine.trim(self.grid)
-                self.store.delete(self._mark)
+                self._upkeep.reshape(old, self.grid)
+            if _shrinks(old, self.grid):
+                self._upkeep.trim(self.grid)
+            if self.metadata.chunk_grid.bounded or _shrinks(old, self.grid):
+                claim.cleaned()
+
+    def _shrink_first(self, shape: Shape) -> None:
+        """Of a bounded grid never shrink one axis while growing another: chunks of both shapes might be as long."""
+        self.refresh()
+        smaller = tuple(map(min, self.shape, shape))
+        if smaller not in (self.shape, shape):
+            self.resize(smaller)
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:
@@ -139,7 +154,7 @@ class Resizing:
         def write_data(metadata: ArrayMetadata) -> ArrayMetadata:
             old = ChunkGrid.from_metadata(metadata)
             _check_appended(value.shape, old.shape, axis)
-            self._recover(old)
+            self._recover(old, claim)
             end = old.shape[axis]
             shape = (*old.shape[:axis], end + value.shape[axis], *old.shape[axis + 1 :])
             grid = old.update_shape(shape, new)
@@ -148,48 +163,61 @@ class Resizing:
             selection = indexing.select(region, shape)
             work = selection.value_to_work(value)
             begun[:] = [(old, grid)]
-            self.store.put(self._mark, _WORDS)
+            claim.mark(old.shape, shape)
             if metadata.chunk_grid.bounded:
-                self._engine.reshape(old, grid)
-            self._engine.write(plan_for(selection, grid), work)
+                self._upkeep.reshape(old, grid)
+            self._engine.write(plan_for(selection, grid), work, to_end=True)
             return metadata.resized(grid)
 
-        with self._locked():
+        with self._locked() as claim:
             try:
                 self._update(write_data)
             except BaseException:
                 for old, grid in begun:
-                    self._undo_append(old, grid)
+                    self._undo_append(old, grid, claim)
                 raise
-            self.store.delete(self._mark)
+            claim.cleaned()
         return self.shape
 
-    def _undo_append(self, old: ChunkGrid, grid: ChunkGrid) -> None:
+    def _undo_append(self, old: ChunkGrid, grid: ChunkGrid, claim: Claim) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
+        if not claim.is_held():  # another one took over, and has removed it
+            return
         self.refresh()
         if self.metadata.chunk_grid.bounded and self.grid == old:
-            self._engine.reshape(grid, old)
-        self._engine.trim(self.grid)
-        self.store.delete(self._mark)
+            self._upkeep.reshape(grid, old)
+        self._upkeep.trim(self.grid)
+        claim.cleaned()
 
     # -- what a killed writer leaves --------------------------------------------------------------
 
-    def _locked(self) -> AbstractContextManager[object]:
-        """The lock of the document, under which all change the shape."""
-        return self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0]))
+    @contextmanager
+    def _locked(self) -> Iterator[Claim]:
+        """The lock of the document, under which all change the shape, and the claim that goes with it."""
+        from zellige.claims import Claim
+
+        with self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0])):
+            claim = Claim(self.store, node.join(self.path, node.PENDING))
+            claim.take()
+            try:
+                yield claim
+            finally:
+                claim.release()
 
     @property
-    def _mark(self) -> str:
-        return node.join(self.path, node.PENDING)
+    def _upkeep(self) -> Upkeep:
+        from zellige.upkeep import Upkeep
 
-    def _recover(self, grid: ChunkGrid) -> None:
-        """Before growing: remove what an append or a shrinking that was killed left beyond the end.
+        return Upkeep(self._engine)
 
-        Called under the lock of the document. Without the mark, which costs one request, nothing is there.
-        """
-        if self.store.exists(self._mark):
-            self._engine.trim(grid)
-            self.store.delete(self._mark)
+    def _recover(self, grid: ChunkGrid, claim: Claim) -> None:
+        """Before a change of the shape: finish, or undo, one that was killed."""
+        if claim.leftover():
+            if self.metadata.chunk_grid.bounded:
+                for other in Pending(self.store, self.path, self.metadata.chunk_grid.axes).grids():
+                    self._upkeep.reshape(other, grid)
+            self._upkeep.trim(grid)
+            claim.cleaned()
 
     def _axis(self, axis: int) -> int:
         if not -self.ndim <= axis < self.ndim:
@@ -197,7 +225,28 @@ class Resizing:
         return axis % self.ndim
 
 
-_WORDS = b"chunks may lie beyond the end of this array; the next resize or append by zellige removes them\n"
+class Pending:
+    """What the mark beside a document says of a bounded grid whose shape changes; see `claims`."""
+
+    __slots__ = ("key", "_store", "_axes")
+
+    def __init__(self, store: Store, path: str, axes: Sequence[Any]) -> None:
+        self.key, self._store, self._axes = node.join(path, node.PENDING), store, axes
+
+    @property
+    def chunk_shape(self) -> Shape:
+        """The shape of the chunks of a bounded grid, but for the last ones."""
+        return tuple(self._axes)
+
+    def grids(self) -> Sequence[ChunkGrid]:
+        """The bounded grids before and after a change that is not done; none if there is no mark."""
+        raw = self._store.get(self.key)
+        shapes: Any = [] if raw is None else document.parse(raw).get("shapes", [])
+        return [ChunkGrid(tuple(map(BoundedDimension, self._axes, shape))) for shape in shapes]
+
+
+def _shrinks(old: ChunkGrid, new: ChunkGrid) -> bool:
+    return any(map(operator.lt, new.shape, old.shape))
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -25,11 +26,10 @@ class StaleIndexError(Exception):
 class IndexCache:
     """The indexes of the shards read last, each with the tag of the value that it was read from."""
 
-    __slots__ = ("_entries", "_lock")
+    __slots__ = ("_entries",)
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[object, dict[Place, Any]]] = {}
-        self._lock = threading.Lock()
 
     def find(self, key: str, place: Place) -> tuple[object, Any]:
         """The tag and the index of a shard, or of one that lies at a place within it; None if not remembered."""
@@ -40,7 +40,7 @@ class IndexCache:
         """Remember an index, in place of those of an older value."""
         if tag is None:
             return
-        with self._lock:
+        with _lock:
             entry = self._entries.pop(key, None)
             if entry is None or entry[0] != tag:
                 entry = (tag, {})
@@ -51,8 +51,21 @@ class IndexCache:
 
     def drop(self, key: str) -> None:
         """Forget a shard that is about to change."""
-        with self._lock:
+        with _lock:
             self._entries.pop(key, None)
+
+
+_lock = threading.Lock()  # one for all, held for a moment
+
+
+def _forget_lock() -> None:
+    """In a forked child: the thread that held it does not exist here."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
 
 
 class ShardReader:

@@ -209,10 +209,20 @@ def test_no_directory_is_made_outside(planted, tmp_path, folder, method):
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_removing_what_is_not_there_removes_nothing_outside(planted, tmp_path, folder):
     before = outer_state(tmp_path)
-    for action in (planted.delete, lambda key: planted.delete_prefix(key + "/")):
+    removals = (
+        planted.delete,
+        lambda key: planted.delete_prefix(key + "/"),
+        lambda key: planted.replace(key, b"", "v"),
+    )
+    for action in removals:
         refused(lambda action=action: action(f"{folder}/none"), f"{folder}/none")
-    assert not planted.replace(f"{folder}/none", b"new", "version")
     assert outer_state(tmp_path) == before
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("method", ["get", "borrow", "size", "exists", "get_versioned"])
+def test_what_is_not_there_outside_is_refused_as_what_is_there(planted, folder, method):
+    refused(lambda: getattr(planted, method)(f"{folder}/none"), f"{folder}/none")
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -18,7 +18,7 @@ from store_suite import ALL, READING, StoreSuite, enter, fork, run_threads
 
 import zellige.stores.local
 from zellige.errors import UnsafeLinkError
-from zellige.stores import LocalStore
+from zellige.stores import LocalStore, base, files
 
 
 class TestLocalStore(StoreSuite):
@@ -342,13 +342,13 @@ def test_a_directory_among_values_that_are_borrowed_raises_and_leaves_no_open_fi
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_locks_of_several_keys_are_those_of_a_store_further_up_or_down(store):
+def test_the_lock_of_a_key_is_that_of_a_store_further_up_or_down(store):
     store.put("a/b/k", b"0")
     below = LocalStore(f"{store.root}/a/b")
 
     def increment(number):
         for _ in range(50):
-            with below.exclusive_here_many(["other", "k"]) if number else store.exclusive("a/b/k"):
+            with below.exclusive_here("k") if number else store.exclusive("a/b/k"):
                 store.put("a/b/k", b"%d" % (int(store.get("a/b/k")) + 1))
 
     run_threads(4, increment)
@@ -449,6 +449,46 @@ def test_a_child_forked_within_exclusive_leaves_the_lock_to_its_parent(store):
     assert len(os.listdir(store.root)) == 1
     lock.__exit__(None, None, None)
     assert os.listdir(store.root) == []
+
+
+def test_what_a_zombie_left_is_removed(store):
+    """A process that has ended, but whose parent has not asked for its end yet."""
+    store.put("k", b"x")
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    try:
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        left = f"{store.root}/{base.TEMPORARY}{files.owner(child)}-0"
+        with open(left, "w"):
+            pass
+        assert store.clean() == 1
+        assert not os.path.exists(left)
+    finally:
+        os.waitpid(child, 0)
+
+
+def test_a_store_remembers_so_many_unsynchronised_directories_and_no_more(store, monkeypatch):
+    monkeypatch.setattr(files, "_made_in", {})
+    monkeypatch.setattr(files, "_MADE", 8)
+    synced = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append(len(files._made_in)))
+    for k in range(30):
+        store.put(f"c/{k}/0/0", b"x")
+        assert f"{store.root}/c/{k}" in files._made_in
+        assert len(files._made_in) <= 8 + 3
+    assert len(synced) == 3
+
+
+def test_directories_made_during_a_sync_of_all_are_still_remembered(store, monkeypatch):
+    monkeypatch.setattr(files, "_made_in", {"/made/before": 1, "/made/again": 2})
+
+    def sync() -> None:
+        files._made_in["/made/again"] = 3
+
+    monkeypatch.setattr(os, "sync", sync)
+    files._sync_everything()
+    assert files._made_in == {"/made/again": 3}
 
 
 def test_pieces_that_nobody_takes_leave_no_open_file(store):

@@ -2,10 +2,20 @@ from __future__ import annotations
 
 import os
 import pathlib
+import sys
+import uuid
+from datetime import timedelta
 
+import obstore
+import obstore.store
 import pytest
+from servers import set_environment
 
-from zellige.stores import LocalStore, MemoryStore, resolve
+import zellige
+from zellige.stores import LocalStore, MemoryStore, StorePath, clients, locate, resolve
+from zellige.stores.clients import Client, parse_options
+from zellige.stores.http import HTTPStore
+from zellige.stores.objects import ObjectStore
 
 
 def test_none_is_a_new_store_in_memory():
@@ -54,27 +64,183 @@ def test_home_is_expanded_in_strings_only(tmp_path, monkeypatch):
     assert resolve("file:///~/x").root == "/~/x"
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "https://host/x.zarr", "memory://", "gs+x://a"])
-def test_another_scheme_is_named_and_refused(url):
-    with pytest.raises(ValueError, match="local paths and memory only") as caught:
-        resolve(url)
-    assert repr(url.split(":")[0]) in str(caught.value)
+# -- servers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", ["zip::s3://bucket/x.zip", "zip://a::file:///b.zip", "a::b"])
-def test_a_chain_is_refused(url):
-    with pytest.raises(ValueError, match=r"chain.*local paths and memory only"):
-        resolve(url)
+@pytest.fixture
+def aws(monkeypatch, tmp_path) -> None:
+    set_environment(monkeypatch, tmp_path)
 
 
-def test_a_path_object_may_hold_a_double_colon_but_no_url(tmp_path):
+@pytest.mark.parametrize(
+    ("url", "kind", "shown"),
+    [
+        ("s3://bucket", ObjectStore, "s3://bucket"),
+        ("S3://bucket/", ObjectStore, "s3://bucket"),
+        ("s3a://bucket/a//b.zarr/", ObjectStore, "s3://bucket/a/b.zarr"),
+        ("s3://bucket/a b%20#?+é", ObjectStore, "s3://bucket/a b%20#?+é"),
+        ("gs://bucket/x", ObjectStore, "gs://bucket/x"),
+        ("gcs://bucket/x", ObjectStore, "gs://bucket/x"),
+        ("az://container/x", ObjectStore, "az://container/x"),
+        ("abfs://container@account.dfs.core.windows.net/x", ObjectStore, "az://container/x"),
+        ("http://127.0.0.1:1/x.zarr", HTTPStore, "http://127.0.0.1:1/x.zarr"),
+        ("https://127.0.0.1:1/x.zarr", HTTPStore, "https://127.0.0.1:1/x.zarr"),
+    ],
+)
+def test_urls_of_servers_are_stores_of_their_kind(aws, url, kind, shown):
+    store = resolve(url, read_only=True)
+    assert type(store) is kind
+    assert store.url == shown
+    assert store.read_only
+    assert resolve(url).read_only == (kind is HTTPStore)
+    assert str(StorePath(store, "a/b")) == f"{shown}/a/b"
+    assert resolve(url) == resolve(url)
+    assert resolve(url).identity == store.identity
+
+
+def test_a_path_object_of_another_library_may_be_a_url(aws, tmp_path):
     class Remote:
         def __fspath__(self) -> str:
             return "s3://bucket/x"
 
     assert resolve(tmp_path / "a::b").root == str(tmp_path / "a::b")
-    with pytest.raises(ValueError, match="'s3'"):
-        resolve(Remote())
+    assert resolve(Remote()) == resolve("s3://bucket/x")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "https://host/x", "memory://a", "file:///a"])
+def test_a_url_made_into_a_path_is_refused_because_a_slash_is_lost(url):
+    with pytest.raises(ValueError, match="lost a slash"):
+        resolve(pathlib.Path(url))
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://", "s3://user:pass@bucket/x", "http://", "https:///x"])
+def test_a_url_without_a_server_or_bucket_is_refused_without_its_secrets(aws, url):
+    with pytest.raises(ValueError, match=r"names no (bucket|host)") as caught:
+        resolve(url)
+    assert "pass" not in str(caught.value)
+
+
+def test_memory_of_one_name_is_shared():
+    name = f"memory://{uuid.uuid4()}"
+    resolve(name).put("a", b"1")
+    assert resolve(name).get("a") == b"1"
+    assert resolve(f"{name}/") == resolve(name)
+    assert resolve(name, read_only=True).read_only
+    assert resolve(name, read_only=True).identity == resolve(name).identity
+    assert resolve(f"{name}-other").get("a") is None
+    assert locate(f"{name}/x/y", "z") == (resolve(name), "x/y/z")
+    zellige.create_array(f"{name}/x/y", shape=(3,), dtype="i4")[:] = 7
+    assert list(zellige.open(name)["x/y"][:]) == [7, 7, 7]
+    for wrong in ("memory://", f"{name}/x"):
+        with pytest.raises(ValueError, match="memory://name"):
+            resolve(wrong)
+
+
+# -- options --------------------------------------------------------------------------------------
+
+
+def test_options_are_for_servers_and_never_shown(tmp_path):
+    for store in (
+        str(tmp_path),
+        tmp_path,
+        {},
+        None,
+        MemoryStore(),
+        StorePath(MemoryStore()),
+        "memory://x",
+        "file:///x",
+    ):
+        with pytest.raises(ValueError, match=r"storage_options \('secret'\)") as caught:
+            locate(store, storage_options={"secret": "hidden"})
+        assert "hidden" not in str(caught.value)
+        assert locate(store, storage_options={})
+
+
+def test_options_have_the_names_of_other_libraries(aws):
+    boto = {
+        "key": "K",
+        "secret": "S",
+        "token": "T",
+        "endpoint_url": "http://127.0.0.1:1",
+        "client_kwargs": {"region_name": "eu-west-3"},
+        "config_kwargs": {"connect_timeout": 3},
+    }
+    plain = {
+        "access_key_id": "K",
+        "secret_access_key": "S",
+        "session_token": "T",
+        "endpoint": "http://127.0.0.1:1",
+        "aws_region": "eu-west-3",
+        "client_options": {"connect_timeout": timedelta(seconds=3)},
+    }
+    assert parse_options("s3", boto) == parse_options("s3", plain)
+    assert parse_options("s3", {"anon": True, "profile": None}) == parse_options("s3", {"anonymous": True})
+    built = Client.from_url("s3://bucket/x", boto).store()
+    assert built.config["region"] == "eu-west-3"
+    assert built.config["endpoint"] == "http://127.0.0.1:1"
+    assert built.prefix == "x"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket/x", "az://container/x", "http://127.0.0.1:1/x"])
+def test_an_unknown_option_is_named_with_those_that_are_known(aws, url):
+    with pytest.raises(ValueError, match=r"no 'scret'.*known: .*max_retries.*timeout") as caught:
+        resolve(url, storage_options={"scret": "hidden"})
+    assert "hidden" not in str(caught.value)
+    with pytest.raises(TypeError, match="mapping"):
+        resolve(url, storage_options={"client_options": 5})
+
+
+def test_how_many_requests_and_how_far_apart_is_chosen_per_store(aws):
+    assert (resolve("s3://b/x").concurrency, resolve("s3://b/x").gap) == (64, 1 << 20)
+    store = resolve("s3://b/x", storage_options={"concurrency": 7, "gap": 0})
+    assert (store.concurrency, store.gap) == (7, 0)
+    with zellige.config.set({"remote.concurrency": 9}):
+        assert resolve("s3://b/x").concurrency == resolve("http://127.0.0.1:1/x").concurrency == 9
+    for wrong in ({"concurrency": 0}, {"gap": -1}, {"gap": 1.5}):
+        with pytest.raises(ValueError, match="whole number"):
+            resolve("s3://b/x", storage_options=wrong)
+
+
+# -- objects of other libraries -------------------------------------------------------------------
+
+
+def test_stores_of_obstore_are_used(aws, tmp_path):
+    memory = obstore.store.MemoryStore()
+    resolve(memory).put("a", b"1")
+    assert bytes(memory.get("a").bytes()) == b"1"
+    assert resolve(memory) == resolve(memory)
+    assert resolve(memory, read_only=True).read_only
+    assert resolve(obstore.store.LocalStore(tmp_path)) == LocalStore(tmp_path)
+    assert resolve(obstore.store.LocalStore()).root == "/"
+    s3 = obstore.store.S3Store(
+        "bucket", prefix="a/b", endpoint="http://127.0.0.1:1", client_options={"allow_http": True}
+    )
+    assert resolve(s3) == resolve("s3://bucket/a/b", storage_options={"endpoint": "http://127.0.0.1:1"})
+    assert resolve(obstore.store.HTTPStore("https://127.0.0.1:1/x")) == resolve("https://127.0.0.1:1/x")
+    with pytest.raises(TypeError, match="directory"):
+        ObjectStore(obstore.store.LocalStore(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("thing", "extra"), [("s3://bucket/x", "cloud"), ("http://127.0.0.1:1/x", "cloud"), ("ftp://h/x", "fsspec")]
+)
+def test_a_missing_package_is_named_with_what_to_install(aws, monkeypatch, thing, extra):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    clients._library.cache_clear()
+    with pytest.raises(ImportError, match=rf"pip install 'zellige\[{extra}\]'"):
+        resolve(thing).get("k")
+
+
+@pytest.mark.parametrize("url", ["ftp://me:pass@host/x", "zip::s3://me:pass@bucket/x.zip", "fsspec+s3://me:pass@b"])
+def test_what_fsspec_would_open_names_no_passwords(monkeypatch, url):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(ImportError, match=r"\*\*\*@") as caught:
+        resolve(url)
+    assert "pass@" not in str(caught.value)
+
+
+# -- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("url", ["file://host/x", "file://relative", "file://", "file://localhost"])

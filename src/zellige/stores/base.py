@@ -13,10 +13,13 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from _thread import RLock
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from io import FileIO
 from typing import Any, ClassVar, Self, TypeAlias
+from weakref import ref
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import TEMPORARY as TEMPORARY
@@ -203,6 +206,7 @@ class Store(ABC):
         `change` gets the value, or None if there is no such key, and gives the new one, or None to remove it. It may
         be called again if somebody else was quicker.
         """
+        self._check_writable()
         with self.exclusive(key):
             self.write(key, change(self.borrow(key)))
 
@@ -262,10 +266,6 @@ class Store(ABC):
         """Like `exclusive`, but only among the threads of this process: for writing without reading first."""
         return KeyLock((self.identity, check_key(key)))
 
-    def exclusive_here_many(self, keys: Sequence[str]) -> KeyLocks:
-        """`exclusive_here` for several keys at once."""
-        return KeyLocks([self.exclusive_here(key).name for key in keys])
-
     def with_durability(self, durability: Durability) -> Self:
         """The same data through a store whose writes survive this."""
         if durability == self.durability:
@@ -308,153 +308,99 @@ class Store(ABC):
 # -- locks ----------------------------------------------------------------------------------------
 
 
-class _Lock:
-    """A lock of one name, with the number of those that hold it or wait for it, and how often it is held."""
+class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
+    """The lock of a name within this process: one object for all who use it, and a thread may enter it again.
 
-    __slots__ = ("lock", "users", "depth")
+    `with` enters and leaves it in C, so that no interrupt comes between the end of a block and freeing the lock, as it
+    may at the beginning of a function.
+    """
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.users = 0
-        self.depth = 0
+    __slots__ = ("name", "held")
+
+    name: Hashable
+    held: ref[FileLock] | None
+    """The lock against other processes that the owner of this one has, too."""
+
+    def __new__(cls, name: Hashable) -> Self:
+        """The lock that is in use under this name, or a new one; it lasts as long as somebody uses it."""
+        with _guard:
+            known = _locks.get(name)
+            found: Any = None if known is None else known()
+            if found is None:
+                found = super().__new__(cls)
+                found.name, found.held = name, None
+                if len(_locks) >= _MANY:
+                    _sweep()
+                _locks[name] = ref(found)
+        return found  # type: ignore[no-any-return]
 
 
-_locks: dict[Hashable, _Lock] = {}  # kept only while somebody uses them
+# Without callbacks that would remove what is not used any more: an interrupt that comes within one is lost.
+_locks: dict[Hashable, ref[KeyLock]] = {}
 _guard = threading.Lock()
+_MANY = 256
 
 
-def _join(name: Hashable) -> _Lock:
-    """Become a user of the lock of a name; under the guard."""
-    found = _locks.get(name)
-    if found is None:
-        found = _locks[name] = _Lock()
-    found.users += 1
-    return found
-
-
-def _leave(name: Hashable, lock: _Lock) -> None:
-    """Use it no more; under the guard."""
-    lock.users -= 1
-    # After a fork the name may belong to another lock, or to none.
-    if not lock.users and _locks.get(name) is lock:
+def _sweep() -> None:
+    """Forget the names that nobody uses; under the guard."""
+    for name in [name for name, lock in _locks.items() if lock() is None]:
         del _locks[name]
-
-
-class KeyLock:
-    """A lock within this process; entering gives 1, or more when this thread holds that name already."""
-
-    __slots__ = ("name", "mine")
-
-    def __init__(self, name: Hashable) -> None:
-        self.name = name
-
-    def __enter__(self) -> int:
-        with _guard:
-            self.mine = mine = _join(self.name)
-        try:
-            mine.lock.acquire()
-        except BaseException:
-            self._leave()
-            raise
-        mine.depth += 1
-        return mine.depth
-
-    def __exit__(self, *exc: object) -> None:
-        self.mine.depth -= 1
-        self.mine.lock.release()
-        self._leave()
-
-    def _leave(self) -> None:
-        with _guard:
-            _leave(self.name, self.mine)
-
-
-class KeyLocks:
-    """`KeyLock` for several names, entered in their order, so that no two wait for each other forever."""
-
-    __slots__ = ("_names", "_entries")
-
-    def __init__(self, names: Iterable[Any]) -> None:
-        self._names = sorted(set(names))
-        self._entries: list[_Lock] = []
-
-    def __enter__(self) -> None:
-        with _guard:
-            self._entries = [_join(name) for name in self._names]
-        held = 0
-        try:
-            for entry in self._entries:
-                entry.lock.acquire()
-                entry.depth += 1
-                held += 1
-        except BaseException:
-            self._leave(held)
-            raise
-
-    def __exit__(self, *exc: object) -> None:
-        self._leave(len(self._entries))
-
-    def _leave(self, held: int) -> None:
-        for entry in self._entries[:held]:
-            entry.depth -= 1
-            entry.lock.release()
-        with _guard:
-            for name, entry in zip(self._names, self._entries, strict=True):
-                _leave(name, entry)
 
 
 _LOCK_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class FileLock:
+class FileLock(FileIO):
     """A file locked against other processes, there only while somebody holds the lock or waits for it.
 
-    The system frees the lock when the process dies. A file system without locks is no error: there only
-    the threads of one process are kept apart, by `KeyLock`.
+    Closing it frees the lock, and so does the system when the process dies. `with` closes it in C, as it frees a
+    `KeyLock`. A file system without locks is no error: there only the threads of one process are kept apart.
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self.fd = -1
+        super().__init__(path, "r+", opener=_open_lock)
         try:
-            while not self._acquire():
-                self._free()
+            _file_locks[self.fileno()] = ref(self)
+            _flock(self.fileno(), lock=True)
         except BaseException:
-            self._free()
+            self.close()
             raise
 
-    def _acquire(self) -> bool:
-        _file_locks.add(self)
-        self.fd = os.open(self.path, _LOCK_FLAGS | os.O_CREAT, 0o666)
-        _flock(self.fd, lock=True)
+    @classmethod
+    def taken(cls, path: str) -> Self:
+        """The lock of a path, once nobody else has it."""
+        while not (lock := cls(path)).is_in_place():
+            lock.close()
+        return lock
+
+    def is_in_place(self) -> bool:
+        """Whether the file is the one of its path: who held it before has removed it, and the next made another."""
         try:
-            # Whoever held it before has removed the file, and the next one may have made a new one.
-            return os.path.samestat(os.fstat(self.fd), os.stat(self.path))
+            return os.path.samestat(os.fstat(self.fileno()), os.stat(str(self.name)))
         except FileNotFoundError:
             return False
+        except BaseException:
+            self.close()
+            raise
 
-    def release(self) -> None:
-        """Free the lock and remove the file; in a forked child nothing, because the parent holds it."""
-        try:
-            # Somebody may have removed the file, and then the one of this name is another.
-            if self.fd >= 0 and os.fstat(self.fd).st_nlink:
-                with suppress(FileNotFoundError):
-                    os.unlink(self.path)
-        finally:
-            self._free()
-
-    def _free(self) -> None:
-        _file_locks.discard(self)
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            # Closing alone does not free the lock while a forked process has a copy of the descriptor.
-            try:
-                _flock(fd, lock=False)
-            finally:
-                os.close(fd)
+    def remove(self) -> None:
+        """Remove the file and free the lock; in a forked child nothing, because the parent holds it."""
+        if self.closed:
+            return
+        # Somebody may have removed the file, and then the one of this name is another.
+        if os.fstat(self.fileno()).st_nlink:
+            with suppress(FileNotFoundError):
+                os.unlink(str(self.name))
+        # Closing alone does not free it while a process that is being started has a copy of the descriptor.
+        _flock(self.fileno(), lock=False)
 
 
-_file_locks: set[FileLock] = set()
+def _open_lock(path: str, _flags: int) -> int:
+    return os.open(path, _LOCK_FLAGS | os.O_CREAT, 0o666)
+
+
+_file_locks: dict[int, ref[FileLock]] = {}
+"""By their descriptors, so that there are no more of them than files that were ever open at once."""
 
 
 def remove_free_lock(path: str) -> bool:
@@ -496,10 +442,10 @@ def _forget_locks() -> None:
     global _guard
     _guard = threading.Lock()
     _locks.clear()
-    for held in _file_locks:
-        if held.fd >= 0:
-            os.close(held.fd)
-            held.fd = -1
+    for known in _file_locks.values():
+        lock = known()
+        if lock is not None:
+            lock.close()
     _file_locks.clear()
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from itertools import count
 from typing import Any, TypeVar
 
+from zellige.scratch import buffer
 from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, Joined, Work, digest, remove_free_lock, resolve_span
 from zellige.types import Buffer
 
@@ -27,6 +28,7 @@ _FAR = 1 << 62  # so is one that starts where no file reaches
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TRIES = 32  # how often a write makes its directory while somebody else removes it
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
+_MADE = 1 << 16  # directories that are remembered as not synchronised
 _LOCK = "lock-"
 
 _numbers = count()
@@ -60,6 +62,23 @@ def read_all(fd: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def pieces(fd: int, size: int) -> Iterator[Buffer]:
+    """A value in pieces of so many bytes, each in this thread's scratch buffer."""
+    at, filled = 0, size
+    while filled == size:
+        into, filled = buffer("file", size), 0
+        while filled < size and (count := os.preadv(fd, [into[filled:]], at + filled)):
+            filled += count
+        if filled:
+            yield into[:filled]
+        at += filled
+
+
+def encloses(target: str, path: str) -> bool:
+    """Whether a link at this path leads back to where it lies, in a circle."""
+    return bool(target) and (os.path.realpath(os.path.dirname(path)) + "/").startswith(target.rstrip("/") + "/")
+
+
 def tag(fd: int) -> tuple[int, int, int]:
     """What changes with every write of a value."""
     info = os.fstat(fd)
@@ -91,9 +110,9 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
 # -- writing --------------------------------------------------------------------------------------
 
 
-_made_in: set[str] = set()
-"""Directories in which this process made others, and which were not synchronised since. Those that hold only chunks
-are not among them, so that there are few."""
+_made_in: dict[str, int] = {}
+"""Directories in which this process made others, and which were not synchronised since, with a number for each time.
+Those that hold only chunks are not among them."""
 
 
 def in_folder(path: str, action: Callable[[str], T]) -> T:
@@ -109,11 +128,22 @@ def in_folder(path: str, action: Callable[[str], T]) -> T:
 
 
 def _make_folders(folder: str) -> None:
+    if len(_made_in) > _MADE:
+        _sync_everything()
     missing = folder.rstrip("/")
     while missing and not os.path.isdir(missing):
         missing = os.path.dirname(missing)
-        _made_in.add(missing)
+        _made_in[missing] = next(_numbers)
     os.makedirs(folder, exist_ok=True)
+
+
+def _sync_everything() -> None:
+    """Make all directories durable in one call, so that no more of them need to be remembered."""
+    noted = _made_in.copy()
+    os.sync()
+    for path, number in noted.items():
+        if _made_in.get(path) == number:  # else another was made in it meanwhile
+            _made_in.pop(path, None)
 
 
 def unsynchronised(folder: str) -> list[str]:
@@ -191,8 +221,7 @@ def unlink(path: str) -> None:
 def sync_folder(path: str) -> None:
     """Make what a directory lists survive a power cut."""
     path = path.rstrip("/")
-    made = path in _made_in
-    _made_in.discard(path)  # before: what is made meanwhile is noted again
+    made = _made_in.pop(path, None)  # before: what is made meanwhile is noted again
     try:
         fd = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -200,8 +229,8 @@ def sync_folder(path: str) -> None:
         finally:
             os.close(fd)
     except OSError:
-        if made:
-            _made_in.add(path)
+        if made is not None:
+            _made_in[path] = made
         raise
 
 
@@ -282,11 +311,17 @@ def _space() -> str:
 
 def _began(pid: int) -> str:
     """When a process began, so that a later one with its number is told from it; empty if the system does not say."""
+    return _status(pid)[1]
+
+
+def _status(pid: int) -> tuple[str, str]:
+    """The letter of a process's state, and when it began; both empty if the system does not say."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[19]
+            fields = file.read().rpartition(")")[2].split()
+        return fields[0], fields[19]
     except (OSError, IndexError):
-        return ""
+        return "", ""
 
 
 def clean(folder: str, name: str) -> bool:
@@ -315,7 +350,9 @@ def _is_dead(name: str) -> bool:
         return True
     except (PermissionError, OverflowError):
         pass
-    return bool(began) and _began(int(pid)) not in ("", began)
+    state, since = _status(int(pid))
+    # A zombie has ended, and waits only for its parent to ask how.
+    return state in ("Z", "X") or (bool(began) and since not in ("", began))
 
 
 def lock_name(key: str) -> str:

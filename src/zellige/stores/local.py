@@ -9,25 +9,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Literal, Self, TypeVar
+from weakref import ref
 
 from zellige.errors import UnsafeLinkError
 from zellige.scratch import buffer
 from zellige.stores import files
-from zellige.stores.base import (
-    MISSING,
-    TEMPORARY,
-    FileLock,
-    Joined,
-    KeyLock,
-    KeyLocks,
-    Store,
-    check_key,
-    check_prefix,
-    is_key,
-)
-from zellige.types import Buffer, Durability, Span
+from zellige.stores.base import MISSING, TEMPORARY, FileLock, Joined, KeyLock, Store, check_key, check_prefix, is_key
+from zellige.types import Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
 
@@ -107,13 +97,14 @@ class LocalStore(Store):
         if key[: key.rfind("/") + 1] not in self._inside:
             self._check_opened(fd, key)
         try:
-            into = buffer("file", _capacity)
-            count = os.preadv(fd, [into], 0)
-            return into[:count] if 0 < count < len(into) else _borrow_all(fd)
+            try:
+                into = buffer("file", _capacity)
+                count = os.preadv(fd, [into], 0)
+                return into[:count] if 0 < count < len(into) else _borrow_all(fd)
+            finally:
+                os.close(fd)
         except OSError as exc:
             raise self._named(exc, key) from exc
-        finally:
-            os.close(fd)
 
     def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
         """Several values one after the other in this thread's scratch buffer."""
@@ -133,23 +124,24 @@ class LocalStore(Store):
             if key[: key.rfind("/") + 1] not in self._inside:
                 self._check_opened(fd, key)
             try:
-                count = os.preadv(fd, [rest], 0)
-                if 0 < count < len(rest):
-                    found.append(rest[:count])
-                    rest = rest[count + -count % 64 :]
-                else:
-                    found.append(files.read_all(fd))
+                try:
+                    count = os.preadv(fd, [rest], 0)
+                    if 0 < count < len(rest):
+                        found.append(rest[:count])
+                        rest = rest[count + -count % 64 :]
+                    else:
+                        found.append(files.read_all(fd))
+                finally:
+                    os.close(fd)
             except OSError as exc:
                 raise self._named(exc, key) from exc
-            finally:
-                os.close(fd)
         return found
 
     def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
         """Hand over the value in pieces, all read from one descriptor; see `Store.read_pieces`."""
 
         def read(fd: int) -> bool:
-            use(_pieces(fd, size))
+            use(files.pieces(fd, size))
             return True
 
         return self._with_file(key, read) is not None
@@ -187,17 +179,19 @@ class LocalStore(Store):
         if key[: key.rfind("/") + 1] not in self._inside:
             self._check_opened(fd, key)
         try:
-            return read(fd)
+            try:
+                return read(fd)
+            finally:
+                os.close(fd)
         except OSError as exc:
             raise self._named(exc, key) from exc
-        finally:
-            os.close(fd)
 
     # -- staying within the root ------------------------------------------------------------------
 
     def _after(self, error: OSError, key: str) -> int:
         """After a key could not be opened: a descriptor of what a link leads to, or -1 if it is missing."""
         if error.errno in MISSING:
+            self._check_place(key)
             return -1
         if error.errno != errno.ELOOP:
             raise self._named(error, key) from error
@@ -248,7 +242,7 @@ class LocalStore(Store):
             for entry in self._scan(prefix):
                 if entry.is_dir():
                     target = os.path.realpath(entry.path) if entry.is_symlink() else ""
-                    if target not in links and not _encloses(target, entry.path):
+                    if target not in links and not files.encloses(target, entry.path):
                         todo.append((f"{prefix}{entry.name}/", (*links, target) if target else links))
                 elif entry.is_file():
                     yield prefix + entry.name
@@ -456,33 +450,53 @@ class LocalStore(Store):
             self._real = os.path.realpath(self._root)
         return ("local", self._real)
 
+    def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
+        """Read a value, change it and write it back, so that no other change is lost; see `Store.update`."""
+        if self.read_only:
+            self._check_writable()
+        # The body of `exclusive` once more, without its functions: see `KeyLock`.
+        lock = self.exclusive_here(key)
+        with lock, self._lock_file(lock, key) as held:
+            try:
+                self.write(key, change(self.borrow(key)))
+            finally:
+                self._remove(held, key)
+
     @contextmanager
     def exclusive(self, key: str) -> Iterator[None]:
         """Keep other threads and processes out while reading, changing and writing back one key."""
-        with self.exclusive_here(key) as depth:
-            if depth > 1 or self.read_only:
-                yield
-                return
-            name = files.lock_name(key)
-            try:
-                self._check_place(key)
-                lock = files.in_folder(self._base + key, lambda folder: FileLock(folder + name))
-            except OSError as exc:
-                raise self._named(exc, key) from exc
+        lock = self.exclusive_here(key)
+        with lock, self._lock_file(lock, key) as held:
             try:
                 yield
             finally:
-                lock.release()
+                self._remove(held, key)
+
+    def _lock_file(self, lock: KeyLock, key: str) -> AbstractContextManager[FileLock | None]:
+        """The lock against other processes, for who has that of this process; none if this thread has it already."""
+        held = None if lock.held is None else lock.held()
+        if self.read_only or (held is not None and not held.closed):
+            return nullcontext()
+        name = files.lock_name(key)
+        try:
+            self._check_place(key)
+            file = files.in_folder(self._base + key, lambda folder: FileLock.taken(folder + name))
+        except OSError as exc:
+            raise self._named(exc, key) from exc
+        lock.held = ref(file)
+        return file
+
+    def _remove(self, held: FileLock | None, key: str) -> None:
+        if held is not None:
+            try:
+                held.remove()
+            except OSError as exc:
+                raise self._named(exc, key) from exc
 
     def exclusive_here(self, key: str) -> KeyLock:
         """Keep other threads of this process out."""
         # The whole path is the name: a store of a directory further up or down may mean the same file.
         return KeyLock(f"{self.identity[1]}/{check_key(key)}")
-
-    def exclusive_here_many(self, keys: Sequence[str]) -> KeyLocks:
-        """`exclusive_here` for several keys at once."""
-        base = self.identity[1] + "/"
-        return KeyLocks([base + check_key(key) for key in keys])
 
     def as_read_only(self) -> Self:
         """The same directory through a store that refuses to write."""
@@ -528,19 +542,3 @@ def _borrow_all(fd: int) -> memoryview:
     if len(into) <= _KEPT:
         _capacity = max(_capacity, len(into))
     return into[:count]
-
-
-def _pieces(fd: int, size: int) -> Iterator[Buffer]:
-    at, filled = 0, size
-    while filled == size:
-        into, filled = buffer("file", size), 0
-        while filled < size and (count := os.preadv(fd, [into[filled:]], at + filled)):
-            filled += count
-        if filled:
-            yield into[:filled]
-        at += filled
-
-
-def _encloses(target: str, path: str) -> bool:
-    """Whether a link at this path leads back to where it lies, in a circle."""
-    return bool(target) and (os.path.realpath(os.path.dirname(path)) + "/").startswith(target.rstrip("/") + "/")

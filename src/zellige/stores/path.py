@@ -104,4 +104,7 @@ def _root(store: Store) -> str:
     """The root of a store for people."""
     if isinstance(store, LocalStore):
         return store.root
-    return f"memory://{store.identity[1]}" if isinstance(store, MemoryStore) else repr(store)
+    if isinstance(store, MemoryStore):
+        return f"memory://{store.identity[1]}"
+    url: object = getattr(store, "url", None)  # of a store on a server
+    return url if isinstance(url, str) else repr(store)

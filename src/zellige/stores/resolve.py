@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping, MutableMapping
+from importlib import import_module
 from typing import Any, TypeAlias
 
 from zellige.stores.base import Store
@@ -12,10 +14,15 @@ from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
 from zellige.stores.path import StorePath
 
-StoreLike: TypeAlias = Store | StorePath | str | os.PathLike[str] | MutableMapping[str, Any] | None
-"""What every `store` argument accepts."""
+StoreLike: TypeAlias = Store | StorePath | str | os.PathLike[str] | MutableMapping[str, Any] | Any | None
+"""What every `store` argument accepts; Any stands for the stores of obstore, fsspec and zarr-python."""
 
 _scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://").match
+_squeezed = re.compile(r"(s3a?|gcs|gs|az|abfss?|https?|memory|file):/[^/]", re.IGNORECASE).match
+
+_OBJECTS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+_named: dict[str, MemoryStore] = {}
+"""The stores of `memory://name`, for as long as the process runs."""
 
 
 def locate(
@@ -26,57 +33,120 @@ def locate(
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Store, str]:
     """The store that is meant, and the path in it; a `StorePath` begins below its root."""
-    if storage_options:
-        raise ValueError(f"storage_options={storage_options!r}: local paths and memory have no options; leave it out")
     if isinstance(store, StorePath):
+        _no_options(storage_options, "a place in a store")
         return resolve(store.store, read_only=read_only), "/".join(part for part in (store.path, path) if part)
-    return resolve(store, read_only=read_only), path
+    if isinstance(store, str) and store[:9].lower() == "memory://":
+        # Below the name of the store there may be a path.
+        name, _, inner = store[9:].strip("/").partition("/")
+        found = resolve(f"memory://{name}", read_only=read_only, storage_options=storage_options)
+        return found, "/".join(part for part in (*inner.split("/"), path) if part)
+    return resolve(store, read_only=read_only, storage_options=storage_options), path
 
 
-def resolve(store: StoreLike, *, read_only: bool = False) -> Store:
+def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The store that is meant.
 
-    A store stays itself; None is a new MemoryStore and a mapping one over that mapping; a str or a path is
-    the directory of a LocalStore. A str may begin with `~` or be a `file://` URL. With `read_only` the result
-    refuses to write.
+    | given | store |
+    |---|---|
+    | a store, a `StorePath` | itself |
+    | None, a dict or another mutable mapping | in memory, a mapping in place |
+    | a str or a path, `file://` | a directory; if it ends in `.zip` and is none, a zip file |
+    | `memory://name` | in memory; of one name, the same in the whole process |
+    | `s3:// s3a:// gs:// gcs:// az:// abfs://` | an object store |
+    | `http:// https://` | a web server, read-only |
+    | `fsspec+scheme://`, a chain `a::b`, another scheme | what fsspec opens |
+    | a store of obstore, a filesystem or mapper of fsspec, a store of zarr-python | the same values |
+
+    With `read_only` the result refuses to write. `storage_options` say how to reach a server.
     """
+    if isinstance(store, str):
+        return _from_text(store, read_only, storage_options)
+    if isinstance(store, os.PathLike):
+        return _from_path(os.fspath(store), read_only, storage_options)
+    _no_options(storage_options, f"a {type(store).__name__}")
     if isinstance(store, StorePath):
         raise TypeError(f"store is the path {store.path!r} within a store; give its .store")
     if isinstance(store, Store):
         return store.as_read_only() if read_only and not store.read_only else store
-    if isinstance(store, str):
-        return LocalStore(_path_of(store), read_only=read_only)
-    if isinstance(store, os.PathLike):
-        path = os.fspath(store)
-        if isinstance(path, str):
-            _refuse_remote(path)  # a path object of another library may be a URL
-        return LocalStore(path, read_only=read_only)
+    foreign = _from_foreign(store, read_only)
+    if foreign is not None:
+        return foreign
     if store is None or isinstance(store, MutableMapping):
         return MemoryStore(store, read_only=read_only)
     raise TypeError(
-        f"store is a {type(store).__name__}; use a Store, a str or path object of a local directory, "
-        "a mutable mapping such as a dict, or None for a new store in memory"
+        f"store is a {type(store).__name__}; use a Store, a str with a path or a URL, a path object of a local "
+        "directory, a mutable mapping such as a dict, a store of obstore, fsspec or zarr-python, or None for a new "
+        "store in memory"
     )
 
 
-def _path_of(text: str) -> str:
+# -- texts ----------------------------------------------------------------------------------------
+
+
+def _from_text(text: str, read_only: bool, options: Mapping[str, Any] | None) -> Store:
     if not text:
         raise ValueError("store is an empty string; use '.' for the current directory or None for memory")
-    if "::" in text:
-        raise ValueError(
-            f"store {text!r} is a chain of URLs (scheme {text.split('::', 1)[0]!r}); this version opens local "
-            "paths and memory only. A local path with '::' in its name can be passed as a pathlib.Path"
-        )
-    if text[:7].lower() == "file://":
-        return _path_of_url(text)
-    _refuse_remote(text)
-    return os.path.expanduser(text)
-
-
-def _refuse_remote(text: str) -> None:
     found = _scheme(text)
-    if found:
-        raise ValueError(f"store {text!r} has the scheme {found[1]!r}; this version opens local paths and memory only")
+    scheme = found[1].lower() if found else ""
+    if "::" in text or scheme.startswith("fsspec+"):
+        return _by_fsspec(text.removeprefix("fsspec+"), read_only, options)
+    if scheme in ("", "file"):
+        path = _path_of_url(text) if scheme else os.path.expanduser(text)
+        return _from_path(path, read_only, options)
+    if scheme == "memory":
+        _no_options(options, "a store in memory")
+        return _from_name(text, read_only)
+    if scheme in _OBJECTS or scheme in ("http", "https"):
+        return _remote(text, scheme, read_only, options)
+    return _by_fsspec(text, read_only, options)
+
+
+def _from_path(path: str | bytes, read_only: bool, options: Mapping[str, Any] | None) -> Store:
+    if isinstance(path, str):
+        if _scheme(path):  # a path object of another library may be a URL
+            return _from_text(path, read_only, options)
+        if _squeezed(path):
+            raise ValueError(
+                f"store {path!r} is a path made of a URL, which has lost a slash; give the URL as a str instead"
+            )
+        _no_options(options, "a local path")
+        if path.lower().endswith(".zip") and not os.path.isdir(path):
+            return _zip(path, "r" if read_only else "a")
+    return LocalStore(path, read_only=read_only)  # type: ignore[arg-type]  # which refuses bytes
+
+
+def _from_name(url: str, read_only: bool) -> Store:
+    name, _, inner = url[9:].strip("/").partition("/")
+    if not name or inner:
+        what = f"has the path {inner!r} in it; give that as path=" if inner else "has no name"
+        raise ValueError(f"store {url!r} {what}; write memory://name, or None for a new store in memory")
+    store = _named.setdefault(name, MemoryStore())
+    return store.as_read_only() if read_only else store
+
+
+def _remote(url: str, scheme: str, read_only: bool, options: Mapping[str, Any] | None) -> Store:
+    from zellige.stores.remote import ValueFile
+
+    store_options, own = _own_options(options)
+    base, _, name = url.rpartition("/")
+    is_zip = name.lower().endswith(".zip") and not base.endswith("/")
+    place = base if is_zip else url
+    if scheme in ("http", "https"):
+        from zellige.stores.http import HTTPStore
+
+        store: Store = HTTPStore(place, store_options, **own)
+    else:
+        from zellige.stores.objects import ObjectStore
+
+        store = ObjectStore.from_url(place, store_options, read_only=read_only or is_zip, **own)
+    return _zip(ValueFile(store, name), "r") if is_zip else store
+
+
+def _own_options(options: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the server, and those of our own store."""
+    given = dict(options or {})
+    return given, {name: given.pop(name) for name in ("concurrency", "gap") if name in given}
 
 
 def _path_of_url(url: str) -> str:
@@ -89,3 +159,63 @@ def _path_of_url(url: str) -> str:
             "empty or 'localhost'"
         )
     return os.fsdecode(unquote_to_bytes(slash + path))
+
+
+def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
+    if options:
+        names = ", ".join(map(repr, options))  # the values may be secret
+        raise ValueError(f"storage_options ({names}) are for servers, and store is {what}; leave them out")
+
+
+# -- other libraries ------------------------------------------------------------------------------
+
+
+def _by_fsspec(url: str, read_only: bool, options: Mapping[str, Any] | None) -> Store:
+    from zellige.stores.clients import redacted
+
+    try:
+        import fsspec  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"store {redacted(url)!r} is opened by fsspec; run: pip install 'zellige[fsspec]', and what its "
+            "scheme needs"
+        ) from error
+    store: Store = _class("fsspec", "FsspecStore").from_url(url, dict(options or {}), read_only=read_only)
+    return store
+
+
+def _zip(file: Any, mode: str) -> Store:
+    store: Store = _class("zip", "ZipStore")(file, mode=mode)
+    return store
+
+
+def _class(module: str, name: str) -> Any:
+    return getattr(import_module(f"zellige.stores.{module}"), name)
+
+
+def _from_foreign(store: Any, read_only: bool) -> Store | None:
+    """The same values through our store; None if it is of no library that is known here.
+
+    An object of a library can only be there if the library is imported, so none is imported for this.
+    """
+    if _is_from("obstore.store", store, "LocalStore"):
+        return LocalStore(store.prefix or "/", read_only=read_only)  # ours locks, and replaces on condition
+    if _is_from("obstore.store", store, "HTTPStore"):
+        found: Store = _class("http", "HTTPStore")(store)
+    elif _is_from("obstore.store", store, "S3Store", "GCSStore", "AzureStore", "MemoryStore"):
+        found = _class("objects", "ObjectStore")(store, read_only=read_only)
+    elif _is_from("fsspec.spec", store, "AbstractFileSystem"):
+        found = _class("fsspec", "FsspecStore")(store, "", read_only=read_only)
+    elif _is_from("fsspec.mapping", store, "FSMap"):
+        found = _class("fsspec", "FsspecStore").from_mapper(store)
+    elif _is_from("zarr.abc.store", store, "Store"):
+        found = _class("zarr_python", "ZarrPythonStore")(store)
+    else:
+        return None
+    return found.as_read_only() if read_only and not found.read_only else found
+
+
+def _is_from(module: str, thing: object, *names: str) -> bool:
+    """Whether it is of one of these classes of a module, if that is imported."""
+    library = sys.modules.get(module)
+    return library is not None and any(isinstance(thing, getattr(library, name, ())) for name in names)

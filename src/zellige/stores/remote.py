@@ -1,0 +1,390 @@
+"""Reading values from a server, with obstore: from threads, without an event loop.
+
+Every answer is checked for its length. Only the answer "there is no such key" is None; everything else that goes wrong
+raises an OSError that names the key and the cause.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+
+from zellige.config import config
+from zellige.errors import AccessDeniedError, ConflictError, RemoteError, ShortReadError, StoreKeyError
+from zellige.stores.base import Store, check_key, is_key, resolve_span
+from zellige.stores.clients import Client, library, redacted
+from zellige.types import Buffer, Span
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+_GAP = 1 << 20  # what one connection transfers in about the 20 ms that another request would wait
+_MOST = 16 << 20  # longer ranges gain more from several connections than from one request
+_TOGETHER = 16  # requests of one call at once
+_TRIES = 8
+_FAR = 2**63 - 2  # beyond every value, and a number for obstore and servers
+
+_status = re.compile(r"status code: (\d{3})").search
+_no_bucket = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist").search
+_beyond = re.compile(r"status code: 416|nvalid range|Range started at|Requested \d").search
+
+
+class Answer(NamedTuple):
+    """What a request gave: bytes from `start` on, of a value of this size, etag and version."""
+
+    body: Buffer
+    start: int
+    size: int
+    etag: str | None
+    version: str | None
+
+
+class RemoteStore(Store):
+    """The reading half of a store on a server.
+
+    `concurrency` is how many requests are kept in flight, `gap` the bytes between two ranges that are read along
+    rather than asked for separately.
+    """
+
+    near: ClassVar[bool] = False
+
+    def __init__(self, client: Client, *, read_only: bool, concurrency: int | None, gap: int | None) -> None:
+        for name, value in (("concurrency", concurrency), ("gap", gap)):
+            if value is not None and (type(value) is not int or value < (name == "concurrency")):
+                raise ValueError(f"{name}={value!r} must be a whole number, at least {int(name == 'concurrency')}")
+        self._client = client
+        self.read_only = read_only
+        self.concurrency = config.get("remote.concurrency") if concurrency is None else concurrency
+        self.gap = _GAP if gap is None else gap
+
+    @property
+    def url(self) -> str:
+        """Where it is, without credentials."""
+        return self._client.url
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def get(self, key: str) -> bytes | None:
+        """The whole value, or None if there is no such key."""
+        found = self.borrow(key)
+        return None if found is None else bytes(found)
+
+    def borrow(self, key: str) -> Buffer | None:
+        """Like `get`, without a copy."""
+        if not is_key(key):
+            check_key(key)
+        answer = self._ask(key, None)
+        return None if answer is None else answer.body
+
+    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
+        """Several values, asked for together."""
+        for key in keys:
+            check_key(key)
+        return together(self.borrow, keys, min(_TOGETHER, self.concurrency or 1))
+
+    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
+        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
+        found = self.get_ranges(key, [(start, length)])
+        return None if found is None else found[0]
+
+    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
+        """Several ranges of one value; those close together in one request, the others at the same time."""
+        found = self._tagged(key, spans)
+        return None if found is None else [bytes(part) for part in found[0]]
+
+    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
+        """Several ranges of one value with its etag, which comes with the bytes and costs nothing."""
+        found = self._tagged(key, spans)
+        return None if found is None else ([bytes(part) for part in found[0]], found[1])
+
+    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
+        """The value with its version, or None if there is no such key."""
+        answer = self._ask(check_key(key), None)
+        return None if answer is None else (bytes(answer.body), version_of(answer.etag, answer.version))
+
+    def size(self, key: str) -> int | None:
+        """The value's length in bytes, or None if there is no such key."""
+        found = self._head(check_key(key))
+        return None if found is None else found.size
+
+    # -- ranges -----------------------------------------------------------------------------------
+
+    def _tagged(self, key: str, spans: Sequence[Span]) -> tuple[list[Buffer], str | None] | None:
+        """Ranges that are all of one value: they carry the same etag, or are asked for again."""
+        if not is_key(key):
+            check_key(key)
+        if len(spans) == 1 and not self._needs_size(spans[0]):
+            answer = self._ask(key, spans[0])
+            return None if answer is None else ([answer.body], answer.etag)
+        for _ in range(_TRIES):
+            found = self._parts(key, spans)
+            if found is None:
+                return None
+            parts, etags = found
+            if len(etags) == 1:
+                return parts, etags.pop()
+        raise ConflictError(f"key {key!r} in {self!r} kept changing while ranges of it were read; try again")
+
+    def _parts(self, key: str, spans: Sequence[Span]) -> tuple[list[Buffer], set[str | None]] | None:
+        known = None
+        if not spans or any(self._needs_size(span) for span in spans):
+            known = self._head(key)
+            if known is None:
+                return None
+            spans = [resolve_span(key, start, length, known.size) for start, length in spans]
+        groups = merged([span for span in spans if span[1] != 0], self.gap)
+        try:
+            answers = together(lambda group: self._ask(key, group), groups, min(_TOGETHER, self.concurrency or 1))
+        except ShortReadError as error:
+            for start, length in spans:
+                resolve_span(key, start, length, error.size)  # names the range that was asked for, not the joined one
+            raise
+        etags = {known.etag} if known else set()
+        for answer in answers:
+            if answer is None:
+                return None
+            etags.add(answer.etag)
+        by_group = dict(zip(groups, answers, strict=True))
+        return [_cut(key, span, by_group) for span in spans], etags
+
+    def _needs_size(self, span: Span) -> bool:
+        """Whether a range cannot be asked for as it is: empty ones, and those that begin far from the end."""
+        start, length = span
+        if length is not None and length <= 0:
+            return True
+        return start < 0 and (length is not None or not self._suffixes)
+
+    _suffixes = True
+    """Whether the server knows ranges that count from the end; Azure's does not."""
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def _ask(self, key: str, span: Span | None) -> Answer | None:
+        """One request for a value, or for a range of it, whose answer has the length that was asked for."""
+        options = None if span is None else {"range": _range(span)}
+        try:
+            result = library().calls.get(self._client.store(), key, options=options)
+            meta, (start, stop) = result.meta, result.range
+            body: Buffer = memoryview(result.bytes())
+        except FileNotFoundError as error:
+            self._check_missing(key, error)
+            return None
+        except Exception as error:  # noqa: BLE001 - raises, unless it only says that a range is empty
+            return self._refused(key, span, error)
+        answer = Answer(body, start, meta["size"], meta["e_tag"], meta.get("version"))
+        if len(body) != stop - start:
+            raise RemoteError(f"key {key!r} in {self!r}: {len(body)} bytes came instead of {stop - start}", key=key)
+        if span is not None:
+            _check_answer(key, span, answer)
+        return answer
+
+    def _refused(self, key: str, span: Span | None, error: Exception) -> Answer | None:
+        """After a failed request: what else can be done about it, or the error to be raised."""
+        if span is not None and _beyond(str(error)):
+            found = self._head(key)
+            if found is None:
+                return None
+            begin, count = resolve_span(key, *span, found.size)
+            if not count:  # the empty rest of a value
+                return found._replace(start=begin)
+        raise self._failed(key, error) from None
+
+    def _head(self, key: str) -> Answer | None:
+        try:
+            meta = library().calls.head(self._client.store(), key)
+        except FileNotFoundError as error:
+            self._check_missing(key, error)
+            return None
+        except Exception as error:  # noqa: BLE001 - raises
+            self._fail(key, error)
+        return Answer(b"", 0, meta["size"], meta["e_tag"], meta.get("version"))
+
+    def _check_missing(self, key: str, error: Exception) -> None:
+        """Raise if it is more than the key that is missing."""
+        if _no_bucket(str(error)):
+            self._fail(key, error)
+
+    def _fail(self, key: str, error: Exception) -> NoReturn:
+        """Raise what a failed request means."""
+        raise self._failed(key, error) from None
+
+    def _failed(self, key: str, error: Exception) -> Exception:
+        """What a failed request means, with the key and the cause, and without secrets."""
+        errors = library().errors
+        if not isinstance(error, errors.BaseError | OSError | NotImplementedError | ValueError):
+            return error
+        text = redacted(str(error).partition("\n\nDebug source")[0])
+        where = f"key {key!r} in {self!r}" if key else f"{self!r}"
+        if isinstance(error, UnicodeError) or (isinstance(error, ValueError) and "path" in text):
+            return StoreKeyError(f"{where}: object stores do not take such a key: {text}", key=key)
+        # Of a refused listing obstore only says that it failed.
+        denied = errors.PermissionDeniedError | errors.UnauthenticatedError | PermissionError
+        if isinstance(error, denied) or status_of(error) in (401, 403):
+            message = f"{where}: access was denied; check the credentials, or try anonymous=True: {text}"
+            return AccessDeniedError(message, key=key)
+        return RemoteError(f"{where}: the request failed: {text}", key=key)
+
+    # -- views ------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The server and the place on it."""
+        return self._client.identity
+
+    def as_read_only(self) -> Self:
+        """The same values through a store that refuses to write."""
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__, read_only=True)
+        return view
+
+    def __repr__(self) -> str:
+        endpoint = f", endpoint={self._client.endpoint!r}" if self._client.endpoint else ""
+        mode = ", read_only=True" if self.read_only else ""
+        return f"{type(self).__name__}({self.url!r}{endpoint}{mode})"
+
+
+def status_of(error: Exception) -> int | None:
+    """The status with which a server has answered, if it has."""
+    found = _status(str(error))
+    return int(found[1]) if found else None
+
+
+def version_of(etag: str | None, version: str | None) -> str:
+    """Both of what object stores compare, as one text; Google's has a generation, the others an etag."""
+    return f"{etag or ''}\n{version or ''}"
+
+
+def merged(spans: Sequence[Span], gap: int) -> list[Span]:
+    """Ranges joined whose distance is at most the gap, so that each is one request.
+
+    >>> merged([(0, 10), (15, 5), (100, 10), (-8, None)], gap=5)
+    [(0, 20), (100, 10), (-8, None)]
+    """
+    rest = [span for span in spans if span[1] is None]
+    found: list[Span] = []
+    begin = end = -1
+    for start, length in sorted((start, length) for start, length in spans if length is not None):
+        if begin >= 0 and start <= end + gap and max(end, start + length) - begin <= max(_MOST, end - begin):
+            end = max(end, start + length)
+        else:
+            if begin >= 0:
+                found.append((begin, end - begin))
+            begin, end = start, start + length
+    if begin >= 0:
+        found.append((begin, end - begin))
+    return found + list(dict.fromkeys(rest))
+
+
+def _range(span: Span) -> Any:
+    """A range as obstore wants it."""
+    start, length = span
+    if length is not None:
+        return min(start, _FAR), min(start + length, _FAR + 1)
+    return {"suffix": min(-start, _FAR)} if start < 0 else {"offset": min(start, _FAR)}
+
+
+def _check_answer(key: str, span: Span, answer: Answer) -> None:
+    """Raise if the answer is not the range that was asked for, as of a value that is too short."""
+    begin, count = resolve_span(key, *span, answer.size)
+    if (answer.start, len(answer.body)) != (begin, count):
+        raise ShortReadError(
+            f"key {key!r}: the server sent {len(answer.body)} bytes from {answer.start} on, not {count} from {begin}",
+            key=key,
+            start=span[0],
+            length=span[1],
+            size=answer.size,
+        )
+
+
+def _cut(key: str, span: Span, answers: dict[Span, Answer | None]) -> Buffer:
+    """One range out of the answer that holds it."""
+    start, length = span
+    if length == 0:
+        return b""
+    if length is None:
+        answer = answers[span]
+        return answer.body if answer else b""
+    for (begin, count), answer in answers.items():
+        if count is not None and answer and begin <= start and start + length <= begin + count:
+            return answer.body[start - begin : start - begin + length]
+    raise AssertionError(f"key {key!r}: no answer holds the range {span}")
+
+
+def together(work: Callable[[S], T], items: Sequence[S], most: int) -> list[T]:
+    """What the work gives for each item, in as many threads; the first error is raised when all have stopped.
+
+    The threads only wait for answers, so they are none of those that share the processors.
+    """
+    if len(items) < 2 or most < 2:
+        return [work(item) for item in items]
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+    todo, lock = iter(range(len(items))), threading.Lock()
+
+    def run() -> None:
+        try:
+            while not errors:
+                with lock:
+                    index = next(todo, None)
+                if index is None:
+                    return
+                results[index] = work(items[index])
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(len(items), most) - 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        run()
+    finally:
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+    return [results[index] for index in range(len(items))]
+
+
+class ValueFile(io.RawIOBase):
+    """A value as a file to be read from anywhere in it, for libraries that want one."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        size = store.size(key)
+        if size is None:
+            raise FileNotFoundError(f"there is no key {key!r} in {store!r}")
+        self._store, self._key, self._size, self._at = store, key, size, 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place, counted from the begin, from here or from the end."""
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes; 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        count = max(0, min(len(view), self._size - self._at))
+        if count:
+            part = self._store.get_range(self._key, self._at, count)
+            if part is None:
+                raise FileNotFoundError(f"key {self._key!r} was removed from {self._store!r}")
+            view[:count] = part
+            self._at += count
+        return count
+
+    def __reduce__(self) -> tuple[type[ValueFile], tuple[Store, str]]:
+        return ValueFile, (self._store, self._key)
