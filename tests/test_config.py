@@ -24,7 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "array.durability": None,
     "array.target_shard_size_bytes": None,
     "array.rectilinear_chunks": True,
-    "array.sharding_coalesce_max_gap_bytes": 1048576,
+    "array.sharding_coalesce_max_gap_bytes": None,
     "array.sharding_coalesce_max_bytes": 16777216,
     "array.allow_unsafe_pickle_decode": False,
     "async.concurrency": 10,
@@ -174,7 +174,7 @@ GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("array.durability", ["process", "power", None]),
     ("array.target_shard_size_bytes", [None, 1, 1 << 40]),
     ("array.rectilinear_chunks", [True]),
-    ("array.sharding_coalesce_max_gap_bytes", [0, 1]),
+    ("array.sharding_coalesce_max_gap_bytes", [None, 0, 1]),
     ("array.sharding_coalesce_max_bytes", [1]),
     ("array.allow_unsafe_pickle_decode", [False]),
     ("async.concurrency", [1, 128]),
@@ -197,7 +197,7 @@ BAD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("array.durability", ["disk", True, 0]),
     ("array.target_shard_size_bytes", [0, 1.5, "1"]),
     ("array.rectilinear_chunks", [False, None, 1]),
-    ("array.sharding_coalesce_max_gap_bytes", [-1, None, 1.0]),
+    ("array.sharding_coalesce_max_gap_bytes", [-1, 1.0]),
     ("array.sharding_coalesce_max_bytes", [0, None]),
     ("array.allow_unsafe_pickle_decode", [True, None, 0]),
     ("async.concurrency", [0, None, 1.5]),
@@ -252,9 +252,11 @@ def test_an_array_takes_its_own_settings_and_no_others():
         "read_missing_chunks",
         "casting",
         "durability",
+        "sharding_coalesce_max_gap_bytes",
+        "sharding_coalesce_max_bytes",
     ]
     given = {"order": "F", "sharding_coalesce_max_gap_bytes": 0, "sharding_coalesce_max_bytes": 1}
-    assert ArrayConfig.of(given) == ArrayConfig(order="F")
+    assert ArrayConfig.of(given) == ArrayConfig(**given)
     assert ArrayConfig.of() == ArrayConfig.of({}) == ArrayConfig()
     with pytest.raises(ValueError, match=r"array\.sharding_coalesce_max_bytes must be"):
         ArrayConfig.of({"sharding_coalesce_max_bytes": 0})

@@ -31,11 +31,11 @@ LAYERS = [
     {"errors", "types", "config", "scratch"},
     {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
-    {"engine", "pool", "progress", "shards", "upkeep"},
-    {"node", "removal", "placing", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
+    {"engine", "pool", "progress", "shards", "turns", "upkeep"},
+    {"node", "lookahead", "removal", "placing", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
     | {"array", "selecting", "resizing", "claims", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
-    | {"rechunking", "rechunk_plan", "measuring"},
+    | {"rechunking", "rechunk_plan", "measuring", "explaining"},
     {"api", "__init__", "checks", "dtype", "storage"},
     {"aio"},
 ]
@@ -130,12 +130,12 @@ PUBLIC = """
 
 ARRAY = """
     append async_array attrs basename blocks cdata_shape chunk_stats chunks compressor compressors config coverage
-    dimension_names dtype fill_value filters from_dict from_documents get_basic_selection get_block_selection
-    get_coordinate_selection get_mask_selection get_orthogonal_selection grid info info_complete iter_chunks lazy
-    metadata name nbytes nbytes_stored nchunks nchunks_initialized ndim oindex open order path read_chunk_sizes
-    read_only refresh resize serializer set_basic_selection set_block_selection set_coordinate_selection
-    set_mask_selection set_orthogonal_selection shape shards size stats store store_path update_attributes vindex
-    with_config write_chunk_sizes
+    dimension_names dtype explain fill_value filters from_dict from_documents get_basic_selection
+    get_block_selection get_coordinate_selection get_mask_selection get_orthogonal_selection grid info info_complete
+    iter_chunks lazy metadata name nbytes nbytes_stored nchunks nchunks_initialized ndim oindex open order path
+    read_chunk_sizes read_only refresh resize serializer set_basic_selection set_block_selection
+    set_coordinate_selection set_mask_selection set_orthogonal_selection shape shards size stats store store_path
+    update_attributes vindex with_config write_chunk_sizes
 """
 
 GROUP = """

@@ -10,7 +10,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 
 env=.venv-bench
-peers=(numpy zarr zarrs tensorstore)
+peers=(numpy zarr zarrs tensorstore obstore fsspec aiohttp)
 
 say() { printf 'bench environment: %s\n' "$*"; }
 

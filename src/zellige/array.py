@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from zellige.consolidated import Consolidated
     from zellige.dtypes.structs import FieldNames
     from zellige.info import Info
-    from zellige.measuring import Coverage, Stats
+    from zellige.measuring import Coverage
     from zellige.metadata.groups import Documents
     from zellige.node import ArrayMetadata
     from zellige.stores.path import StorePath
-    from zellige.transfer import ProgressLike
     from zellige.views import LazyArray
 
 
@@ -305,30 +304,6 @@ class Array(Selecting, Resizing, NodeHandle):
 
         return coverage(self)
 
-    def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
-        """Minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
-
-        >>> import zellige
-        >>> zellige.array([1.0, float("nan"), 3.0], chunks=2).stats()
-        Stats(count=3, nan=1, min=1.0, max=3.0, mean=2.0)
-        """
-        from zellige.measuring import stats
-
-        return stats(self, selection, progress)
-
-    def chunk_stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Iterator[tuple[Coords, Stats]]:
-        """`stats` of each chunk that a selection hits, of the elements that it picks there.
-
-        >>> import zellige
-        >>> for coords, found in zellige.array([3, 1, 2], chunks=[[1, 2]]).chunk_stats():
-        ...     print(coords, found.min, found.max)
-        (0,) 3 3
-        (1,) 1 2
-        """
-        from zellige.measuring import chunk_stats
-
-        return chunk_stats(self, selection, progress)
-
     @property
     def lazy(self) -> LazyArray:
         """A view that composes selections without reading; `[...]` or `numpy.asarray` reads.
@@ -512,20 +487,26 @@ def open_array_or(
     *,
     holder: Consolidated | None = None,
     consolidated: bool = True,
+    likely: int | None = None,
 ) -> Array | Documents | None:
     """The array at a path, or the documents of the group that is there instead, or None for nothing.
 
-    `consolidated` is whether those of a group may come out of its `.zmetadata`.
+    `consolidated` is whether those of a group may come out of its `.zmetadata`, `likely` the format to be expected.
     """
     settings = ArrayConfig.of(config)
-    raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
+    read = None
+    if store.concurrency is not None and zarr_format is None and likely != 3:
+        read = node.at_once(store, path, consolidated=consolidated)
+        raw = read(DOCUMENT)
+    else:
+        raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
     if raw is not None and (known := remembered(raw, keep_empty=settings.write_empty_chunks)) is not None:
         return Array(store, path, known.metadata, settings, holder, known)
     if raw is None and zarr_format != 2:
         if zarr_format == 3:
             return None
         zarr_format = 2  # the other document is known to be missing
-    documents = node.load(store, path, zarr_format=zarr_format, consolidated=consolidated, raw=raw)
+    documents = node.load(store, path, zarr_format=zarr_format, consolidated=consolidated, raw=raw, read=read)
     if documents is None or node.is_group(documents):
         return documents
     array = Array.from_documents(store, path, documents, settings, holder)

@@ -36,7 +36,7 @@ class Claim:
 
     def take(self) -> None:
         """Keep others out, where the lock does not; raises `ConflictError` if another one stays at work."""
-        if not self._store.optimistic:
+        if not self._store.optimistic or self._store.transactional:
             return
         self._mine = _signed()
         until = time.monotonic() + _PATIENCE
@@ -62,19 +62,22 @@ class Claim:
 
     def leftover(self) -> bool:
         """Whether something may lie beyond the end already; one request at most."""
-        return self._left or self.marked if self._store.optimistic else self._store.exists(self._key)
+        if self._store.optimistic or self._store.transactional:
+            return self._left or self.marked
+        return self._store.exists(self._key)
 
     def cleaned(self) -> None:
         """Nothing lies beyond the end any more."""
         self._left = self.marked = False
-        if not self._store.optimistic:
+        if not self._store.optimistic and not self._store.transactional:
             self._store.delete(self._key)
 
     def mark(self, *shapes: Shape) -> None:
         """Something may lie beyond the end from now on, or be encoded for the other of two shapes."""
         self.marked = True
-        self._mine = _signed(shapes)
-        self._store.put(self._key, self._mine)
+        if not self._store.transactional:  # what is killed there leaves nothing
+            self._mine = _signed(shapes)
+            self._store.put(self._key, self._mine)
 
     def is_held(self) -> bool:
         """Whether nobody has taken this one for dead."""

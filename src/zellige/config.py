@@ -48,7 +48,7 @@ def _or_none(setting: _Setting) -> _Setting:
     return setting._replace(accepts=lambda v: v is None or accepts(v), expected=expected)
 
 
-# The meaning of each key, and which of them change nothing yet, is in the docstring of `Config`.
+# The meaning of each key is in the docstring of `Config`.
 _SETTINGS: dict[str, _Setting] = {
     "default_zarr_format": _Setting(3, lambda v: type(v) is int and v in (2, 3), "2 or 3"),
     "json_indent": _or_none(_int(2, 0, 8)),
@@ -67,7 +67,7 @@ _SETTINGS: dict[str, _Setting] = {
         lambda v: v is True,
         "True: chunks of any size are always on, and chunk_grid='regular' refuses uneven ones",
     ),
-    "array.sharding_coalesce_max_gap_bytes": _int(1 << 20, 0),
+    "array.sharding_coalesce_max_gap_bytes": _or_none(_int(None, 0)),
     "array.sharding_coalesce_max_bytes": _int(16 << 20, 1),
     "array.allow_unsafe_pickle_decode": _Setting(
         False, lambda v: v is False, "False: to decode a pickle is to run the code in it, and none is decoded here"
@@ -110,6 +110,8 @@ class Config:
     | `array.durability` | None | what written chunks survive: `'process'`, `'power'`, or None for the store's own |
     | `array.rectilinear_chunks` | True | always True: chunks of any size are always on |
     | `array.allow_unsafe_pickle_decode` | False | always False: a pickle can run any code |
+    | `array.sharding_coalesce_max_gap_bytes` | None | parts of a shard this close are read as one; None: the store's |
+    | `array.sharding_coalesce_max_bytes` | 16 MiB | the most that is read together |
     | `array.target_shard_size_bytes` | None | the size of shards with `shards="auto"`; None: 64 MiB |
     | `async.concurrency` | 10 | how many operations of `zellige.aio` are under way at once in an event loop |
     | `async.timeout` | None | the seconds that one of them may take |
@@ -121,13 +123,6 @@ class Config:
     | `remote.max_retries` | 5 | how often a failed request is repeated |
     | `remote.timeout` | 120 | the seconds that one request may take, and all of its repetitions |
     | `remote.claim_timeout` | 3600 | the seconds after which a resize that another machine left unfinished is dead |
-
-    The others are there for scripts that set them. Their values are checked and kept, and change nothing yet:
-
-    | key | default | what it is elsewhere |
-    |---|---|---|
-    | `array.sharding_coalesce_max_gap_bytes` | 1 MiB | parts of a shard closer than this are fetched together |
-    | `array.sharding_coalesce_max_bytes` | 16 MiB | the most that is fetched together |
 
     >>> config["array.order"], config.get("array")["order"], "array.order" in config
     ('C', 'C', True)
@@ -278,6 +273,10 @@ class ArrayConfig:
     """Whether values that the type cannot hold are refused, or changed as numpy's `astype` does."""
     durability: Durability | None = None
     """What written chunks survive; None leaves it to the store."""
+    sharding_coalesce_max_gap_bytes: int | None = None
+    """Parts of a shard no further apart are read together; None leaves it to the store."""
+    sharding_coalesce_max_bytes: int = 16 << 20
+    """The most that is read together."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | ArrayConfig | None = None) -> ArrayConfig:
@@ -293,11 +292,9 @@ class ArrayConfig:
             return self
         checked = {name: _check(f"array.{name}", value) for name, value in given.items()}
         own = {name: checked.pop(name) for name in self.__slots__ if name in checked}
-        if foreign := checked.keys() - _PER_ARRAY_ELSEWHERE:
-            raise KeyError(f"array.{min(foreign)} is a setting of the process, not of one array; use config.set")
+        if checked:
+            raise KeyError(f"array.{min(checked)} is a setting of the process, not of one array; use config.set")
         return replace(self, **own)
 
 
-_PER_ARRAY_ELSEWHERE = {"sharding_coalesce_max_gap_bytes", "sharding_coalesce_max_bytes"}
-"""What zarr-python takes for one array as well; changes nothing here, as for the process."""
 _ARRAY_KEYS = [f"array.{name}" for name in ArrayConfig.__slots__]

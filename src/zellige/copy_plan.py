@@ -73,7 +73,7 @@ class Survey:
 
     def __init__(self, store: Store, tops: Sequence[str], first: int) -> None:
         self.store, self.first = store, first
-        listed = pool.gather(lambda top: list(store.list(top and top + "/")), tops)
+        listed = pool.gather(lambda top: list(store.list(top and top + "/")), tops, store, large=True)
         self.keys = sorted(key for keys in listed for key in keys)
         self.names: dict[str, set[str]] = {}
         """The names of documents by the paths of their nodes."""
@@ -130,7 +130,7 @@ class Survey:
 
     def load(self, paths: Sequence[str]) -> list[Found]:
         """The nodes at some paths; each document is read once, several at a time."""
-        return [found for found in pool.gather(self._load, paths) if found is not None]
+        return [found for found in pool.gather(self._load, paths, self.store, large=True) if found is not None]
 
     def _load(self, path: str) -> Found | None:
         names = self.own(path)
@@ -198,7 +198,8 @@ class Plan:
         self._look(level)
         new: set[str] = set()
         while level:
-            kinds = pool.gather(lambda path: self._there.kind(self.to(path)), [found.path for found in level])
+            paths = [found.path for found in level]
+            kinds = pool.gather(lambda path: self._there.kind(self.to(path)), paths, self._there.store, large=True)
             below: list[str] = []
             for found, kind in zip(level, kinds, strict=True):
                 if self.options.shallow and depth and isinstance(found.metadata, GroupMetadata):

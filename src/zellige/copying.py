@@ -6,7 +6,7 @@ come first and documents last, those of the copied node itself at the very end: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -177,20 +177,31 @@ def _copy(plan: Plan, progress: Progress) -> int:
     """Write everything, in the order that keeps what is cut short from looking like a node; returns the bytes."""
     store = plan.dest.store
     _clear(plan)
-    nbytes = 0
-    for source, target in plan.encoded:
-        _encode(source, target, verify=plan.options.verify)
-        nbytes += target.nbytes
-        progress.advance(node.join(target.path, node.document_names(target.metadata)[0]))
     courier = Courier(
         (plan.origin.store, plan.base), (store, plan.top), plan.content, progress, verify=plan.options.verify
     )
-    batches = list(node.copy_order([*plan.keys, *plan.content]))
-    nbytes += sum(courier.carry_all(batch)[1] for batch in batches[:-1])
-    _make_groups(plan)
-    nbytes += sum(courier.carry_all(batch)[1] for batch in batches[-1:])
+    batches = node.copy_order([*plan.keys, *plan.content])
+
+    def carry(batches: Sequence[list[str]]) -> int:
+        return sum(courier.carry_all(batch)[1] for batch in batches)
+
+    if store.transactional:  # as in `copy_order`: never seen cut short, and arrays come before their chunks
+        _make_groups(plan)
+        nbytes = carry(batches[::-1]) + _encode_all(plan, progress)
+    else:
+        nbytes = _encode_all(plan, progress) + carry(batches[:-1])
+        _make_groups(plan)
+        nbytes += carry(batches[-1:])
     _follow(plan)
     return nbytes
+
+
+def _encode_all(plan: Plan, progress: Progress) -> int:
+    """Write the chunks of arrays that are encoded anew; returns their bytes."""
+    for source, target in plan.encoded:
+        _encode(source, target, verify=plan.options.verify)
+        progress.advance(node.join(target.path, node.document_names(target.metadata)[0]))
+    return sum(target.nbytes for _, target in plan.encoded)
 
 
 def _note(plan: Plan, paths: Iterable[str]) -> None:
@@ -205,8 +216,8 @@ def _clear(plan: Plan) -> None:
         removal.clear(plan.dest.store, path)
         _note(plan, [path])
     # Documents first, so that nothing looks like a node while its chunks go.
-    for batch in reversed(list(node.copy_order(plan.remains))):
-        pool.gather(plan.dest.store.delete, batch)
+    for batch in reversed(node.copy_order(plan.remains)):
+        pool.gather(plan.dest.store.delete, batch, plan.dest.store, large=True)
 
 
 def _make_groups(plan: Plan) -> None:

@@ -32,7 +32,7 @@ from zellige.grid import ChunkGrid
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
 from zellige.progress import Progress, report
-from zellige.shards import IndexCache, ShardReader, StaleIndexError
+from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
@@ -65,18 +65,26 @@ class Unsettled(Protocol):
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "unsettled")
+    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "_merging", "unsettled")
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, rank: int, chain: CodecChain, config: ArrayConfig
     ) -> None:
         self.store = store if config.durability is None else store.with_durability(config.durability)
+        if store.concurrency is not None:
+            from zellige.turns import YieldingStore  # only for those who wait
+
+            self.store = YieldingStore(self.store)
         self.prefix, self.chain, self.config = prefix, chain, config
         self.keys = keys
         # `c/%d/%d`: filled in for every chunk without calling anything.
         self._key_form = prefix.replace("%", "%%") + keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
         self.indexes = IndexCache()
         self.unsettled: Unsettled | None = None
+        gap = config.sharding_coalesce_max_gap_bytes
+        if gap is None:
+            gap = max(store.gap, GAP) if store.concurrency is None else store.gap
+        self._merging = gap, config.sharding_coalesce_max_bytes
 
     def key(self, coords: Coords) -> str:
         """The store key of a chunk."""
@@ -87,12 +95,16 @@ class Engine:
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
         first = self._first(plan)
-        if first is None or first.reads_little(out.size / len(plan)):
-            pool.run(partial(self._read_chunk, out, plan), plan, 0)
-        elif rows := self._rows(plan, first, out):
+        kept = self.store.keeps_decoded and first is not None and first.shard is None and not out.dtype.hasobject
+        work = partial(self._read_kept if kept else self._read_chunk, out, plan)
+        if self.store.concurrency is not None:
+            self._run_waiting(work, plan, first, out.nbytes)
+        elif first is None or first.reads_little(out.size / len(plan), self.store.gap):
+            pool.run(work, plan, 0)
+        elif not kept and (rows := self._rows(plan, first, out)):
             pool.run(partial(self._read_row, out, plan), rows, first.decode_work)
         else:
-            pool.run(partial(self._read_chunk, out, plan), plan, first.decode_work)
+            pool.run(work, plan, first.decode_work)
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side into one small array, and copy that as a whole."""
@@ -137,7 +149,7 @@ class Engine:
                 bound.strides is None
                 or whole
                 or (self.unsettled is not None and shape != self.unsettled.chunk_shape)
-                or (part := bound.part(inside, plan.order)) is None
+                or (part := bound.part(inside, plan.order, self.store.gap)) is None
             ):
                 raw = self.store.borrow(key)
                 found = raw is not None
@@ -164,6 +176,22 @@ class Engine:
             self._check_missing(coords, key)
             out[outside] = bound.fill
 
+    def _read_kept(self, out: AnyArray, plan: Plan, request: Request) -> None:
+        """`_read_chunk` where the store keeps decoded chunks: always whole ones."""
+        coords, shape, inside, outside, _ = request
+        bound, key = self.chain.bound[shape], self._key_form % coords
+        try:
+            chunk = self.store.decoded(key, bound, bound.decode)
+        except UnsupportedCodecError:
+            raise
+        except CodecError as error:
+            raise self._corrupt(error, coords, key) from error
+        if chunk is None:
+            self._check_missing(coords, key)
+            out[outside] = bound.fill
+        else:
+            out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
+
     def _ranges(self, key: str, spans: list[tuple[int, int]]) -> Sequence[Buffer] | None:
         """Some ranges of a chunk; None if it is missing."""
         if len(spans) > 1:
@@ -177,7 +205,8 @@ class Engine:
         target = Target(out, outside)
         for _ in range(_TRIES):
             try:
-                found = shard.read(ShardReader(self.store, key, self.indexes), inside, plan, target.array, pool.run)
+                reader = ShardReader(self.store, key, self.indexes, self._merging)
+                found = shard.read(reader, inside, plan, target.array, pool.run)
             except StaleIndexError:
                 self.indexes.drop(key)
                 continue
@@ -209,6 +238,19 @@ class Engine:
         first = next(plan.requests(0, 1), None)
         return None if first is None else self.chain.bound[first[1]]
 
+    def _run_waiting(
+        self, work: pool.Work, plan: Plan, first: BoundChain | None, picked: int, stopped: pool.Stopped | None = None
+    ) -> None:
+        """Work on chunks of a store whose requests are waited for: many at once, but few decode or encode.
+
+        `picked` is how many bytes of elements the plan picks in all.
+        """
+        from zellige.turns import in_turn
+
+        # Of a shard only what is picked is fetched.
+        held = 0 if first is None else first.nbytes if first.shard is None else picked // len(plan)
+        pool.run(in_turn(work), plan, 0, stopped, pool.crowd(self.store, held))
+
     def _rows(self, plan: Plan, first: BoundChain, work: AnyArray) -> Rows | None:
         """The plan in rows of chunks, where that is faster, and still leaves something for every thread."""
         count, small = len(plan), self.store.near and first.shard is None
@@ -231,7 +273,10 @@ class Engine:
         rows = None if first is None else self._rows(plan, first, value)
         work = 0 if first is None else first.encode_work
         with self.store.batch() as joined:
-            if rows is None:
+            if self.store.concurrency is not None:
+                work_on = joined(partial(self._write_chunk, value, plan, to_end))
+                self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
+            elif rows is None:
                 pool.run(joined(partial(self._write_chunk, value, plan, to_end)), plan, work, partial(report, plan))
             else:
                 pool.run(joined(partial(self._write_row, value, plan, to_end)), rows, work, partial(report, plan))
@@ -313,8 +358,12 @@ class Engine:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
         first = self._first(plan)
         with self.store.batch() as joined:
-            work = 0 if first is None else first.encode_work
-            pool.run(joined(partial(self._write_fields, value, fields, plan)), plan, work, partial(report, plan))
+            work_on = joined(partial(self._write_fields, value, fields, plan))
+            if self.store.concurrency is not None:
+                self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
+            else:
+                work = 0 if first is None else first.encode_work
+                pool.run(work_on, plan, work, partial(report, plan))
 
     def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, _ = request
@@ -442,7 +491,7 @@ class Engine:
 
         inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
         with self.store.batch() as joined:
-            pool.run(joined(copy), Tasks(inside), nbytes=1 << 20)
+            pool.run(joined(copy), Tasks(inside), 1 << 20, None, pool.crowd(pool.farther(source.store, self.store)))
 
 
 def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:

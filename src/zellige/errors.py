@@ -158,6 +158,12 @@ class ShortReadError(ZelligeError, EOFError):
     size: int
 
 
+class BadArchiveError(ZelligeError, ValueError):
+    """A zip archive is cut short or damaged, or holds names that no store may; `key` is the entry, if it is one."""
+
+    key: str
+
+
 class ConflictError(ZelligeError, OSError):
     """Another writer kept changing the same key; nothing was written."""
 

@@ -239,7 +239,8 @@ class Group(Listing, Making, NodeHandle):
             return self._walk(max_depth)
 
         def read(place: str) -> Array | Documents | None:
-            return open_array_or(self.store, place, holder=self._holder, consolidated=False)
+            likely = self.metadata.zarr_format
+            return open_array_or(self.store, place, holder=self._holder, consolidated=False, likely=likely)
 
         return node.walk_with(read, self.store, self.path, max_depth)
 

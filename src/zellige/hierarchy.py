@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from zellige import node, placing, pool, removal
@@ -67,9 +68,9 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
     # Whatever is in the way is found before anything is written.
     parents = sorted({*node.parents(base), *(node.join(base, path) for path in above)})
-    there = pool.gather(lambda path: node.check_parent(store, path), parents, near=store.near)
+    there = pool.gather(lambda path: node.check_parent(store, path), parents, store)
     missing = [path for path, found in zip(parents, there, strict=True) if not found]
-    pool.gather(lambda path: removal.finish(store, path), missing, near=store.near)
+    pool.gather(lambda path: removal.finish(store, path), missing, store)
     # What lies below another one that is given goes with it, if that is overwritten.
     tops = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
     taken = _taken(store, base, {path: given[path] for path in tops}, overwrite=overwrite)
@@ -81,18 +82,30 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     for parent in node.parents(base):
         if not node.check_parent(store, parent):
             node.put_new(store, parent, GroupMetadata(zarr_format=next(iter(given.values())).zarr_format))
-    made: dict[str, Node] = {}
-    for path in sorted({**above, **handles}, key=lambda path: (path.count("/"), path)):
+
+    def make(path: str) -> Node | None:
         place = node.join(base, path)
         if path in handles:
-            made[path] = handles[path]
-        elif not node.check_parent(store, place):
-            made[path] = Group(store, place, above[path])
+            found = handles[path]
+        elif node.check_parent(store, place):
+            return None
         else:
-            continue
+            found = Group(store, place, above[path])
         with removal.replacing(store, place, below[path], whole=overwrite) if path in taken else nullcontext():
-            node.put_new(store, place, made[path].metadata)
+            node.put_new(store, place, found.metadata)
+        return found
+
+    made: dict[str, Node] = {}
+    for _, level in groupby(sorted({**above, **handles}, key=_depth), key=_depth):
+        paths = sorted(level)
+        new = zip(paths, pool.gather(make, paths, store), strict=True)
+        made |= {path: found for path, found in new if found is not None}
     return made
+
+
+def _depth(path: str) -> int:
+    """How many groups lie above a node."""
+    return path.count("/") + bool(path)
 
 
 def _taken(store: Store, base: str, given: Mapping[str, NodeMetadata], *, overwrite: bool) -> list[str]:
@@ -101,7 +114,7 @@ def _taken(store: Store, base: str, given: Mapping[str, NodeMetadata], *, overwr
     def check(path: str) -> bool:
         return placing.check_place(store, node.join(base, path), given[path], overwrite=overwrite)
 
-    found = pool.gather(check, list(given), near=store.near)
+    found = pool.gather(check, list(given), store)
     return [path for path, taken in zip(given, found, strict=True) if taken]
 
 

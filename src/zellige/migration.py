@@ -118,9 +118,9 @@ def _walk(store: Store, path: str) -> list[_Found]:
     found: list[_Found] = []
     level = [path]
     while level:
-        nodes = [here for here in pool.gather(partial(_look, store), level, near=store.near) if here is not None]
+        nodes = [here for here in pool.gather(partial(_look, store), level, store) if here is not None]
         found += nodes
-        below = pool.gather(partial(_children, store), [here.path for here in nodes if here.is_group], near=store.near)
+        below = pool.gather(partial(_children, store), [here.path for here in nodes if here.is_group], store)
         level = [child for children in below for child in children]
     if not found:
         raise NodeNotFoundError(f"there is no array and no group at '/{path}' in {store!r}")

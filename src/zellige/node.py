@@ -7,6 +7,7 @@ the older format. Nothing above this module asks which.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -27,7 +28,7 @@ from zellige.metadata.groups import (
     GroupMetadata,
 )
 from zellige.metadata.v3 import DOCUMENT
-from zellige.pool import gather
+from zellige.pool import gather, is_busy
 from zellige.stores import Store, StorePath
 from zellige.stores.base import is_key
 from zellige.types import JSON
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
     ArrayMetadata: TypeAlias = ArrayV3Metadata | ArrayV2Metadata
     NodeMetadata: TypeAlias = ArrayMetadata | GroupMetadata
+
+Read: TypeAlias = Callable[[str], bytes | None]
+"""Gives the bytes of a document of one node by its name."""
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -127,42 +131,57 @@ def load(
     path: str,
     *,
     zarr_format: int | None = None,
-    first: int = 3,
+    first: int | None = None,
     consolidated: bool = False,
     expect: Literal["array", "group"] = "array",
     raw: bytes | None = None,
+    read: Read | None = None,
 ) -> Documents | None:
     """The documents of the node at a path; None if there is none.
 
-    Where both formats have one, the newer wins, or `first`. `consolidated` reads `.zmetadata` as well, and then
-    nothing else if it is there. `expect` is looked for first. `raw` is `zarr.json`, if it has been read already.
+    Where both formats have one, the newer wins, or `first`, which is also what is likely to be found. `consolidated`
+    reads `.zmetadata` as well, and then nothing else if it is there. `expect` is looked for first. `raw` is
+    `zarr.json`, if it has been read already, and `read` how to read.
     """
     if raw is not None:
         return {DOCUMENT: _parsed(store, path, DOCUMENT, raw)}
-    for candidate in (first, 5 - first):
+    if read is None and first is None:
+        read = at_once(store, path, zarr_format, consolidated=consolidated)
+    for candidate in (first or 3, 5 - (first or 3)):
         if zarr_format in (None, candidate):
+            ask = read or at_once(store, path, candidate, consolidated=consolidated)
             found = (
-                _fetch(store, path, DOCUMENT)
+                _fetch(ask, store, path, DOCUMENT)
                 if candidate == 3
-                else _load_v2(store, path, consolidated=consolidated, group_first=expect == "group")
+                else _load_v2(ask, store, path, consolidated=consolidated, group_first=expect == "group")
             )
             if found is not None:
                 return found
     return None
 
 
-def _load_v2(store: Store, path: str, *, consolidated: bool, group_first: bool) -> Documents | None:
+def at_once(store: Store, path: str, zarr_format: int | None = None, *, consolidated: bool = False) -> Read:
+    """How to read documents of a node, by names; where requests are waited for, all are asked for at the same time."""
+    if store.concurrency is None or zarr_format == 3 or is_busy():
+        return partial(read_document, store, path)
+    from zellige.lookahead import ask_for  # only for those who wait
+
+    older = [ARRAY_V2, GROUP_V2, ATTRIBUTES_V2] + [CONSOLIDATED_V2] * consolidated
+    return ask_for(older if zarr_format == 2 else [DOCUMENT, *older], store, path)
+
+
+def _load_v2(ask: Read, store: Store, path: str, *, consolidated: bool, group_first: bool) -> Documents | None:
     names = [CONSOLIDATED_V2, GROUP_V2] if consolidated else [GROUP_V2]
     for name in [*names, ARRAY_V2] if group_first else [ARRAY_V2, *names]:
-        found = _fetch(store, path, name)
+        found = _fetch(ask, store, path, name)
         if found is not None:
             # Consolidated metadata holds the group's own documents, too.
-            return found if name == CONSOLIDATED_V2 else {**found, **(_fetch(store, path, ATTRIBUTES_V2) or {})}
+            return found if name == CONSOLIDATED_V2 else {**found, **(_fetch(ask, store, path, ATTRIBUTES_V2) or {})}
     return None
 
 
-def _fetch(store: Store, path: str, name: str) -> Documents | None:
-    raw = read_document(store, path, name)
+def _fetch(ask: Read, store: Store, path: str, name: str) -> Documents | None:
+    raw = ask(name)
     return None if raw is None else {name: _parsed(store, path, name, raw)}
 
 
@@ -227,10 +246,10 @@ def walk_with(
 
     groups, depth = [path], 0
     while groups and (max_depth is None or depth <= max_depth):
-        listed = gather(lambda group: children(store, group), groups, near=store.near)
+        listed = gather(lambda group: children(store, group), groups, store)
         places = [place for found in listed for place in found]
         groups = []
-        for place, found in zip(places, gather(read_or_error, places, near=store.near), strict=True):
+        for place, found in zip(places, gather(read_or_error, places, store), strict=True):
             if found is not None:
                 yield place, found
                 groups += [place] if isinstance(found, dict) and is_group(found) else []
@@ -272,11 +291,17 @@ def put_documents(store: Store, path: str, documents: Documents) -> bool:
 
 def check_parent(store: Store, path: str) -> bool:
     """Whether there is a group at a path that is to hold others; raises if there is an array."""
-    found = store.get(join(path, DOCUMENT))
-    is_array = _node_type(found) == "array" if found is not None else store.exists(join(path, ARRAY_V2))
+    found, has = _look(store, path)
+    is_array = _node_type(found) == "array" if found is not None else has(ARRAY_V2)
     if is_array:
         raise ContainsArrayError(f"'/{path}' in {store!r} is an array, which holds no other nodes; choose another path")
-    return found is not None or store.exists(join(path, GROUP_V2))
+    return found is not None or has(GROUP_V2)
+
+
+def _look(store: Store, path: str) -> tuple[bytes | None, Callable[[str], bool]]:
+    """`zarr.json` at a path, and whether there is another document."""
+    read = at_once(store, path)
+    return read(DOCUMENT), lambda name: read(name) is not None
 
 
 def _node_type(raw: bytes) -> JSON:
@@ -295,12 +320,12 @@ def check_free(store: Store, path: str) -> None:
 
 def there(store: Store, path: str) -> ContainsArrayError | ContainsGroupError | None:
     """The error that says which node is at a path already."""
-    raw = store.get(join(path, DOCUMENT))
+    raw, has = _look(store, path)
     if raw is not None:
         is_array = _node_type(raw) != "group"
     else:
-        is_array = store.exists(join(path, ARRAY_V2))
-        if not is_array and not store.exists(join(path, GROUP_V2)):
+        is_array = has(ARRAY_V2)
+        if not is_array and not has(GROUP_V2):
             return None
     error, what = (ContainsArrayError, "an array") if is_array else (ContainsGroupError, "a group")
     return error(f"there is {what} at '/{path}' in {store!r} already; open it, or replace it with overwrite=True")
@@ -323,7 +348,7 @@ def update(
     """
     for _ in range(_TRIES):
         with store.exclusive(join(path, names[0])):
-            found = {name: store.get_versioned(join(path, name)) for name in names}
+            found = dict(gather(lambda name: (name, store.get_versioned(join(path, name))), names, store))
             if found[names[0]] is None:
                 raise ConflictError(f"the node at '/{path}' in {store!r} was deleted meanwhile; nothing was written")
             before = {name: _parsed(store, path, name, old[0]) for name, old in found.items() if old is not None}
@@ -340,15 +365,17 @@ def _rewrite(store: Store, key: str, content: dict[str, JSON], old: tuple[bytes,
     return store.create(key, raw) if old is None else store.replace(key, raw, old[1])
 
 
-def copy_order(keys: Iterable[str]) -> Iterator[list[str]]:
+def copy_order(keys: Iterable[str], *, transactional: bool = False) -> list[list[str]]:
     """Keys in the order in which they are copied, so that what is cut short never looks like a node.
 
-    All chunks first; then the documents from the depth upwards, and of each depth those that make nodes last.
+    All chunks first; then the documents from the depth upwards, and of each depth those that make nodes last. A
+    transaction is never seen cut short, and icechunk takes no chunk before its array: there it is the reverse.
 
-    >>> list(copy_order(["zarr.json", "a/zarr.json", "a/c/0", "b/.zarray", "b/.zattrs", "b/0"]))
+    >>> copy_order(["zarr.json", "a/zarr.json", "a/c/0", "b/.zarray", "b/.zattrs", "b/0"])
     [['a/c/0', 'b/0'], ['b/.zattrs'], ['a/zarr.json', 'b/.zarray'], ['zarr.json']]
     """
-    return (list(batch) for _, batch in groupby(sorted(keys, key=_turn), key=_turn))
+    batches = [list(batch) for _, batch in groupby(sorted(keys, key=_turn), key=_turn)]
+    return batches[::-1] if transactional else batches
 
 
 def _turn(key: str) -> tuple[bool, int, bool]:

@@ -133,7 +133,9 @@ def _move_keys(store: Store, source: str, dest: str, follow: Callable[[], object
     origin = Removal(store, source)
     with removal.replacing(store, dest, whole=False, coming=origin):
         try:
-            for batch in node.copy_order(origin.keys):  # the main document last: only then there is a node
+            for batch in node.copy_order(
+                origin.keys, transactional=store.transactional
+            ):  # the main document last: only then there is a node
                 gather(lambda key: _copy_key(store, source, dest, key), batch)
         except BaseException:
             removal.clear(store, dest, more=origin.keys)  # there was nothing before
@@ -155,7 +157,7 @@ def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]
         raw = store.get(node.join(source, key))
         return raw is not None and raw != store.get(node.join(dest, key))
 
-    for key, different in zip(left, gather(differs, left, near=store.near), strict=True):
+    for key, different in zip(left, gather(differs, left, store), strict=True):
         if different:
             raise ConflictError(
                 f"'/{source}' in {store!r} was being moved to '/{dest}' when that was stopped, and key {key!r} was "

@@ -54,6 +54,14 @@ class Plan:
         chosen = islice(_product(self.projections), start, stop)
         return map(self._point_request if self.npoints else _request, chosen)
 
+    def request(self, number: int) -> Request:
+        """One of the requests, counted in C order."""
+        parts: list[Any] = []
+        for projection in reversed(self.projections):
+            number, at = divmod(number, len(projection))
+            parts.insert(0, projection[at])
+        return self._point_request(tuple(parts)) if self.npoints else _request(tuple(parts))
+
     def _point_request(self, parts: tuple[Any, ...]) -> Request:
         (coords, sizes, inside, positions, _), *rest = parts
         others, extents, picks, places, _ = zip(*rest, strict=True) if rest else ((), (), (), (), ())

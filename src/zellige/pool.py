@@ -3,26 +3,30 @@
 Interleaved chunks would make the threads touch the same pages of the output at once. Threads are started
 for one operation and joined before it returns, so none outlives its use and a fork is always safe. All operations
 of a process share one number of helpers: many callers at once, such as the threads of dask, work mostly alone.
+
+Where requests are waited for, a `Crowd` of threads waits: as many as the store wants, shared by all operations on it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain, pairwise
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from zellige import plans, scratch
 from zellige.config import config
+from zellige.stores import Store
 
 SMALL_TOTAL = 256 << 10
 _WORTH_THREADS = 8  # items
 # Below this, threads fight for the interpreter and lose: measured with chunks of 8 KiB, two were slower than one.
 _SMALL_TASK = 48 << 10
-
+_MOST_HELD = 256 << 20  # bytes of values that threads of a crowd have at once
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -43,6 +47,11 @@ class _Worker(threading.local):
 
 
 _worker = _Worker()
+
+
+def is_busy() -> bool:
+    """Whether this thread is at work already, so that what it starts runs inline."""
+    return _worker.busy
 
 
 def workers() -> int:
@@ -87,46 +96,83 @@ def _lines(path: str) -> list[str]:
         return []
 
 
+Work: TypeAlias = Callable[[Any], None]
+
 Stopped: TypeAlias = Callable[[BaseException, list[tuple[Any, BaseException]], Iterator[Any]], None]
 """Told about an error, the tasks that failed with their own errors, and those that were not begun."""
 
 
-def run(work: Callable[[Any], None], tasks: Tasks, nbytes: int, stopped: Stopped | None = None) -> None:
+class Crowd(NamedTuple):
+    """Threads that wait for the requests of one store, many more than there are CPUs."""
+
+    name: Hashable
+    most: int
+
+
+def crowd(store: Store, held: int = 0) -> Crowd | None:
+    """Those who wait for a store, each with about so many bytes in its hands; None if nobody has to wait."""
+    if store.concurrency is None:
+        return None
+    few = max(workers(), _MOST_HELD // max(held, 1))
+    return Crowd(store.identity, min(store.concurrency, few))
+
+
+def run(
+    work: Callable[[Any], None],
+    tasks: Tasks,
+    nbytes: int,
+    stopped: Stopped | None = None,
+    waiting: Crowd | None = None,
+) -> None:
     """Do `work` for every task; `nbytes` is about how much one is, in bytes that are copied.
 
-    The first error stops all workers and is raised when they have stopped.
+    The first error stops all workers and is raised when they have stopped. With `waiting`, tasks wait for a store.
     """
     count = len(tasks)
-    if _worker.busy or count < 2 or nbytes < _SMALL_TASK or count * nbytes < SMALL_TOTAL or workers() < 2:
+    if _worker.busy or count < 2:
+        most = 1
+    elif waiting is not None:
+        most = waiting.most
+    else:
+        most = workers() if nbytes >= _SMALL_TASK and count * nbytes >= SMALL_TOTAL else 1
+    if most < 2:
         _run_here(work, tasks, stopped)
         return
-    helpers = _helpers.take(min(workers(), count) - 1, workers() - 1)
+    name = None if waiting is None else waiting.name
+    helpers = _helpers.take(name, min(most, count) - 1, most - 1)
     try:
         if helpers:
             _run_threads(work, tasks, 1 + helpers, stopped)
         else:
             _run_here(work, tasks, stopped)
     finally:
-        _helpers.give_back(helpers)
+        _helpers.give_back(name, helpers)
 
 
 class _Helpers:
-    """How many helpers all operations of this process have together."""
+    """How many helpers all operations of this process have together; those who wait for a store by its name."""
 
     def __init__(self) -> None:
-        self.lock, self.busy = threading.Lock(), 0
+        self.lock, self._taken = threading.Lock(), Counter[Hashable]()
 
-    def take(self, wanted: int, most: int) -> int:
+    @property
+    def busy(self) -> int:
+        """How many are at work, without those who wait."""
+        return self._taken[None]
+
+    def take(self, name: Hashable, wanted: int, most: int) -> int:
         """Take as many as wanted, unless too few are left."""
         with self.lock:
-            got = max(0, min(wanted, most - self.busy))
-            self.busy += got
+            got = max(0, min(wanted, most - self._taken[name]))
+            self._taken[name] += got
             return got
 
-    def give_back(self, count: int) -> None:
+    def give_back(self, name: Hashable, count: int) -> None:
         """Leave some to others."""
         with self.lock:
-            self.busy -= count
+            self._taken[name] -= count
+            if not self._taken[name]:
+                del self._taken[name]
 
 
 _helpers = _Helpers()
@@ -216,17 +262,26 @@ def _join(helpers: Sequence[threading.Thread], ended: Sequence[threading.Event],
             errors.append(error)
 
 
-def gather(function: Callable[[T], S], items: Sequence[T], *, near: bool = False) -> list[S]:
+def gather(
+    function: Callable[[T], S], items: Sequence[T], store: Store | None = None, *, large: bool = False
+) -> list[S]:
     """What a function that asks a store gives for each item, in order.
 
-    By several threads, unless there are few items, or each takes microseconds: little things of a store that is `near`.
+    By several threads, unless there are few items, or each takes microseconds: what is not `large` of a near store.
     """
-    if near or len(items) < _WORTH_THREADS:
+    waiting = None if store is None else crowd(store)
+    least = _WORTH_THREADS if waiting is None else 2
+    if len(items) < least or (store is not None and store.near and not large):
         return [function(item) for item in items]
     results: list[Any] = [None] * len(items)
 
     def work(k: int) -> None:
         results[k] = function(items[k])
 
-    run(work, plans.Tasks(list(range(len(items)))), nbytes=1 << 20)
+    run(work, plans.Tasks(list(range(len(items)))), 1 << 20, None, waiting)
     return results
+
+
+def farther(one: Store, other: Store) -> Store:
+    """Of two stores that are asked in turn, the one for which more threads pay."""
+    return max(one, other, key=lambda store: store.concurrency or 0)

@@ -253,7 +253,7 @@ class _Job:
     def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:
         """Carry the chunks of a box that are not there yet."""
         chunks = list(there.iter_chunks(region))
-        exists = pool.gather(there.store.exists, [chunk.key for chunk in chunks], near=there.store.near)
+        exists = pool.gather(there.store.exists, [chunk.key for chunk in chunks], there.store)
         if not any(exists):
             there[region] = here[region]
             return

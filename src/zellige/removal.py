@@ -149,7 +149,7 @@ class Removal:
     def _find_nodes(self) -> None:
         names = (*_UNREADABLE, REMOVING)
         found = [key for key in self.keys if key.endswith(names) and _split(key)[1] in names and not _reserved(key)]
-        raws = gather(lambda key: self.store.get(self.prefix + key), [*found, REMOVING], near=self.store.near)
+        raws = gather(lambda key: self.store.get(self.prefix + key), [*found, REMOVING], self.store)
         for key, raw in zip([*found, REMOVING], raws, strict=True):
             folder, name = _split(key)
             if raw is not None and name == REMOVING:
@@ -193,7 +193,8 @@ class Removal:
     def leave_mark(self, coming: Removal | None = None) -> None:
         """Say that a removal has begun, and of what; with `coming`, that this node is being moved here."""
         nodes = self.nodes if coming is None else {**self.nodes, **coming.nodes}
-        self.store.put(mark_of(self.path), _marked(nodes, None if coming is None else coming.path))
+        if not self.store.transactional:  # what is killed there leaves nothing
+            self.store.put(mark_of(self.path), _marked(nodes, None if coming is None else coming.path))
 
     def remove_documents(self) -> None:
         """Remove the documents from the top downwards."""
@@ -211,7 +212,7 @@ class Removal:
         self.store.prune(self.prefix, self._owns_folder)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        self.store.delete_many([self.prefix + key for key in keys], self.prefix)
+        self.store.delete_below(self.prefix, [self.prefix + key for key in keys])
 
 
 def _split(key: str) -> tuple[str, str]:
@@ -274,7 +275,8 @@ def replacing(
         between()
         removal.remove_rest()
         yield
-        store.delete(mark_of(path))
+        if not store.transactional:
+            store.delete(mark_of(path))
 
 
 def clear(
@@ -294,6 +296,6 @@ def clear(
 
 def finish(store: Store, path: str) -> None:
     """Finish a removal that was begun and is not done, unless there is a node now."""
-    if store.exists(mark_of(path)):
+    if not store.transactional and store.exists(mark_of(path)):
         with suppress(ContainsArrayError, ContainsGroupError):
             clear(store, path, whole=False)

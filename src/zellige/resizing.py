@@ -91,6 +91,8 @@ class Resizing:
             self._upkeep.uncover(old, grid)
             if metadata.chunk_grid.bounded or _shrinks(old, grid):
                 claim.mark(old.shape, shape)
+            if _shrinks(old, grid) and self._trims_first(metadata):
+                self._upkeep.trim(grid)
             return metadata.resized(grid)
 
         with self._locked() as claim:  # until all is done: what others append must not be trimmed
@@ -101,7 +103,7 @@ class Resizing:
             (old,) = before
             if self.metadata.chunk_grid.bounded:
                 self._upkeep.reshape(old, self.grid)
-            if _shrinks(old, self.grid):
+            if _shrinks(old, self.grid) and not self._trims_first(self.metadata):
                 self._upkeep.trim(self.grid)
             if self.metadata.chunk_grid.bounded or _shrinks(old, self.grid):
                 claim.cleaned()
@@ -137,7 +139,8 @@ class Resizing:
         """Add data at the end of an axis and return the new shape; `chunks` says how the new region is cut.
 
         The data is written first and the shape last: a reader sees the old array or the whole new one. What a
-        killed writer left beyond the end is removed by the next one.
+        killed writer left beyond the end is removed by the next one. A store that is a transaction shows others
+        both at its end.
 
         >>> import zellige
         >>> a = zellige.zeros((59,), chunks=[[31, 28]])
@@ -149,41 +152,59 @@ class Resizing:
         axis = self._axis(axis)
         new: list[Any] = [None] * self.ndim
         new[axis] = chunks
-        begun: list[tuple[ChunkGrid, ChunkGrid]] = []
+        begun: list[tuple[ArrayMetadata, ChunkGrid]] = []
 
-        def write_data(metadata: ArrayMetadata) -> ArrayMetadata:
+        def grow(metadata: ArrayMetadata) -> ArrayMetadata:
             old = ChunkGrid.from_metadata(metadata)
             _check_appended(value.shape, old.shape, axis)
             self._recover(old, claim)
-            end = old.shape[axis]
-            shape = (*old.shape[:axis], end + value.shape[axis], *old.shape[axis + 1 :])
+            shape = (*old.shape[:axis], old.shape[axis] + value.shape[axis], *old.shape[axis + 1 :])
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
-            region = tuple(slice(end, None) if k == axis else slice(None) for k in range(self.ndim))
-            selection = indexing.select(region, shape)
+            begun[:] = [(metadata, grid)]
+            return metadata.resized(grid)
+
+        def write() -> None:
+            ((metadata, grid),) = begun
+            old = ChunkGrid.from_metadata(metadata)
+            region = tuple(slice(old.shape[k] if k == axis else 0, None) for k in range(self.ndim))
+            selection = indexing.select(region, grid.shape)
             work = selection.value_to_work(value)
-            begun[:] = [(old, grid)]
-            claim.mark(old.shape, shape)
+            claim.mark(old.shape, grid.shape)
             if metadata.chunk_grid.bounded:
                 self._upkeep.reshape(old, grid)
             self._engine.write(plan_for(selection, grid), work, to_end=True)
-            return metadata.resized(grid)
+
+        def write_and_grow(metadata: ArrayMetadata) -> ArrayMetadata:
+            longer = grow(metadata)
+            write()
+            return longer
 
         with self._locked() as claim:
             try:
-                self._update(write_data)
+                if self.store.transactional:
+                    # Nobody sees the shape before the data, and there are such stores that take no chunk outside of it.
+                    self._update(grow)
+                    write()
+                else:
+                    self._update(write_and_grow)
             except BaseException:
-                for old, grid in begun:
-                    self._undo_append(old, grid, claim)
+                for metadata, grid in begun:
+                    self._undo_append(metadata, grid, claim)
                 raise
             claim.cleaned()
         return self.shape
 
-    def _undo_append(self, old: ChunkGrid, grid: ChunkGrid, claim: Claim) -> None:
+    def _undo_append(self, before: ArrayMetadata, grid: ChunkGrid, claim: Claim) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
         if not claim.is_held():  # another one took over, and has removed it
             return
         self.refresh()
+        old = ChunkGrid.from_metadata(before)
+        if self._trims_first(before):
+            self._upkeep.trim(old)
+        if self.store.transactional:
+            self._update(lambda _: before)
         if self.metadata.chunk_grid.bounded and self.grid == old:
             self._upkeep.reshape(grid, old)
         self._upkeep.trim(self.grid)
@@ -218,6 +239,14 @@ class Resizing:
                     self._upkeep.reshape(other, grid)
             self._upkeep.trim(grid)
             claim.cleaned()
+
+    def _trims_first(self, metadata: ArrayMetadata) -> bool:
+        """Whether chunks outside of a smaller shape go before the shape changes.
+
+        icechunk hides them afterwards, and shows them again when the array grows. The chunks of a bounded grid change
+        with the shape, and so can be trimmed only then; icechunk has no such grids.
+        """
+        return self.store.transactional and not metadata.chunk_grid.bounded
 
     def _axis(self, axis: int) -> int:
         if not -self.ndim <= axis < self.ndim:

@@ -1,4 +1,4 @@
-"""The ways to read and write parts of an array besides plain square brackets.
+"""The ways to read and write parts of an array besides plain square brackets, and what there is to say of a part.
 
 `fields=` picks fields of structs by name, as names within the selection do. A field is read with the whole
 elements, and written by changing the chunks, whose other fields stay as they are.
@@ -6,18 +6,21 @@ elements, and written by changing the chunks, whose other fields stay as they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from zellige import indexing
-from zellige.types import AnyArray, Casting, Shape
+from zellige.types import AnyArray, Casting, Coords, Shape
 
 if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
+    from zellige.explaining import Explanation
     from zellige.grid import ChunkGrid
     from zellige.indexing import Selection
+    from zellige.measuring import Stats
+    from zellige.transfer import ProgressLike
 
 
 Fields: TypeAlias = Sequence[str] | str | None
@@ -52,6 +55,47 @@ class Selecting:
         from zellige.dtypes.structs import split_fields
 
         return split_fields(selection, self.dtype, fields)
+
+    def explain(self, selection: Any = ...) -> Explanation:
+        """What reading a selection would cost: chunks, requests, bytes, and a better layout if there is one.
+
+        No chunk is read; the sizes of stored values are asked for, and indexes of shards read.
+
+        >>> import zellige
+        >>> a = zellige.create_array(data=range(1000), chunks=[[400, 600]], compressors=None)
+        >>> print(a.explain(slice(390, 405)))
+        wanted   15 elements, 120 B
+        touched  2 stored chunks
+        asked    2 requests, 120 B
+        decoded  2 chunks, 120 B: 1.0 times what is wanted
+        """
+        from zellige.explaining import explain
+
+        return explain(self, indexing.select(selection, self.shape))  # type: ignore[arg-type]
+
+    def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
+        """Minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
+
+        >>> import zellige
+        >>> zellige.array([1.0, float("nan"), 3.0], chunks=2).stats()
+        Stats(count=3, nan=1, min=1.0, max=3.0, mean=2.0)
+        """
+        from zellige.measuring import stats
+
+        return stats(self, selection, progress)  # type: ignore[arg-type]
+
+    def chunk_stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Iterator[tuple[Coords, Stats]]:
+        """`stats` of each chunk that a selection hits, of the elements that it picks there.
+
+        >>> import zellige
+        >>> for coords, found in zellige.array([3, 1, 2], chunks=[[1, 2]]).chunk_stats():
+        ...     print(coords, found.min, found.max)
+        (0,) 3 3
+        (1,) 1 2
+        """
+        from zellige.measuring import chunk_stats
+
+        return chunk_stats(self, selection, progress)  # type: ignore[arg-type]
 
     # -- reading ----------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from zellige.types import Buffer, Span
 
 T = TypeVar("T")
 
+GAP = 64 << 10
+"""Parts of a shard no further apart are better read as one, where nobody waits for requests."""
 _KEEP = 64
 
 Place: TypeAlias = tuple[int, int | None]
@@ -75,12 +77,19 @@ class ShardReader:
     the tag for that itself, because other threads may put a newer index into the cache, or drop it.
     """
 
-    __slots__ = ("_store", "_key", "_cache", "_start", "_length", "_tag", "_fresh")
+    __slots__ = ("_store", "_key", "_cache", "merging", "_start", "_length", "_tag", "_fresh")
 
     def __init__(
-        self, store: Store, key: str, cache: IndexCache, start: int = 0, length: int | None = None, tag: object = None
+        self,
+        store: Store,
+        key: str,
+        cache: IndexCache,
+        merging: tuple[int, int] = (GAP, 16 << 20),
+        start: int = 0,
+        length: int | None = None,
+        tag: object = None,
     ) -> None:
-        self._store, self._key, self._cache = store, key, cache
+        self._store, self._key, self._cache, self.merging = store, key, cache, merging
         self._start, self._length, self._tag = start, length, tag
         self._fresh = False
         """Whether the index was read just now."""
@@ -119,7 +128,7 @@ class ShardReader:
 
     def within(self, start: int, length: int) -> ShardReader:
         """A range of it as a shard of its own."""
-        return ShardReader(self._store, self._key, self._cache, self._start + start, length, self._tag)
+        return ShardReader(self._store, self._key, self._cache, self.merging, self._start + start, length, self._tag)
 
     def _tagged(self, spans: Sequence[Span]) -> tuple[Sequence[Buffer], object] | None:
         """Some ranges of the value with its tag, which is that of the index if there is one already."""

@@ -17,30 +17,46 @@ from zellige.stores.path import StorePath
 from zellige.stores.resolve import StoreLike
 
 if TYPE_CHECKING:
+    from zellige.stores.caching import CacheStatistics, CacheStore
     from zellige.stores.http import HTTPStore
     from zellige.stores.objects import ObjectStore
+    from zellige.stores.wrappers import LatencyStore, LoggingStore, PrefixStore, WrapperStore
 
-__all__ = ["HTTPStore", "LocalStore", "MemoryStore", "ObjectStore", "Store", "StoreLike", "StorePath"]
+__all__ = [
+    "CacheStatistics",
+    "CacheStore",
+    "HTTPStore",
+    "LatencyStore",
+    "LocalStore",
+    "LoggingStore",
+    "MemoryStore",
+    "ObjectStore",
+    "PrefixStore",
+    "Store",
+    "StoreLike",
+    "StorePath",
+    "WrapperStore",
+]
+
+# Imported when they are first asked for.
+_ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "caching")
+_ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
+_ELSEWHERE |= {"HTTPStore": "http", "ObjectStore": "objects"}
 
 _REMOTE = "copy the data to a local directory and use LocalStore, or give any MutableMapping of keys to bytes as store"
-_ON_DEMAND = {"ObjectStore": "zellige.stores.objects", "HTTPStore": "zellige.stores.http"}
-"""What needs more libraries, and is imported when it is first asked for."""
 _MISSING = {
     "ZipStore": "unpack the file into a directory and use LocalStore",
     "FsspecStore": _REMOTE,
-    "LoggingStore": "subclass LocalStore or MemoryStore and log in the methods of interest",
-    "WrapperStore": "subclass Store and pass its methods on",
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",
     "ManagedMemoryStore": "use MemoryStore, and keep the store where it is to be found again",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name in _ON_DEMAND:
+    if name in _ELSEWHERE:
         from importlib import import_module
 
-        found: object = getattr(import_module(_ON_DEMAND[name]), name)
-        return found
+        return getattr(import_module(f"zellige.stores.{_ELSEWHERE[name]}"), name)
     if name in _MISSING:
         raise AttributeError(f"{name} is not in this version of zellige, but meant for a later one; {_MISSING[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

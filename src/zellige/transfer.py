@@ -92,7 +92,7 @@ def copy_store(
     keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}
     _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
     skipped = {key: keys.pop(key) for key in _existing(there, keys, if_exists)}
-    batches = [sorted(batch) for batch in node.copy_order(keys)]
+    batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.transactional)]
     with opened(log) as say, Progress(progress, len(keys)) as report:
         for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
             for key, old in pairs.items():
@@ -121,7 +121,11 @@ def _existing(store: Store, keys: Mapping[str, str], if_exists: str) -> list[str
     """The keys that are there already, and stay."""
     if if_exists == "replace":
         return []
-    found = [key for key, exists in zip(keys, pool.gather(store.exists, list(keys)), strict=True) if exists]
+    found = [
+        key
+        for key, exists in zip(keys, pool.gather(store.exists, list(keys), store, large=True), strict=True)
+        if exists
+    ]
     if found and if_exists == "raise":
         key = min(found)
         raise CopyError(f"key {key!r} is in {store!r} already; pass if_exists='replace' or 'skip'", key=key)
@@ -185,7 +189,8 @@ class Courier:
 
     def carry_all(self, keys: Sequence[str]) -> tuple[int, int]:
         """Write some keys of the target, several at a time; returns how many there were, and how many bytes."""
-        sizes = [size for size in pool.gather(self._carry, keys) if size is not None]
+        store = pool.farther(self.source, self.target)
+        sizes = [size for size in pool.gather(self._carry, keys, store, large=True) if size is not None]
         return len(sizes), sum(sizes)
 
     def _carry(self, key: str) -> int | None:

@@ -46,7 +46,7 @@ class Upkeep:
             found = [item for item in self._engine.stored(new.ndim) if any(map(operator.ge, item[0], kept))]
         else:
             found = [(coords, self._engine.key(coords)) for coords in _outside(kept, new.grid_shape)]
-        pool.gather(partial(self._uncover, old), found, near=self._store.near)
+        pool.gather(partial(self._uncover, old), found, self._store)
 
     def _uncover(self, old: ChunkGrid, item: tuple[Coords, str]) -> None:
         coords, key = item
@@ -68,10 +68,14 @@ class Upkeep:
 
     def reshape(self, old: ChunkGrid, new: ChunkGrid) -> None:
         """Encode stored chunks anew whose codec shape a resize has changed; only bounded grids have such."""
-        for coords, key in list(self._engine.stored(new.ndim)):
+
+        def reshape_one(item: tuple[Coords, str]) -> None:
+            coords, key = item
             before, after = old[coords], new[coords]
             if before is not None and after is not None and before.codec_shape != after.codec_shape:
                 self._reshape_chunk(key, before.codec_shape, after.codec_shape)
+
+        pool.gather(reshape_one, list(self._engine.stored(new.ndim)), self._store)
 
     def _reshape_chunk(self, key: str, old: Shape, new: Shape) -> None:
         before, after = self._chain.bound[old], self._chain.bound[new]
@@ -96,11 +100,15 @@ class Upkeep:
         Only stored chunks are looked at, so that a grid of any size is quick to trim. Growing again shows
         fill values, never old data.
         """
-        for coords, key in list(self._engine.stored(grid.ndim)):
+
+        def trim_one(item: tuple[Coords, str]) -> None:
+            coords, key = item
             if not all(map(operator.lt, coords, grid.grid_shape)):
                 self._store.delete(key)
             elif (spec := grid.spec(coords)).is_boundary:
                 self._clear(coords, key, spec)
+
+        pool.gather(trim_one, list(self._engine.stored(grid.ndim)), self._store)
 
     def _clear(self, coords: Coords, key: str, spec: ChunkSpec) -> None:
         """Put the fill value where a chunk reaches over the end of the array; a damaged chunk stays as it is."""

@@ -124,7 +124,7 @@ REQUESTS = {
     "delete": lambda store, key: store.delete(key),
     "exclusive": lambda store, key: store.exclusive(key).__enter__(),
     "exclusive_here": lambda store, key: store.exclusive_here(key),
-    "exclusive_here_many": lambda store, key: store.exclusive_here_many([key]),
+    "delete_below": lambda store, key: store.delete_below("", [key]),
 }
 PREFIXES = {
     "list": lambda store, prefix: list(store.list(prefix)),

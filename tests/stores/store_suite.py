@@ -466,11 +466,11 @@ class StoreSuite:
     def test_several_keys_are_removed_at_once(self, store):
         self.fill(store)
         gone = [*self.KEYS[:3], "missing", "missing/too"]
-        store.delete_many(gone)
+        store.delete_below("", gone)
         assert sorted(store.list()) == sorted(set(self.KEYS) - set(gone))
-        store.delete_many([])
+        store.delete_below("", [])
         with pytest.raises(StoreKeyError):
-            store.delete_many(["../k"])
+            store.delete_below("", ["../k"])
         assert sorted(store.list()) == sorted(set(self.KEYS) - set(gone))
 
     def test_deep_keys(self, store):

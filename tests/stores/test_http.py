@@ -164,12 +164,16 @@ def test_arrays_are_read(web, tree, ranges):
     assert zellige.open(server.url, path="sharded", mode="r")[33] == 33
 
 
-def test_members_come_from_consolidated_metadata_in_one_request(web, tree):
+def test_members_come_from_consolidated_metadata_and_from_no_other_request(web, tree):
     del zellige.open_group(tree)["old"]  # the other format is not consolidated
     zellige.consolidate_metadata(tree)
     server = served(web, tree)
     group = zellige.open_group(server.url, mode="r")
     assert sorted(name for name, _ in group.members(max_depth=None)) == ["even", "g", "g/rows", "sharded"]
+    # All documents that could be there are asked for at once, and nothing else.
+    assert {path.rpartition("/")[0] for _, path, _ in server.log} == {"/data"}
+    server.log.clear()
+    zellige.open_group(server.url, mode="r", zarr_format=3)
     assert [path for _, path, _ in server.log] == ["/data/zarr.json"]
     assert group["g/rows"][4] == 4
 

@@ -278,7 +278,7 @@ def test_a_server_killed_while_reading_is_an_error_that_names_the_key(monkeypatc
         place = server.url()
         a = zellige.create_array(place, shape=(32,), chunks=(1,), dtype="i8", storage_options=server.options)
         a[:] = 1
-        server.rules({"match": "/c/", "delay": 0.1})
+        server.rules({"match": "/c/", "delay": 2})
         timer = threading.Timer(0.3, server.stop)
         timer.start()
         with pytest.raises(RemoteError, match=r"key 'c/\d+' in ObjectStore.*request"):
@@ -470,8 +470,8 @@ import os
 from zellige.engine import Engine
 a = zellige.open_array(args[0], mode="r+", storage_options=options)
 write = Engine.write
-def cut(self, *args):
-    write(self, *args)
+def cut(self, *args, **options):
+    write(self, *args, **options)
     print("written", flush=True)
     os._exit(9)
 Engine.write = cut
@@ -529,7 +529,7 @@ def test_one_who_was_taken_for_dead_removes_nothing(store, monkeypatch):
     a = zellige.create_array(store, data=[1, 2], chunks=(2,))
     mark = foreign(monkeypatch)
 
-    def taken_over(*_args):
+    def taken_over(*_args, **_options):
         store.put(zellige.node.PENDING, mark)
         store.put("c/7", b"of another")
         raise RuntimeError("mine")

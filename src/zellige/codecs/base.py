@@ -108,6 +108,10 @@ class ArrayArrayCodec(Codec):
 class Reader(Protocol):
     """Access to the bytes of one shard, or of one that lies within another."""
 
+    @property
+    def merging(self) -> tuple[int, int]:
+        """Ranges no further apart than the first are better read as one, of at most the second, in bytes."""
+
     def whole(self) -> Buffer | None:
         """All of it, or None if there is no such shard."""
 

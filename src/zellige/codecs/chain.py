@@ -20,6 +20,9 @@ from zellige.dtypes import DataType
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Indices, Shape
 
+SEEK = 8 << 10
+"""Where a store says nothing else, a range of its own costs about as much as reading so many bytes more."""
+
 _KEEP_SHAPES = 1024
 _FEW = 4 << 20  # bytes of elements of any length that are decoded without looking first
 _SLAB = 512 << 10  # as much as stays in the cache of a processor while it is copied on
@@ -310,32 +313,35 @@ class BoundChain:
 
     # -- parts of uncompressed chunks -------------------------------------------------------------
 
-    def part(self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None) -> Part | Points | None:
+    def part(
+        self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None, gap: int = SEEK
+    ) -> Part | Points | None:
         """How to read only some bytes: from the first to the last element that is picked, or of each; if that pays.
 
-        `order` permutes the axes before `inside` picks from them.
+        `order` permutes the axes before `inside` picks from them. A range of its own costs about as much as reading
+        `gap` bytes more.
         """
         if self.strides is None:
             return None
         strides = self.strides if order is None else tuple(self.strides[axis] for axis in order)
         stored = self._serializer.layout(self._spec)
         assert stored is not None
-        return self._points(inside, strides, stored) or self._box(inside, strides, stored)
+        return self._points(inside, strides, stored, gap) or self._box(inside, strides, stored)
 
-    def reads_little(self, elements: float) -> bool:
+    def reads_little(self, elements: float, gap: int = SEEK) -> bool:
         """Whether so many elements of a chunk are read by themselves, and not with the whole chunk."""
-        return self.strides is not None and elements * SEEK <= self.nbytes
+        return self.strides is not None and elements * gap <= self.nbytes
 
     def _points(
-        self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any]
+        self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any], gap: int
     ) -> Points | None:
         """A range for each element that arrays pick, or for several that lie close to each other."""
         if not inside or not _ARRAYS.issuperset(map(type, inside)):
             return None
-        if not self.reads_little(prod(np.broadcast_shapes(*(pick.shape for pick in inside)))):  # type: ignore[union-attr]
+        if not self.reads_little(prod(np.broadcast_shapes(*(pick.shape for pick in inside))), gap):  # type: ignore[union-attr]
             return None
         offsets: Indices = sum(pick * stride for pick, stride in zip(inside, strides, strict=True))  # type: ignore[operator,assignment,misc]
-        return Points(offsets, stored)
+        return Points(offsets, stored, gap)
 
     def _box(self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any]) -> Part | None:
         """One range, from the first to the last element that is picked."""
@@ -354,8 +360,6 @@ class BoundChain:
         return Part(start, last + self.dtype.itemsize, tuple(shape), tuple(steps), tuple(rest), stored)
 
 
-SEEK = 8 << 10
-"""A range of its own costs about as much as reading so many bytes more."""
 _ARRAYS = {np.ndarray}
 
 
@@ -364,14 +368,14 @@ class Points:
 
     __slots__ = ("spans", "_index", "_shape", "_dtype")
 
-    def __init__(self, offsets: Indices, dtype: np.dtype[Any]) -> None:
+    def __init__(self, offsets: Indices, dtype: np.dtype[Any], gap: int) -> None:
         self._shape, self._dtype = offsets.shape, dtype
         size, wanted = dtype.itemsize, offsets.ravel().tolist()
         self.spans: list[tuple[int, int]] = []
         places: dict[int, int] = {}  # of elements, when the ranges lie one after the other
-        start, end, before = 0, -2 * SEEK, 0
+        start, end, before = 0, -2 * gap - 1, 0
         for offset in sorted(set(wanted)):
-            if offset - end > SEEK:
+            if offset - end > gap:
                 if places:
                     self.spans.append((start, end - start))
                     before += end - start

@@ -28,8 +28,6 @@ from zellige.grid import ChunkGrid, FixedDimension
 from zellige.plans import Axis, Plan, Request
 from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
 
-_MAX_GAP = 64 << 10  # ranges closer than this are fetched together
-_MAX_MERGED = 16 << 20
 _SLAB = 1 << 20
 
 
@@ -321,7 +319,7 @@ class BoundShard:
                 checked = True
             else:
                 wanted.append((*span, request))
-        groups = list(_merged(wanted))
+        groups = list(_merged(wanted, *reader.merging))
         try:
             # Without any range too: a remembered index may call empty what has been written since.
             parts = [] if checked and not groups else reader.ranges([(start, length) for start, length, _ in groups])
@@ -487,12 +485,14 @@ def _check_divides(inner: Shape, outer: Shape) -> None:
             )
 
 
-def _merged(wanted: list[tuple[int, int, Request]]) -> Iterator[tuple[int, int, list[tuple[int, int, Request]]]]:
-    """Ranges that are close to each other as one: (start, length, members)."""
+def _merged(
+    wanted: list[tuple[int, int, Request]], gap: int, most: int
+) -> Iterator[tuple[int, int, list[tuple[int, int, Request]]]]:
+    """Ranges no further apart than the gap as one of at most so many bytes: (start, length, members)."""
     members: list[tuple[int, int, Request]] = []
     start = end = 0
     for offset, length, request in sorted(wanted, key=lambda entry: entry[0]):
-        if members and (offset - end > _MAX_GAP or offset + length - start > _MAX_MERGED):
+        if members and (offset - end > gap or offset + length - start > most):
             yield start, end - start, members
             members = []
         if not members:

@@ -18,17 +18,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from io import FileIO
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 from weakref import ref
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import TEMPORARY as TEMPORARY
-from zellige.types import Buffer, Durability, Encoded, Span
+from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 from zellige.types import is_key as is_key
 
 # A name that the file system cannot hold is not there either.
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+
+
+DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
+"""The names of the keys that are no chunks."""
 
 
 def check_key(key: str) -> str:
@@ -90,14 +94,19 @@ class Store(ABC):
     read_only: bool = False
     durability: Durability = "process"
     """What a written value survives: the end of the process, or a power cut as well."""
-    near: ClassVar[bool] = False
+    near: bool = False
     """Whether a small request takes microseconds, so that waiting for several at once gains nothing."""
     concurrency: int | None = None
     """How many requests at once pay, where they are waited for; None where the processor is what limits."""
     gap: int = 8 << 10
     """Ranges of one value that are no further apart are better read as one."""
-    optimistic: ClassVar[bool] = False
+    optimistic: bool = False
     """Whether `update` keeps nobody out, but writes on condition; deleting on condition is what no such store can."""
+    transactional: bool = False
+    """Whether what is written is seen by others only as a whole, later: a kill leaves nothing half done."""
+
+    keeps_decoded: bool = False
+    """Whether `decoded` keeps what it gives."""
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -155,6 +164,11 @@ class Store(ABC):
         """
         found = self.get_ranges(key, spans)
         return None if found is None else (found, None)
+
+    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
+        """What `decode` makes of a value, maybe kept from another time with the same `how`; None if it is missing."""
+        value = self.borrow(key)
+        return None if value is None else decode(value)
 
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
@@ -222,8 +236,8 @@ class Store(ABC):
     def delete(self, key: str) -> None:
         """Remove the key; nothing happens if there is none."""
 
-    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
-        """Remove several keys, all of which start with a prefix.
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
+        """Remove several keys, all of which start with a prefix (empty, or ending in `/`).
 
         Where prefixes are directories, one further down that is a link goes itself, and not what it leads to.
         """

@@ -10,13 +10,24 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from weakref import ref
 
 from zellige.errors import UnsafeLinkError
 from zellige.scratch import buffer
 from zellige.stores import files
-from zellige.stores.base import MISSING, TEMPORARY, FileLock, Joined, KeyLock, Store, check_key, check_prefix, is_key
+from zellige.stores.base import (
+    DOCUMENTS,
+    MISSING,
+    TEMPORARY,
+    FileLock,
+    Joined,
+    KeyLock,
+    Store,
+    check_key,
+    check_prefix,
+    is_key,
+)
 from zellige.types import Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
@@ -30,7 +41,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 _KNOWN = 1 << 16  # directories that are remembered as lying within the root
 
-_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata", "__zellige_removing")
+_ALWAYS = DOCUMENTS | {"__zellige_removing"}
 """What always survives a power cut: a chunk can be written again, a lost document loses the array."""
 
 _capacity = 1 << 20  # what `borrow` offers to a read: more than any value so far, up to _KEPT
@@ -46,7 +57,7 @@ class LocalStore(Store):
     conditional writes, not against a plain `put` at the same moment.
     """
 
-    near: ClassVar[bool] = True
+    near = True
 
     def __init__(
         self,
@@ -350,7 +361,8 @@ class LocalStore(Store):
         return done
 
     def _is_durable(self, key: str) -> bool:
-        return self.durability == "power" or key[key.rfind("/") + 1 :] in _DOCUMENTS
+        # Documents always are: a chunk can be written again, a lost document loses the array.
+        return self.durability == "power" or key[key.rfind("/") + 1 :] in _ALWAYS
 
     def batch(self) -> AbstractContextManager[Joined]:
         """Around many writes of one operation: each directory is made durable once, at the end."""
@@ -369,7 +381,7 @@ class LocalStore(Store):
             if exc.errno not in MISSING:
                 raise self._named(exc, key) from exc
 
-    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
         """Remove several keys; a directory below the prefix that is a link goes itself, not what it leads to."""
         self._check_writable()
         known: dict[str, bool] = {}
@@ -379,7 +391,7 @@ class LocalStore(Store):
             folder = key[: key.rfind("/") + 1]
             try:
                 self._check_place(key)
-                if not files.unlinked(self._base, folder, below, known):
+                if not files.unlinked(self._base, folder, check_prefix(prefix), known):
                     files.unlink(self._base + key)
             except OSError as exc:
                 if exc.errno not in MISSING:

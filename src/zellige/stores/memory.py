@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from zellige.stores.base import KeyLock, Store, check_key, check_prefix, digest, is_key, resolve_span
 from zellige.types import Buffer, Span
@@ -19,7 +19,7 @@ class MemoryStore(Store):
     Pickling copies the contents: what the copy writes is not seen here.
     """
 
-    near: ClassVar[bool] = True
+    near = True
 
     def __init__(self, data: MutableMapping[str, Any] | None = None, *, read_only: bool = False) -> None:
         self._data = {} if data is None else data

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from zellige.errors import ConflictError
 from zellige.stores.base import KeyLock, check_key, check_prefix, is_key
@@ -33,7 +33,7 @@ class ObjectStore(RemoteStore):
     answer was lost on the way may be reported as lost to another one.
     """
 
-    optimistic: ClassVar[bool] = True
+    optimistic = True
 
     def __init__(
         self, store: Any, *, read_only: bool = False, concurrency: int | None = None, gap: int | None = None
@@ -171,10 +171,10 @@ class ObjectStore(RemoteStore):
             self._fail(key, ValueError("a path has no control characters"))
         self._delete(key, key)
 
-    def delete_many(self, keys: Sequence[str], below: str = "") -> None:
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
         """Remove several keys, many with each request."""
         self._check_writable()
-        self._delete_all(below, map(check_key, keys))
+        self._delete_all(prefix, map(check_key, keys))
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix, many with each request."""

@@ -10,7 +10,7 @@ import io
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from zellige.config import config
 from zellige.errors import AccessDeniedError, ConflictError, RemoteError, ShortReadError, StoreKeyError
@@ -48,8 +48,6 @@ class RemoteStore(Store):
     `concurrency` is how many requests are kept in flight, `gap` the bytes between two ranges that are read along
     rather than asked for separately.
     """
-
-    near: ClassVar[bool] = False
 
     def __init__(self, client: Client, *, read_only: bool, concurrency: int | None, gap: int | None) -> None:
         for name, value in (("concurrency", concurrency), ("gap", gap)):

@@ -1,0 +1,486 @@
+"""A cache in front of a store: values and ranges of them in memory or in a folder, and decoded chunks in memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakSet
+
+import numpy as np
+
+from zellige.stores.base import Store, check_key, check_prefix, digest, resolve_span
+from zellige.stores.cachefolder import CacheFolder, Kept
+from zellige.stores.wrappers import KEY_WRITES, WrapperStore
+from zellige.types import AnyArray, Buffer, Span
+
+_WHOLE: Span = (0, None)
+_OVERHEAD = 256  # bytes that an entry takes beside its value
+
+
+@dataclass(frozen=True)
+class CacheStatistics:
+    """What a cache has done so far, and what it holds."""
+
+    hits: int = 0
+    """Requests that were answered without the value being fetched."""
+    misses: int = 0
+    hit_bytes: int = 0
+    miss_bytes: int = 0
+    evictions: int = 0
+    """Entries that had to make room."""
+    nbytes: int = 0
+    """The bytes of values in memory, with what each entry takes."""
+    decoded_nbytes: int = 0
+    """The bytes of decoded chunks."""
+
+
+class CacheStore(WrapperStore):
+    """Keeps the values that are read from another store, up to a number of bytes, those used last the longest.
+
+    `max_bytes` is for encoded values in memory, `folder_bytes` for those in a `folder`, which several processes may
+    share and which outlives them, and `decoded_bytes` for decoded chunks of arrays without shards. All arrays that
+    use this store share them.
+
+    What is written through this store is never answered from before. Changes by others are not noticed, unless
+    entries are used for `ttl` seconds only, or with `validate=True` each time the store says that the value is still
+    the same, which takes a small request. That a key is missing is not remembered.
+
+    >>> from zellige.storage import MemoryStore
+    >>> store = CacheStore(MemoryStore({"a": b"value"}))
+    >>> store.get("a"), store.get_range("a", 0, 3)
+    (b'value', b'val')
+    >>> store.statistics.hits, store.statistics.misses
+    (1, 1)
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        max_bytes: int = 256 << 20,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        folder_bytes: int = 4 << 30,
+        decoded_bytes: int = 0,
+        ttl: float | None = None,
+        validate: bool = False,
+    ) -> None:
+        super().__init__(inner)
+        for name, most in (("max_bytes", max_bytes), ("folder_bytes", folder_bytes), ("decoded_bytes", decoded_bytes)):
+            if type(most) is not int or most < 0:
+                raise ValueError(f"{name}={most!r} must be an integer >= 0, in bytes")
+        if ttl is not None and not ttl > 0:
+            raise ValueError(f"ttl={ttl!r} must be None or seconds > 0")
+        self._ttl, self._validate = ttl, validate
+        self._settings = {"max_bytes": max_bytes, "folder_bytes": folder_bytes, "decoded_bytes": decoded_bytes}
+        kept = None if folder is None else CacheFolder(folder, folder_bytes, _lasting(inner))
+        self._cache = _Cache(max_bytes, decoded_bytes, kept)
+        self.keeps_decoded = decoded_bytes > 0
+
+    @property
+    def statistics(self) -> CacheStatistics:
+        """Hits, misses and bytes so far."""
+        return self._cache.statistics()
+
+    def clear(self) -> None:
+        """Forget everything that is kept."""
+        self._cache.drop_prefix("")
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def get(self, key: str) -> bytes | None:
+        """The whole value, kept or fetched; None if there is no such key."""
+        found = self._read(key, [_WHOLE])
+        return None if found is None else found.parts[0]
+
+    def borrow(self, key: str) -> Buffer | None:
+        """Like `get`."""
+        return self.get(key)
+
+    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
+        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
+        found = self._read(key, [(start, length)])
+        return None if found is None else found.parts[0]
+
+    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
+        """Several ranges of one value, or None if there is no such key."""
+        found = self._read(key, spans)
+        return None if found is None else found.parts
+
+    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
+        """Several ranges with a tag that differs once the value has been written again."""
+        found = self._read(key, spans)
+        return None if found is None else (found.parts, found.mark)
+
+    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
+        """What `decode` makes of a value, kept or made anew; None if there is no such key."""
+        entry = self._cache.find(check_key(key), how)
+        if entry is not None and self._is_current(key, entry):
+            self._cache.count(entry.value.nbytes, hit=True)
+            chunk: AnyArray = entry.value
+            return chunk
+        with self._cache.fetching(key) as fetch:
+            found = self._read(key, [_WHOLE])
+            if found is None:
+                return None
+            chunk = np.array(decode(found.parts[0]))  # a copy, since decoded chunks are lent by the thread's scratch
+            chunk.flags.writeable = False
+            self._cache.keep_decoded(fetch, key, how, _Entry(chunk, found.mark, found.since))
+            return chunk
+
+    def _read(self, key: str, spans: Sequence[Span]) -> _Found | None:
+        found = self._cache.find_parts(check_key(key), spans)
+        if found is not None and self._is_current(key, found):
+            self._cache.count(sum(map(len, found.parts)), hit=True)
+            return found
+        with self._cache.fetching(key) as fetch:
+            found = self._cache.load(key, spans)
+            hit = found is not None and self._is_current(key, found)
+            if not hit:
+                since = time.time()
+                answer = self.inner.get_tagged(key, spans)
+                found = None if answer is None else _Found(list(answer[0]), _mark(answer[1]), since)
+            self._cache.count(0 if found is None else sum(map(len, found.parts)), hit=hit)
+            if found is None:
+                self._cache.forget(key)
+            else:
+                self._cache.keep(fetch, key, spans, found, new=not hit)
+            return found
+
+    def _is_current(self, key: str, kept: _Found | _Entry) -> bool:
+        """Whether something kept may be used still; if not, all that is kept of the key is forgotten."""
+        good = self._ttl is None or 0 <= time.time() - kept.since < self._ttl
+        if good and self._validate:
+            now = None if kept.mark is None else self.inner.get_tagged(key, [])
+            good = now is not None and _mark(now[1]) == kept.mark
+        if not good:
+            self._cache.forget(key)
+        return good
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _ask(self, method: str, key: str, *more: Any) -> Any:
+        if method not in KEY_WRITES:
+            return super()._ask(method, key, *more)
+        self._check_writable()
+        check_key(key)
+        try:
+            return super()._ask(method, key, *more)
+        finally:  # also if it failed: nobody knows what is there
+            self._cache.written(key)
+
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
+        """Remove several keys, all of which start with a prefix."""
+        try:
+            self.inner.delete_below(prefix, keys)
+        finally:
+            self._cache.written(prefix)
+
+    def detach(self, prefix: str) -> bool:
+        """Remove a prefix that is only a link to another, which stays; False, and nothing done, if it is none."""
+        try:
+            return self.inner.detach(prefix)
+        finally:
+            self._cache.written(prefix)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every key that starts with the prefix."""
+        self._check_writable()
+        check_prefix(prefix)
+        try:
+            self.inner.delete_prefix(prefix)
+        finally:
+            self._cache.written(prefix)
+
+    def rename_prefix(self, source: str, dest: str) -> bool:
+        """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""
+        self._check_writable()
+        check_prefix(source), check_prefix(dest)
+        try:
+            return self.inner.rename_prefix(source, dest)
+        finally:
+            self._cache.written(source)
+            self._cache.written(dest)
+
+    @contextmanager
+    def exclusive(self, key: str) -> Iterator[None]:
+        """The lock of the store inside; what is read under it is read anew."""
+        with self.inner.exclusive(key):
+            self._cache.drop(key)
+            yield
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        folder = self._cache.folder
+        where = None if folder is None else folder.path
+        return {"inner": self.inner, "folder": where, "ttl": self._ttl, "validate": self._validate, **self._settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        CacheStore.__init__(self, **state)
+
+
+def _lasting(store: Store) -> str:
+    """What a store is called in a folder, also by other processes."""
+
+    def is_text(name: object) -> bool:
+        return isinstance(name, str) or (isinstance(name, tuple) and all(map(is_text, name)))
+
+    if not is_text(store.identity):
+        raise ValueError(f"{store!r} ends with this process, and a folder does not; leave folder out")
+    return repr(store.identity)
+
+
+def _mark(tag: object) -> str | None:
+    """A short text that differs where tags do."""
+    return None if tag is None else digest(tag if isinstance(tag, bytes) else repr(tag).encode(errors="replace"))
+
+
+class _Found(NamedTuple):
+    """Ranges of one value, with its mark and the time before it was asked for."""
+
+    parts: list[bytes]
+    mark: str | None
+    since: float
+
+
+class _Entry(NamedTuple):
+    """What is kept under one name."""
+
+    value: Any
+    mark: str | None
+    since: float
+
+
+class _Fetch:
+    """A request that is under way; what it gives is kept only if nothing was written meanwhile."""
+
+    __slots__ = ("key", "valid")
+
+    def __init__(self, key: str) -> None:
+        self.key, self.valid = key, True
+
+
+_Part: TypeAlias = Hashable
+"""A range, or a way of decoding."""
+
+
+class _Lru:
+    """Entries by key and part, up to so many bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.nbytes, self.evictions = most, 0, 0
+        self._entries: OrderedDict[tuple[str, _Part], tuple[_Entry, int]] = OrderedDict()
+        self._parts: dict[str, set[_Part]] = {}
+
+    def find(self, key: str, part: _Part) -> _Entry | None:
+        found = self._entries.get((key, part))
+        if found is None:
+            return None
+        self._entries.move_to_end((key, part))
+        return found[0]
+
+    def any_of(self, key: str) -> _Entry | None:
+        part = next(iter(self._parts.get(key, ())), None)
+        return None if part is None else self._entries[key, part][0]
+
+    def keep(self, key: str, part: _Part, entry: _Entry, nbytes: int) -> None:
+        self._remove(key, part)
+        nbytes += _OVERHEAD
+        if nbytes > self.most:
+            return
+        self._entries[key, part] = entry, nbytes
+        self._parts.setdefault(key, set()).add(part)
+        self.nbytes += nbytes
+        while self.nbytes > self.most:
+            self._remove(*next(iter(self._entries)))
+            self.evictions += 1
+
+    def _remove(self, key: str, part: _Part) -> None:
+        found = self._entries.pop((key, part), None)
+        if found is not None:
+            self.nbytes -= found[1]
+            parts = self._parts[key]
+            parts.remove(part)
+            if not parts:
+                del self._parts[key]
+
+    def drop(self, key: str) -> None:
+        for part in tuple(self._parts.get(key, ())):
+            self._remove(key, part)
+
+    def drop_prefix(self, prefix: str) -> None:
+        for key in [key for key in self._parts if key.startswith(prefix)]:
+            self.drop(key)
+
+
+class _Cache:
+    """What a `CacheStore` and its views keep together."""
+
+    def __init__(self, max_bytes: int, decoded_bytes: int, folder: CacheFolder | None) -> None:
+        self.folder = folder
+        self._values, self._chunks = _Lru(max_bytes), _Lru(decoded_bytes)
+        self._fetches: list[_Fetch] = []
+        self._counts = CacheStatistics()
+        self._written: set[str] = set()
+        """Keys and prefixes that were written here: another process may put what it read before into the folder."""
+        self.lock = threading.Lock()
+        _caches.add(self)
+
+    def statistics(self) -> CacheStatistics:
+        with self.lock:
+            evictions = self._values.evictions + self._chunks.evictions
+            evictions += 0 if self.folder is None else self.folder.evictions
+            sizes = {"nbytes": self._values.nbytes, "decoded_nbytes": self._chunks.nbytes}
+            return replace(self._counts, evictions=evictions, **sizes)
+
+    def count(self, nbytes: int, *, hit: bool) -> None:
+        with self.lock:
+            now = self._counts
+            if hit:
+                self._counts = replace(now, hits=now.hits + 1, hit_bytes=now.hit_bytes + nbytes)
+            else:
+                self._counts = replace(now, misses=now.misses + 1, miss_bytes=now.miss_bytes + nbytes)
+
+    # -- finding ----------------------------------------------------------------------------------
+
+    def find(self, key: str, how: Hashable) -> _Entry | None:
+        """A decoded chunk."""
+        with self.lock:
+            return self._chunks.find(key, how)
+
+    def find_parts(self, key: str, spans: Sequence[Span]) -> _Found | None:
+        """Ranges in memory, all of one value."""
+        with self.lock:
+            if not spans:
+                known = self._values.any_of(key)
+                return None if known is None else _Found([], known.mark, known.since)
+            return _joined(key, spans, lambda span: self._values.find(key, span))
+
+    def load(self, key: str, spans: Sequence[Span]) -> _Found | None:
+        """Ranges in the folder, all of one value."""
+        folder = self.folder
+        if folder is None or not spans or self._was_written(key):
+            return None
+
+        def find(span: Span) -> _Entry | None:
+            kept = folder.load(key, span)
+            return None if kept is None else _Entry(*kept)
+
+        return _joined(key, spans, find)
+
+    def _was_written(self, key: str) -> bool:
+        with self.lock:
+            if not self._written or "" in self._written:
+                return bool(self._written)
+            ends = [end + 1 for end, letter in enumerate(key) if letter == "/"]
+            return key in self._written or any(key[:end] in self._written for end in ends)
+
+    # -- keeping ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def fetching(self, key: str) -> Iterator[_Fetch]:
+        """Around a request whose answer may be kept."""
+        fetch = _Fetch(key)
+        with self.lock:
+            self._fetches.append(fetch)
+        try:
+            yield fetch
+        finally:
+            with self.lock:
+                self._fetches.remove(fetch)
+
+    def keep(self, fetch: _Fetch, key: str, spans: Sequence[Span], found: _Found, *, new: bool) -> None:
+        """Keep ranges in memory, and new ones in the folder too."""
+        # Without a mark nobody could tell whether two ranges are of one value.
+        kept = [(s, p) for s, p in zip(spans, found.parts, strict=True) if s == _WHOLE or found.mark is not None]
+        finish = []
+        if new and self.folder is not None and not self._was_written(key):
+            finish = [self.folder.prepare(key, span, Kept(part, found.mark, found.since)) for span, part in kept]
+        with self.lock:
+            for put in finish:
+                put(fetch.valid)
+            if fetch.valid:
+                for span, part in kept:
+                    self._values.keep(key, span, _Entry(part, found.mark, found.since), len(part))
+        if finish and self.folder is not None:
+            self.folder.trim()
+
+    def keep_decoded(self, fetch: _Fetch, key: str, how: Hashable, entry: _Entry) -> None:
+        with self.lock:
+            if fetch.valid:
+                self._chunks.keep(key, how, entry, entry.value.nbytes)
+
+    # -- forgetting -------------------------------------------------------------------------------
+
+    def written(self, name: str) -> None:
+        """A key, or all below a prefix, has been written from here."""
+        if self.folder is not None:
+            with self.lock:
+                self._written.add(name)
+        if not name or name.endswith("/"):
+            self.drop_prefix(name)
+        else:
+            self.drop(name)
+
+    def drop(self, key: str) -> None:
+        """Forget a key, and what is just being fetched of it as well."""
+        with self.lock:
+            self._void(lambda fetched: fetched == key)
+        self.forget(key)
+
+    def forget(self, key: str) -> None:
+        """Forget what is kept of a key."""
+        with self.lock:
+            self._values.drop(key)
+            self._chunks.drop(key)
+            if self.folder is not None:
+                self.folder.drop(key)
+
+    def drop_prefix(self, prefix: str) -> None:
+        """Forget all keys below a prefix, and what is just being fetched of them as well."""
+        with self.lock:
+            self._values.drop_prefix(prefix)
+            self._chunks.drop_prefix(prefix)
+            self._void(lambda fetched: fetched.startswith(prefix))
+            if self.folder is not None:
+                self.folder.drop_prefix(prefix)
+
+    def _void(self, concerns: Callable[[str], bool]) -> None:
+        for fetch in self._fetches:
+            if concerns(fetch.key):
+                fetch.valid = False
+
+
+def _joined(key: str, spans: Sequence[Span], find: Callable[[Span], _Entry | None]) -> _Found | None:
+    """Ranges out of the whole value, or each for itself if all are of one value; None if one is not there."""
+    whole = find(_WHOLE)
+    if whole is not None:
+        places = [resolve_span(key, *span, len(whole.value)) for span in spans]
+        return _Found([whole.value[start : start + count] for start, count in places], whole.mark, whole.since)
+    entries: list[_Entry] = []
+    for span in spans:
+        entry = find(span) if span != _WHOLE else None
+        if entry is None or (entries and entry.mark != entries[0].mark):
+            return None
+        entries.append(entry)
+    return _Found([entry.value for entry in entries], entries[0].mark, min(entry.since for entry in entries))
+
+
+_caches: WeakSet[_Cache] = WeakSet()
+
+
+def _forget_fetches() -> None:
+    """In a forked child: the threads that held these locks do not exist here."""
+    for cache in _caches:
+        cache.lock = threading.Lock()
+        cache._fetches.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_fetches)

@@ -1,0 +1,227 @@
+"""Values as files of an fsspec file system: memory, zip, caches, references, SFTP and whatever else it knows.
+
+Needs `pip install 'zellige[fsspec]'`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from zellige.stores.base import Store, check_key, check_prefix, is_key
+from zellige.stores.foreign import ForeignStore
+
+T = TypeVar("T")
+
+
+class FsspecStore(ForeignStore):
+    """The files of a file system below `root`.
+
+    For a local file system this gives a `LocalStore` instead, whose writes are all or nothing. Elsewhere they are what
+    the file system's `pipe_file` is: all or nothing in object stores and in memory, but not in SFTP and the like.
+    Listings are never taken from fsspec's cache. Only FileNotFoundError means that a key is missing. File systems of
+    coroutines are used through their blocking methods. Pickles hold the file system's options, and so what they have
+    of credentials.
+    """
+
+    def __new__(cls, fs: Any = None, root: str = "", *, read_only: bool = False) -> Any:
+        """The store; a LocalStore for the local file system."""
+        local = None if fs is None else _local_path(fs, root)
+        if local is None:
+            return object.__new__(cls)
+        from zellige.stores.local import LocalStore
+
+        return LocalStore(local, read_only=read_only)
+
+    def __init__(self, fs: Any, root: str = "", *, read_only: bool = False) -> None:
+        super().__init__()
+        self._fs, self._pid = _blocking(fs), os.getpid()
+        self._root = str(fs._strip_protocol(root)).rstrip("/")
+        self.read_only = read_only
+        if "memory" in _protocols(fs):
+            self.near, self.concurrency = True, None
+
+    @classmethod
+    def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Store:
+        """The store at a URL, maybe a chain such as `simplecache::s3://bucket/x`."""
+        url_to_fs: Any = _library().core.url_to_fs
+        fs, root = url_to_fs(url, **(storage_options or {}))
+        return cls(fs, root, read_only=read_only)
+
+    @classmethod
+    def from_mapper(cls, mapper: Any, *, read_only: bool = False) -> Store:
+        """The store of what `fsspec.get_mapper` gave."""
+        return cls(mapper.fs, mapper.root, read_only=read_only)
+
+    @property
+    def fs(self) -> Any:
+        """The file system; a new one in a forked process, where the threads of the old one do not exist."""
+        if self._pid != os.getpid():
+            if self._fs.async_impl:
+                self._fs = type(self._fs)(*self._fs.storage_args, **self._fs.storage_options)
+            self._pid = os.getpid()
+        return self._fs
+
+    def _at(self, key: str) -> str:
+        return f"{self._root}/{key}" if self._root else key
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _read(self, key: str, read: Callable[[Any, str], T]) -> T | None:
+        """What the file system gives for a key; None if it is missing."""
+        if not is_key(key):
+            check_key(key)
+        try:
+            return read(self.fs, self._at(key))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed(error, key) from error
+
+    def get(self, key: str) -> bytes | None:
+        """The whole value, or None if there is no such key."""
+        return self._read(key, lambda fs, path: bytes(fs.cat_file(path)))
+
+    def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
+        bounds = [(-length, None) if start < 0 else (start, start + length) for start, length in places]
+
+        def read(fs: Any, path: str) -> list[bytes]:
+            if len(bounds) > 1 and fs.async_impl and all(start >= 0 for start, _ in bounds):
+                starts, ends = zip(*bounds, strict=True)
+                return [bytes(b) for b in fs.cat_ranges([path] * len(bounds), starts, ends, on_error="raise")]
+            return [bytes(fs.cat_file(path, start=start, end=end)) for start, end in bounds]
+
+        return self._read(key, read)
+
+    def size(self, key: str) -> int | None:
+        """The value's length in bytes, or None if there is no such key."""
+
+        def read(fs: Any, path: str) -> int:
+            fs.invalidate_cache(fs._parent(path))
+            info = fs.info(path)
+            if info["type"] == "directory":
+                raise FileNotFoundError(path)
+            size = info.get("size")
+            return len(fs.cat_file(path)) if size is None else int(size)
+
+        return self._read(key, read)
+
+    # -- listing ----------------------------------------------------------------------------------
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """All keys that start with the prefix, in no particular order."""
+        return (key for key, _ in self._entries(check_prefix(prefix), lambda fs, path: fs.find(path, detail=True)))
+
+    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
+        found = self._entries(check_prefix(prefix), lambda fs, path: {e["name"]: e for e in fs.ls(path, detail=True)})
+        keys = sorted(key for key, is_folder in found if not is_folder)
+        return keys, sorted(key + "/" for key, is_folder in found if is_folder)
+
+    def _entries(self, prefix: str, ask: Callable[[Any, str], Mapping[str, Any]]) -> Sequence[tuple[str, bool]]:
+        """The keys that start with a prefix, and whether each is a folder."""
+        path = self._at(prefix).rstrip("/")
+        try:
+            self.fs.invalidate_cache(path)
+            found = ask(self.fs, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except Exception as error:
+            raise self._failed(error, prefix) from error
+        base = len(self._root) + 1 if self._root else 0
+        keys = [(name.rstrip("/")[base:], info.get("type") == "directory") for name, info in found.items()]
+        return [(key, is_folder) for key, is_folder in keys if key.startswith(prefix) and is_key(key)]
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _write(self, key: str, value: bytes, **options: Any) -> None:
+        fs, path = self.fs, self._at(key)
+        try:
+            try:
+                fs.pipe_file(path, value, **options)
+            except FileNotFoundError:  # where folders must be made
+                fs.makedirs(fs._parent(path), exist_ok=True)
+                fs.pipe_file(path, value, **options)
+        except FileExistsError:
+            raise
+        except Exception as error:
+            raise self._failed(error, key) from error
+
+    def _put(self, key: str, value: bytes) -> None:
+        self._write(key, value)
+
+    def _create(self, key: str, value: bytes) -> bool:
+        # Only if the file system knows this argument by name: there are those who take any, and ignore it.
+        options = {"mode": "create"} if "mode" in inspect.signature(self.fs.pipe_file).parameters else {}
+        try:
+            self._write(key, value, **options)
+        except FileExistsError:
+            return False
+        return True
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        if len(keys) < 2 or self.near:
+            for key in keys:
+                self._read(key, lambda fs, path: fs.rm_file(path))
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(len(keys), self.concurrency or 1)) as threads:
+            list(threads.map(lambda key: self._read(key, lambda fs, path: fs.rm_file(path)), keys))
+
+    # -- views ------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Hashable:
+        """The file system and the root; all file systems in memory are one."""
+        return ("fsspec", "memory" if self.near else self._fs, self._root)
+
+    def as_read_only(self) -> Self:
+        """The same files through a store that refuses to write."""
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__, read_only=True)
+        return view
+
+    def __repr__(self) -> str:
+        # The options of the file system may be secrets, and so may parts of a URL.
+        mode = ", read_only=True" if self.read_only else ""
+        return f"{type(self).__name__}(<{type(self._fs).__name__}>, {_public(self._root)!r}{mode})"
+
+
+def _library() -> Any:
+    try:
+        import fsspec.core
+    except ImportError as error:
+        raise ImportError("fsspec is not installed; run: pip install 'zellige[fsspec]'") from error
+    return fsspec
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+
+
+def _local_path(fs: Any, root: str) -> str | None:
+    """The directory that is meant, if the file system is the local one, also through `DirFileSystem`."""
+    if "dir" in _protocols(fs):
+        return _local_path(fs.fs, f"{fs.path}/{root}" if root else fs.path)
+    from fsspec.implementations.local import LocalFileSystem
+
+    return str(fs._strip_protocol(root)) if isinstance(fs, LocalFileSystem) else None
+
+
+def _blocking(fs: Any) -> Any:
+    """The same file system with methods that wait, where it was made for coroutines."""
+    if getattr(fs, "asynchronous", False):
+        return type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False})
+    return fs
+
+
+def _public(root: str) -> str:
+    """A root without the password and the signature that a URL may have."""
+    if "://" not in root:
+        return root
+    parts = urlsplit(root)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,0 +1,65 @@
+"""What is particular about icechunk sessions, which `ZarrPythonStore` reads and writes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from zellige.stores.base import DOCUMENTS
+
+
+def is_session(store: Any) -> bool:
+    """Whether a store of zarr-python is that of an icechunk session."""
+    icechunk = sys.modules.get("icechunk")  # whoever has such a store has imported it
+    return icechunk is not None and isinstance(store, icechunk.IcechunkStore)
+
+
+def errors() -> tuple[type[Exception], ...]:
+    """What icechunk raises for keys and prefixes that it cannot have."""
+    import icechunk
+
+    return (icechunk.IcechunkError,)
+
+
+def _sizes(value: bytes) -> tuple[dict[str, Any], list[Any]] | None:
+    """A document with a rectilinear grid, and the sizes in it; None for all else."""
+    if b'"rectilinear"' not in value:
+        return None
+    try:
+        document = json.loads(value)
+        grid = document["chunk_grid"]
+        return (document, grid["configuration"]["chunk_shapes"]) if grid["name"] == "rectilinear" else None
+    except (ValueError, TypeError, KeyError):  # a chunk, or a document that is wrong: the store will say
+        return None
+
+
+def with_runs(value: bytes) -> bytes:
+    """A document in which sizes that repeat are runs `[[size, count]]`, which mean the same; icechunk 2 wants runs.
+
+    >>> grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [4, [[5, 2]]]}}
+    >>> json.loads(with_runs(json.dumps({"shape": [10, 10], "chunk_grid": grid}).encode()))["chunk_grid"]
+    {'name': 'rectilinear', 'configuration': {'kind': 'inline', 'chunk_shapes': [[[4, 3]], [[5, 2]]]}}
+    """
+    found = _sizes(value)
+    if found is None or not any(isinstance(size, int) for size in found[1]):
+        return value
+    document, sizes = found
+    # At least one edge, since an axis of no length has chunks of this size, too, once it grows.
+    sizes[:] = [
+        [[size, max(-(-extent // size), 1)]] if isinstance(size, int) else size
+        for size, extent in zip(sizes, document["shape"], strict=True)
+    ]
+    return json.dumps(document).encode()
+
+
+def refusal(key: str, value: bytes) -> str:
+    """Why a document was refused, where icechunk does not say it well; else empty."""
+    import icechunk
+
+    name = key.rpartition("/")[2]
+    if name in DOCUMENTS and name != "zarr.json":
+        return "icechunk holds Zarr 3 only; use zarr_format=3"
+    if _sizes(value) is None or int(icechunk.__version__.split(".")[0]) >= 2:
+        return ""
+    return f"icechunk {icechunk.__version__} takes regular chunks only; rectilinear ones need icechunk 2"

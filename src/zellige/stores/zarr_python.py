@@ -1,0 +1,332 @@
+"""Values of a store of zarr-python, which are coroutines: icechunk sessions above all.
+
+One thread runs the event loop of all such stores. Threads of ours that wait for it keep many requests in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Hashable, Iterator, Sequence
+from typing import Any, Self, TypeVar
+
+from zellige.stores import icechunk
+from zellige.stores.base import DOCUMENTS, check_key, check_prefix, is_key
+from zellige.stores.foreign import ForeignStore
+from zellige.types import Buffer
+
+T = TypeVar("T")
+
+
+class ZarrPythonStore(ForeignStore):
+    """The values of a `zarr.abc.store.Store` (zarr 3), such as `session.store` of icechunk.
+
+    A store that is read-only there is so here. Pickling pickles that store, so that what it says about it holds: a
+    writable session of icechunk wants `session.fork()` first. It is used from an event loop of ours; one that is bound
+    to another loop already cannot be.
+
+    **icechunk** sessions are transactions: `transactional` is true, nobody else sees what is written before
+    `session.commit`, and conflicts are raised there. It takes Zarr 3 only, and refuses keys that are neither documents
+    nor chunks of arrays that exist. Its version 2 takes rectilinear grids, whose sizes are written as runs of edges
+    `[size, count]`, which means the same; its version 1 takes none.
+    """
+
+    def __init__(self, store: Any, *, read_only: bool = False) -> None:
+        super().__init__()
+        self._store = store
+        self.read_only = read_only or store.read_only
+        self.transactional = self.measured = icechunk.is_session(store)
+        self._errors: tuple[type[Exception], ...] = icechunk.errors() if self.transactional else ()
+        self._unlisted: tuple[type[Exception], ...] = (*self._errors, FileNotFoundError, NotADirectoryError)
+        self._run("", store._ensure_open())  # which those of zarr-python do themselves, but for some
+
+    @property
+    def zarr_store(self) -> Any:
+        """The store of zarr-python, e.g. to commit: `array.store.zarr_store.session.commit("…")`."""
+        return self._store
+
+    def _run(self, key: str, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return _loop.run(work)
+        except Exception as error:
+            raise self._failed(error, key) from error
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def _get(self, key: str, request: Any = None) -> Any:
+        from zarr.core.buffer import default_buffer_prototype
+
+        try:
+            return await self._store.get(key, default_buffer_prototype(), request)
+        except self._errors:
+            # icechunk 2 answers so when it is asked for the bytes of an empty value.
+            if request is not None or await self._size(key) != 0:
+                raise
+            return default_buffer_prototype().buffer.from_bytes(b"")
+
+    def get(self, key: str) -> bytes | None:
+        """The whole value, or None if there is no such key."""
+        if not is_key(key):
+            check_key(key)
+        found = self._run(key, self._get(key))
+        return None if found is None else bytes(found.to_bytes())
+
+    def borrow(self, key: str) -> Buffer | None:
+        """Like `get`, without a copy."""
+        if not is_key(key):
+            check_key(key)
+        return _view(self._run(key, self._get(key)))
+
+    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
+        """Several values, all asked for at once."""
+        for key in keys:
+            check_key(key)
+
+        async def read() -> list[Any]:
+            return await asyncio.gather(*[self._get(key) for key in keys])
+
+        return [_view(found) for found in self._run(", ".join(keys[:3]), read())]
+
+    def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
+        from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+
+        requests = [
+            SuffixByteRequest(length) if start < 0 else RangeByteRequest(start, start + length)
+            for start, length in places
+        ]
+
+        async def read() -> list[Any]:
+            return await asyncio.gather(*[self._get(key, request) for request in requests])
+
+        found = self._run(key, read())
+        return None if any(part is None for part in found) else [bytes(part.to_bytes()) for part in found]
+
+    def size(self, key: str) -> int | None:
+        """The value's length in bytes, or None if there is no such key."""
+        return self._run(check_key(key), self._size(key))
+
+    async def _size(self, key: str) -> int | None:
+        try:
+            size = int(await self._store.getsize(key))
+        except (FileNotFoundError, KeyError):
+            return None
+        # icechunk says 0 for a chunk that is missing.
+        return size if size or await self._exists(key) else None
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a key."""
+        return self._run(check_key(key), self._exists(key))
+
+    async def _exists(self, key: str) -> bool:
+        try:
+            return bool(await self._store.exists(key))
+        except KeyError:  # icechunk, for documents of Zarr 2, which it never has
+            return False
+
+    # -- listing ----------------------------------------------------------------------------------
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """All keys that start with the prefix, in no particular order."""
+        found = self._run(check_prefix(prefix), self._keys(prefix))
+        return iter([key for key in found if key.startswith(prefix) and is_key(key)])
+
+    async def _keys(self, prefix: str) -> Sequence[str]:
+        """Keys among which are all that start with the prefix."""
+        while True:
+            try:
+                return [key async for key in self._store.list_prefix(prefix)]
+            except self._errors:  # icechunk lists only what is below a node
+                if not prefix:
+                    raise
+            prefix = prefix[: prefix.rfind("/", 0, -1) + 1]
+
+    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """The keys directly below the prefix and the sub-prefixes, both whole and sorted.
+
+        zarr-python does not tell the two apart, so that each name is asked for; one that is a key is no prefix here.
+        """
+        keys, prefixes = self._run(check_prefix(prefix), self._level(prefix))
+        return sorted(keys), sorted(prefixes)
+
+    async def _level(self, prefix: str) -> tuple[set[str], set[str]]:
+        try:
+            listed: AsyncIterator[str] = self._store.list_dir(prefix)
+            names = {name.strip("/") async for name in listed}
+            keys = {prefix + name for name in names if is_key(prefix + name)}
+            told = dict(zip(keys, await asyncio.gather(*[self._is_value(key) for key in keys]), strict=True))
+            return {key for key in keys if told[key]}, {key + "/" for key in keys if not told[key]}
+        except self._unlisted:
+            whole = [key for key in await self._keys(prefix) if key.startswith(prefix) and is_key(key)]
+            ends = {key: key.find("/", len(prefix)) + 1 for key in whole}
+            return {k for k, end in ends.items() if not end}, {k[:end] for k, end in ends.items() if end}
+
+    async def _is_value(self, key: str) -> bool:
+        """Whether a name in a listing is a key; some stores say of folders, too, that they exist."""
+        if key.rpartition("/")[2] in DOCUMENTS:
+            return True
+        try:
+            if not await self._exists(key):
+                return False
+            if await self._store.getsize(key):
+                return True
+        except self._errors:  # icechunk, for what can be no key
+            return False
+        return not any(found.startswith(key + "/") for found in await self._keys(key + "/"))
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _put(self, key: str, value: bytes) -> None:
+        self._set(key, value, self._store.set)
+
+    def _create(self, key: str, value: bytes) -> bool:
+        self._set(key, value, self._store.set_if_not_exists)
+        # It does not tell who won. A transaction has no others.
+        return self.transactional or self.get(key) == value
+
+    def _set(self, key: str, value: bytes, how: Any) -> None:
+        from zarr.core.buffer import default_buffer_prototype
+
+        if self.transactional and key.rpartition("/")[2] == "zarr.json":
+            value = icechunk.with_runs(value)
+        try:
+            self._run(key, how(key, default_buffer_prototype().buffer.from_bytes(value)))
+        except OSError as error:
+            words = icechunk.refusal(key, value) if self.transactional else ""
+            if not words:
+                raise
+            raise OSError(f"key {key!r} in {self!r}: {words}") from error
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        async def remove(key: str) -> None:
+            try:
+                await self._store.delete(key)
+            except (KeyError, FileNotFoundError):
+                return
+            except self._errors:  # icechunk, for a chunk outside of the array's shape
+                if await self._exists(key):
+                    raise
+
+        async def remove_all() -> None:
+            for first in range(0, len(keys), 64):
+                await asyncio.gather(*[remove(key) for key in keys[first : first + 64]])
+
+        self._run(", ".join(keys[:3]), remove_all())
+
+    # -- views ------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Hashable:
+        """The store, compared as zarr-python does."""
+        return ("zarr", _Same(self._store))
+
+    def as_read_only(self) -> Self:
+        """The same store, which refuses to write."""
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__, read_only=True)
+        return view
+
+    def close(self) -> None:
+        """Close the store of zarr-python; nothing is committed."""
+        self._store.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"store": self._store, "read_only": self.read_only}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ZarrPythonStore.__init__(self, **state)
+
+    def __repr__(self) -> str:
+        kind = type(self._store)
+        mode = ", read_only=True" if self.read_only else ""
+        return f"{type(self).__name__}(<{kind.__module__.partition('.')[0]} {kind.__name__}>{mode})"
+
+
+def _view(found: Any) -> Buffer | None:
+    """The bytes of a buffer of zarr-python, which the store may hold as well."""
+    return None if found is None else memoryview(found.as_numpy_array()).cast("B").toreadonly()
+
+
+class _Same:
+    """A store of zarr-python with a hash: equal if it is the same, or says so."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Same) or type(self._store) is not type(other._store):
+            return False
+        if self._store is other._store:
+            return True
+        values = getattr(self._store, "_store_dict", None)
+        # zarr-python compares what two stores in memory hold; the same data is the same dict.
+        return self._store == other._store if values is None else values is other._store._store_dict
+
+    def __hash__(self) -> int:
+        return hash(type(self._store))
+
+
+# -- the event loop -------------------------------------------------------------------------------
+
+
+class _LoopThread:
+    """A thread with an event loop, started when it is first needed; a forked process starts its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine gives; the thread that calls waits for it."""
+        try:
+            if threading.current_thread() is self._thread:
+                raise RuntimeError("a store of zarr-python waits for itself: it was used from its own event loop")
+            future = asyncio.run_coroutine_threadsafe(work, self._started())
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="zellige-zarr-python", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def stop(self) -> None:
+        """End the thread and close the loop, if they were started."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+
+_loop = _LoopThread()
+
+
+_inherited: list[_LoopThread] = []
+
+
+def _after_fork() -> None:
+    """Leave the loop of the parent alone: it has no thread here, and to close it would disturb the parent's."""
+    global _loop
+    _inherited.append(_loop)
+    _loop = _LoopThread()
+
+
+atexit.register(lambda: _loop.stop())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,479 @@
+"""Values in a zip archive."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import IO, Any, Literal, Self, TypeAlias, get_args
+
+from zellige.errors import ConflictError, ZelligeWarning
+from zellige.stores import archive, files
+from zellige.stores.archive import Document, Entry
+from zellige.stores.base import (
+    DOCUMENTS,
+    TEMPORARY,
+    FileLock,
+    Store,
+    check_key,
+    check_prefix,
+    is_key,
+)
+from zellige.stores.draft import Draft, check_name
+from zellige.types import Buffer, Durability, Span
+
+Mode: TypeAlias = Literal["r", "r+", "a", "w", "x"]
+Place: TypeAlias = str | os.PathLike[str] | IO[bytes] | tuple[Store, str]
+
+
+class ZipStore(Store):
+    """The entries of a zip archive: a path, a file object, or `(store, key)` for an archive that is a value elsewhere.
+
+    `mode` is as in `zellige.open`, by default "r", or "a" with `read_only=False`; only a path can be written to.
+
+    **Writing is a transaction.** Chunks go to a draft beside the archive, uncompressed, documents stay in memory, and
+    `close` puts the new archive into the place of the old one. Leaving a `with` block by an exception, a kill, or
+    forgetting to close keeps the old archive as it was; the latter warns. No entry is ever there twice. Changing an
+    archive copies what stays. One process writes; if another replaced the archive meanwhile, `close` raises
+    `ConflictError`.
+
+    `path` is the folder of the archive that is the root of the store. By default that is the archive's own root,
+    except when nothing lies there but one folder (and others that begin with `__`) which holds the documents of a
+    node: then it is that folder. `path=""` always means the archive's own root.
+
+    An archive in which a name is there twice is refused, since programs differ in what they read. zarr-python writes
+    such archives whenever a document or a chunk changes; `duplicates="last"` reads them as it does.
+    """
+
+    near = True
+    transactional = True
+
+    def __init__(
+        self,
+        source: Place,
+        mode: Mode | None = None,
+        *,
+        read_only: bool | None = None,
+        path: str | None = None,
+        duplicates: Literal["error", "last"] = "error",
+    ) -> None:
+        self.read_only, self._mode = _modes(mode, read_only)
+        self._source = os.path.realpath(source) if isinstance(source, str | os.PathLike) else source
+        self._path = None if path is None else path.strip("/")
+        if self._path:
+            check_key(self._path)
+        if duplicates not in ("error", "last"):
+            raise ValueError(f"duplicates={duplicates!r} must be 'error' or 'last'")
+        self._duplicates = duplicates
+        self._open()
+
+    def _open(self) -> None:
+        self._owner = True
+        self._archive = _Archive(self._source, self._mode, self._duplicates)
+        found = _root_of(self._archive.entries) if self._path is None else self._path
+        self._prefix = found and found + "/"
+        self.near = not isinstance(self._source, tuple) or self._source[0].near
+        if isinstance(self._source, tuple):
+            self.concurrency, self.gap = self._source[0].concurrency, self._source[0].gap
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _find(self, key: str) -> Entry | Document | None:
+        if not is_key(key):
+            check_key(key)
+        return self._archive.entries.get(self._prefix + key)
+
+    def get(self, key: str) -> bytes | None:
+        """The whole value, or None if there is no such key."""
+        found = self._find(key)
+        value = None if found is None else found.read()
+        return value if value is None or isinstance(value, bytes) else bytes(value)
+
+    def borrow(self, key: str) -> Buffer | None:
+        """Like `get`, maybe in this thread's scratch buffer."""
+        found = self._find(key)
+        return None if found is None else found.borrow()
+
+    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
+        """Several values, each in memory of its own."""
+        return [None if found is None else found.read() for found in map(self._find, keys)]
+
+    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
+        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
+        found = self._find(key)
+        return None if found is None else found.read_ranges(key, [(start, length)])[0]
+
+    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
+        """Several ranges of one value, or None if there is no such key."""
+        found = self._find(key)
+        return None if found is None else found.read_ranges(key, spans)
+
+    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
+        """Several ranges, with the entry as the tag."""
+        found = self._find(key)
+        return None if found is None else (found.read_ranges(key, spans), found)
+
+    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
+        """The value with its version, or None if there is no such key."""
+        found = self._find(key)
+        return None if found is None else (bytes(found.read()), found.version)
+
+    def size(self, key: str) -> int | None:
+        """The value's length in bytes, or None if there is no such key."""
+        found = self._find(key)
+        return None if found is None else found.size
+
+    # -- listing ----------------------------------------------------------------------------------
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """All keys that start with the prefix, in no particular order."""
+        top = self._prefix + check_prefix(prefix)
+        cut = len(self._prefix)
+        return iter([name[cut:] for name in tuple(self._archive.entries) if name.startswith(top)])
+
+    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
+        cut = len(self._prefix)
+        names, folders = self._archive.folders().get(self._prefix + check_prefix(prefix), ((), ()))
+        return sorted(name[cut:] for name in names), sorted(folder[cut:] for folder in folders)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def put(self, key: str, value: Buffer) -> None:
+        """Store the value, all or nothing."""
+        self.put_parts(key, (value,))
+
+    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
+        """Store a value given in parts, all or nothing, without joining them in memory."""
+        self._write(key, parts, lambda _: True)
+
+    def create(self, key: str, value: Buffer) -> bool:
+        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
+        self._check_writable()
+        return not self.exists(key) and self._write(key, (value,), lambda found: found is None)
+
+    def replace(self, key: str, value: Buffer, version: str) -> bool:
+        """Store the value if the key still has this version; False, and nothing changed, if not."""
+        return self._write(key, (value,), lambda found: found is not None and found.version == version)
+
+    def _write(self, key: str, parts: Sequence[Buffer], allowed: Callable[[Entry | Document | None], bool]) -> bool:
+        self._check_writable()
+        return self._archive.write(self._prefix + check_key(key), parts, allowed)
+
+    def delete(self, key: str) -> None:
+        """Remove the key; nothing happens if there is none."""
+        self._check_writable()
+        self._archive.delete(self._prefix + check_key(key))
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every key that starts with the prefix."""
+        self._check_writable()
+        for key in self.list(prefix):
+            self._archive.delete(self._prefix + key)
+
+    def _check_writable(self) -> None:
+        super()._check_writable()
+        self._archive.check_writer()
+
+    def close(self) -> None:
+        """Put what was written into the place of the old archive; a read-only view of it does nothing."""
+        if self._owner:
+            self._archive.close(keep=True)
+
+    def discard(self) -> None:
+        """Close, and keep the archive as it was before it was opened."""
+        if self._owner:
+            self._archive.close(keep=False)
+
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is None:
+            self.close()
+        else:
+            self.discard()
+
+    # -- views ------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Hashable:
+        """The archive as it was opened, or this transaction."""
+        return ("zip", self._archive.identity, self._prefix)
+
+    def with_durability(self, durability: Durability) -> Self:
+        """The same: closing makes all that was written survive a power cut."""
+        return self
+
+    def as_read_only(self) -> Self:
+        """The same archive through a store that refuses to write."""
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__, read_only=True, _owner=False)
+        return view
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._mode != "r":
+            raise TypeError(
+                f"{self!r} is open for writing and cannot be pickled, since one process writes an archive; close it "
+                "and pickle one that is opened with mode='r'"
+            )
+        if not isinstance(self._source, str | tuple):
+            raise TypeError(f"{self!r} reads a file object and cannot be pickled; open the archive by its path")
+        return {"_source": self._source, "_path": self._path, "_duplicates": self._duplicates}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, read_only=True, _mode="r")
+        self._open()
+
+    def __repr__(self) -> str:
+        path = f", path={self._prefix[:-1]!r}" if self._prefix else ""
+        mode = ", read_only=True" if self.read_only else f", mode={self._mode!r}"
+        return f"{type(self).__name__}({self._source!r}{path}{mode})"
+
+
+def _modes(mode: str | None, read_only: bool | None) -> tuple[bool, str]:
+    """Whether a store refuses to write, and how its archive is opened."""
+    if mode is None:
+        mode = "a" if read_only is False else "r"
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode={mode!r} must be one of {', '.join(map(repr, get_args(Mode)))}")
+    if read_only is None:
+        read_only = mode == "r"
+    if (read_only and mode in "wx") or (not read_only and mode == "r"):
+        raise ValueError(f"mode={mode!r} contradicts read_only={read_only}; leave one of them out")
+    return read_only, "r" if read_only else mode
+
+
+def _root_of(names: dict[str, Any]) -> str:
+    """The one folder that is a node, where there is nothing beside it; see `ZipStore`."""
+    tops = {name[: name.find("/") + 1] for name in names if not name.startswith("__")}
+    if len(tops) != 1:
+        return ""
+    (top,) = tops
+    return top[:-1] if any(top + name in names for name in DOCUMENTS) else ""
+
+
+class _Archive:
+    """An open archive, shared by a store and its read-only views: values by their names, and the draft of the next."""
+
+    def __init__(self, source: Place, mode: str, duplicates: str) -> None:
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._writers, self._closed = 0, False
+        self._mode, self._changed = mode, mode in "wx"
+        self._folders: dict[str, tuple[list[str], set[str]]] | None = None
+        self.entries: dict[str, Entry | Document] = {}
+        self._draft: Draft | None = None
+        self._base: archive.Source | None = None
+        if mode == "r":
+            self._base = _opened(source)
+        else:
+            if not isinstance(source, str):
+                raise ValueError(
+                    f"mode={mode!r}: only an archive that is given by its path can be written; use mode='r'"
+                )
+            self._start_draft(source)
+        self.identity = _identity_of(self._base) if mode == "r" else id(self)
+        if self._base is not None:
+            try:
+                self.entries.update(archive.read_directory(self._base, last=duplicates == "last"))
+            except BaseException:
+                self.close(keep=False)
+                raise
+
+    def _start_draft(self, path: str) -> None:
+        if self._mode == "x" and os.path.lexists(path):
+            raise FileExistsError(f"{path!r} is there already; use mode='w' to replace it, or 'a' to change it")
+        if self._mode in ("r+", "a"):
+            try:
+                self._base = _opened(path)
+            except FileNotFoundError:
+                if self._mode == "r+":
+                    raise
+                self._changed = True
+        _clean_folder(path)
+        self._draft = Draft(path)
+        # Not the archive itself, which would then never be collected.
+        self._forgotten = weakref.finalize(self, _forget, self._draft, path)
+
+    def check_writer(self) -> Draft:
+        """The draft; raises where nothing can be written any more."""
+        if self._draft is None or self._closed:
+            raise ValueError("the archive is closed; open it again")
+        if self._draft.pid != os.getpid():
+            raise ValueError(
+                f"the archive {self._draft.target!r} is written by the process that opened it, not by a fork"
+            )
+        return self._draft
+
+    @contextmanager
+    def _writing(self) -> Iterator[Draft]:
+        """Around a write, for which closing waits."""
+        with self._idle:
+            draft = self.check_writer()
+            self._writers += 1
+        try:
+            yield draft
+        finally:
+            with self._idle:
+                self._writers -= 1
+                self._idle.notify_all()
+
+    def write(self, name: str, parts: Sequence[Buffer], allowed: Callable[[Entry | Document | None], bool]) -> bool:
+        """Store a value, if what is there allows it."""
+        check_name(name)
+        with self._writing() as draft:
+            if not allowed(self.entries.get(name)):
+                return False
+            is_document = name[name.rfind("/") + 1 :] in DOCUMENTS
+            new = Document(b"".join(map(memoryview, parts))) if is_document else draft.add(name, parts)
+            with self._lock:
+                old = self.entries.get(name)
+                if not allowed(old):
+                    draft.forget(new)
+                    return False
+                self.entries[name] = new
+                draft.forget(old)
+                self._note(names=old is None)
+            return True
+
+    def delete(self, name: str) -> None:
+        """Remove a value; nothing happens if there is none."""
+        with self._lock:
+            draft = self.check_writer()
+            old = self.entries.pop(name, None)
+            if old is not None:
+                draft.forget(old)
+                self._note(names=True)
+
+    def _note(self, *, names: bool) -> None:
+        self._changed = True
+        if names:
+            self._folders = None
+
+    def folders(self) -> dict[str, tuple[list[str], set[str]]]:
+        """The names in each folder, and the folders; worked out once until names come or go."""
+        with self._lock if self._draft is not None else nullcontext():
+            found = self._folders
+            if found is None:
+                found = {}
+                for name in self.entries:
+                    self._enlist(found, name)
+                self._folders = found
+            return found
+
+    @staticmethod
+    def _enlist(folders: dict[str, tuple[list[str], set[str]]], name: str) -> None:
+        at = name.rfind("/") + 1
+        known = name[:at] in folders
+        folders.setdefault(name[:at], ([], set()))[0].append(name)
+        while at and not known:  # a folder that is known is in the one above
+            folder, at = name[:at], name.rfind("/", 0, at - 1) + 1
+            known = name[:at] in folders
+            folders.setdefault(name[:at], ([], set()))[1].add(folder)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def close(self, *, keep: bool) -> None:
+        """Close it, with what was written or without."""
+        draft = self._draft
+        if draft is not None and draft.pid == os.getpid():
+            with self._idle:
+                done, self._closed = self._closed, True
+                self._idle.wait_for(lambda: not self._writers)
+            keep = keep and self._changed and not done
+        else:
+            keep = False
+        try:
+            if keep and draft is not None:
+                self._commit(draft)
+        finally:
+            self.entries, self._folders, self._base = _Closed(), None, None
+            if draft is not None:
+                self._forgotten.detach()
+                draft.remove()
+
+    def _commit(self, draft: Draft) -> None:
+        """Complete the draft, anew if it holds what is no longer wanted, and put it into its place."""
+        with self._lock:
+            final = Draft(draft.target) if draft.dead else draft
+            try:
+                values = [found for found in self.entries.values() if isinstance(found, Entry)]
+                kept = [found if found.source is final else final.copy(found) for found in values]
+                # Documents last, beside the directory: those who read from afar get both at once.
+                documents = {name: found for name, found in self.entries.items() if isinstance(found, Document)}
+                kept += [final.add(name, [documents[name].value]) for name in sorted(documents)]
+                self._place(final, kept)
+            finally:
+                final.remove()
+
+    def _place(self, final: Draft, entries: Sequence[Entry]) -> None:
+        if self._mode == "x":
+            if not final.finish(entries, files.link):
+                raise FileExistsError(f"{final.target!r} was made by somebody else meanwhile; nothing was written")
+            return
+        with FileLock.taken(final.folder + files.lock_name(final.target)) as lock:
+            if self._mode in ("r+", "a") and not self._is_as_opened(final.target):
+                raise ConflictError(f"{final.target!r} was replaced meanwhile; nothing was written, open it again")
+            final.finish(entries, files.rename)
+            lock.remove()
+
+    def _is_as_opened(self, path: str) -> bool:
+        try:
+            now = os.stat(path)
+        except FileNotFoundError:
+            return self._base is None
+        return isinstance(self._base, archive.FileSource) and _stamp(now) == _stamp(self._base.info)
+
+
+class _Closed(dict[str, Any]):
+    """The entries of an archive that was closed: asking for any raises."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Raise."""
+        raise ValueError(f"{name!r}: the archive is closed; open it again")
+
+    def __iter__(self) -> Iterator[str]:
+        raise ValueError("the archive is closed; open it again")
+
+
+def _opened(source: Place) -> archive.Source:
+    if isinstance(source, str):
+        return archive.FileSource(source)
+    if isinstance(source, tuple):
+        return archive.ValueSource(*source)
+    if not isinstance(source, os.PathLike) and hasattr(source, "read") and hasattr(source, "seek"):
+        return archive.HandleSource(source)
+    raise TypeError(f"an archive is a path, a file object that can be sought, or (store, key), not {source!r}")
+
+
+def _identity_of(source: archive.Source | None) -> Hashable:
+    if isinstance(source, archive.FileSource):
+        return _stamp(source.info)
+    if isinstance(source, archive.ValueSource):
+        return source.store.identity, source.key
+    return id(source)
+
+
+def _stamp(info: os.stat_result) -> tuple[int, ...]:
+    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
+
+
+def _clean_folder(path: str) -> None:
+    """Remove the drafts of writers that are dead."""
+    folder = os.path.dirname(path) + "/"
+    with suppress(OSError), os.scandir(folder) as found:
+        for name in [entry.name for entry in found if entry.name.startswith(TEMPORARY)]:
+            files.clean(folder, name)
+
+
+def _forget(draft: Draft, path: str) -> None:
+    """When a store that was open for writing is forgotten, or the interpreter ends."""
+    if draft.pid == os.getpid():
+        warnings.warn(
+            f"the archive {path!r} was open for writing and was not closed, so that it stays as it was; use "
+            "`with ZipStore(…) as store`, or call store.close()",
+            ZelligeWarning,
+            stacklevel=2,
+        )
+    draft.remove()
