@@ -1,7 +1,7 @@
 """Let another library read arrays and write them anew. Runs in the library's own environment, without zellige.
 
-Usage: python ask_peer.py LIBRARY < '{"name": "directory", …}'. Prints, as JSON, the library's version and for each array
-what `read` gave, as a fingerprint or the error, and whether it could be written.
+Usage: python ask_peer.py LIBRARY, with {"name": "directory", …} as input. Prints, as JSON, the version of the library
+and for each array a fingerprint of what was read, or the error, and whether it could be written.
 """
 
 from __future__ import annotations

@@ -27,10 +27,8 @@ import ask_peer
 import zellige
 
 ROOT = Path(__file__).parents[1]
-PAGES = {
-    str(page.relative_to(ROOT / "docs/format").with_suffix("")): page
-    for page in sorted((ROOT / "docs/format").glob("*/*.md"))
-}
+KINDS = {"grids": "grid", "keys": "chunk keys", "types": "type", "codecs": "codec"}
+PAGES = {f"{kind}/{page.stem}": page for kind in KINDS for page in sorted((ROOT / f"docs/format/{kind}").glob("*.md"))}
 FACTS = ROOT / "tools/compatibility.json"
 WORDS = {"both": "yes", "reads": "reads", "no": "no"}
 
@@ -143,7 +141,7 @@ def table(facts: dict[str, Any], name: str) -> str:
 def matrix(facts: dict[str, Any], prefix: str) -> str:
     """All pages in a line each: yes, no, or how many of the examples."""
     head = [f"{library} {fact['version']}" for library, fact in facts.items()]
-    lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
+    lines = [f"| | | {' | '.join(head)} |", "|---" * (len(head) + 2) + "|"]
     for name, page in PAGES.items():
         title = page.read_text().partition("\n")[0].removeprefix("# ")
         cells = []
@@ -152,7 +150,7 @@ def matrix(facts: dict[str, Any], prefix: str) -> str:
             good = found.count("both")
             some = f"{good} of {len(found)}"
             cells.append(WORDS[found[0]] if len(set(found)) == 1 else some)
-        lines.append(f"| [{title}]({prefix}{name}.md) | {' | '.join(cells)} |")
+        lines.append(f"| {KINDS[name.partition('/')[0]]} | [{title}]({prefix}{name}.md) | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
