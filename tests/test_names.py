@@ -93,10 +93,8 @@ def test_stores_are_the_same_by_both_ways():
 
 
 MISSING = [
-    "FsspecStore",
     "GpuMemoryStore",
     "ManagedMemoryStore",
-    "ZipStore",
 ]
 
 

@@ -34,8 +34,25 @@ class Claim:
         self.marked = False
         """Whether this one may have put something beyond the end."""
 
-    def take(self) -> None:
-        """Keep others out, where the lock does not; raises `ConflictError` if another one stays at work."""
+    @property
+    def words(self) -> bytes:
+        """What the mark says: who has it can take it up again."""
+        return self._mine
+
+    def take(self, words: bytes = b"") -> None:
+        """Keep others out, where the lock does not; raises `ConflictError` if another one stays at work.
+
+        With `words` take up a claim again whose mark has them; that raises if others have removed it meanwhile.
+        """
+        if words:
+            if self._store.get(self._key) != words:
+                raise ConflictError(
+                    f"key {self._key!r} in {self._store!r}: the array was resized or appended to since this append was "
+                    "started; its data is gone, append again",
+                    key=self._key,
+                )
+            self._mine, self.marked = words, True
+            return
         if not self._store.optimistic or self._store.transactional:
             return
         self._mine = _signed()

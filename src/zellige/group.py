@@ -276,7 +276,7 @@ class Group(Listing, Making, NodeHandle):
 
         self._check_writable()
         place = self._place(path)
-        if place is None or not (path in self or self.store.exists(removal.mark_of(place))):
+        if place is None or not (path in self or removal.is_begun(self.store, place)):
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
         # In between: as long as the consolidated metadata speaks of an array, all its chunks are there.
         removal.clear(self.store, place, between=lambda: self._follow(place))

@@ -74,7 +74,7 @@ def check_place(store: Store, path: str, metadata: NodeMetadata, *, overwrite: b
         return bool(keys)
     node.check_free(store, path)
     if isinstance(metadata, GroupMetadata):
-        return store.exists(removal.mark_of(path))
+        return removal.is_begun(store, path)
     return _has_remains(store, path, metadata)
 
 
@@ -92,7 +92,7 @@ def _has_remains(store: Store, path: str, metadata: NodeMetadata) -> bool:
             yield key[cut:]
 
     stray = removal.first_chunk(names(), metadata)
-    if stray is not None and not (marked or store.exists(removal.mark_of(path))):
+    if stray is not None and not (marked or removal.is_begun(store, path)):
         raise removal.lost_chunk(store, node.join(path, stray))
     return marked or stray is not None
 
@@ -115,7 +115,7 @@ def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3], follo
         return
     missing = missing_parents(store, dest)
     taken = any(True for _ in store.list(dest + "/"))
-    if taken and not store.exists(removal.mark_of(dest)):
+    if taken and not removal.is_begun(store, dest):
         raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
     _make_groups(store, missing, zarr_format)
     if taken or not store.rename_prefix(source + "/", dest + "/"):
@@ -133,9 +133,8 @@ def _move_keys(store: Store, source: str, dest: str, follow: Callable[[], object
     origin = Removal(store, source)
     with removal.replacing(store, dest, whole=False, coming=origin):
         try:
-            for batch in node.copy_order(
-                origin.keys, transactional=store.transactional
-            ):  # the main document last: only then there is a node
+            # The main document last: only then there is a node.
+            for batch in node.copy_order(origin.keys, transactional=store.transactional):
                 gather(lambda key: _copy_key(store, source, dest, key), batch)
         except BaseException:
             removal.clear(store, dest, more=origin.keys)  # there was nothing before
@@ -164,4 +163,4 @@ def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]
                 "changed in one of them since; delete the one that is not wanted"
             )
     removal.clear(store, source, more=left, between=follow)
-    store.delete(removal.mark_of(dest))
+    removal.unmark(store, dest)

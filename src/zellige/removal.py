@@ -118,9 +118,20 @@ def _chunks_of_mark(entry: Any) -> Chunks:
     return Chunks(parse_chunk_key_encoding({"name": name, "configuration": configuration}), rank)
 
 
+def is_begun(store: Store, path: str) -> bool:
+    """Whether a removal was begun at a path, and is not done; what is killed in a transaction leaves nothing."""
+    return not store.transactional and store.exists(mark_of(path))
+
+
+def unmark(store: Store, path: str) -> None:
+    """Say that a removal is done."""
+    if not store.transactional:
+        store.delete(mark_of(path))
+
+
 def source_of(store: Store, path: str) -> JSON:
     """From where a node is being moved to a path; None if it is not."""
-    raw = store.get(mark_of(path))
+    raw = None if store.transactional else store.get(mark_of(path))
     try:
         return None if raw is None else document.parse(raw).get("source")
     except MetadataError:
@@ -149,8 +160,11 @@ class Removal:
     def _find_nodes(self) -> None:
         names = (*_UNREADABLE, REMOVING)
         found = [key for key in self.keys if key.endswith(names) and _split(key)[1] in names and not _reserved(key)]
-        raws = gather(lambda key: self.store.get(self.prefix + key), [*found, REMOVING], self.store)
-        for key, raw in zip([*found, REMOVING], raws, strict=True):
+        if not self.store.transactional:
+            found.append(REMOVING)
+        for key, raw in zip(
+            found, gather(lambda key: self.store.get(self.prefix + key), found, self.store), strict=True
+        ):
             folder, name = _split(key)
             if raw is not None and name == REMOVING:
                 for path, chunks in _nodes_of_mark(raw).items():
@@ -275,8 +289,7 @@ def replacing(
         between()
         removal.remove_rest()
         yield
-        if not store.transactional:
-            store.delete(mark_of(path))
+        unmark(store, path)
 
 
 def clear(
@@ -296,6 +309,6 @@ def clear(
 
 def finish(store: Store, path: str) -> None:
     """Finish a removal that was begun and is not done, unless there is a node now."""
-    if not store.transactional and store.exists(mark_of(path)):
+    if is_begun(store, path):
         with suppress(ContainsArrayError, ContainsGroupError):
             clear(store, path, whole=False)

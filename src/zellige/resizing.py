@@ -1,10 +1,11 @@
-"""Changing the shape of an array: `resize` and `append`."""
+"""Changing the shape of an array: `resize`, `append`, and `start_append` for data that others write."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from zellige import indexing, node
 from zellige.chunking import ChunksLike, parse_new_chunks
 from zellige.dimensions import BoundedDimension
 from zellige.dtypes.values import as_value
-from zellige.errors import BroadcastError
+from zellige.errors import BroadcastError, ChunkShapeError, ConflictError
 from zellige.grid import ChunkGrid
 from zellige.metadata import document
 from zellige.plans import plan as plan_for
@@ -21,6 +22,7 @@ from zellige.runs import EdgeEntries
 from zellige.types import Shape
 
 if TYPE_CHECKING:
+    from zellige.array import Array
     from zellige.claims import Claim
     from zellige.config import ArrayConfig
     from zellige.engine import Engine
@@ -195,6 +197,42 @@ class Resizing:
             claim.cleaned()
         return self.shape
 
+    def start_append(self, length: int, axis: int = 0, chunks: int | EdgeEntries | None = None) -> PendingAppend:
+        """Make room at the end of an axis for data that others write, such as the tasks of a cluster.
+
+        They write to `.array`, which has the new shape; readers see that once `commit` is called, and what was
+        written before is removed by `abort`, or by the next one who resizes or appends: only one can win. In a
+        transaction the shape changes at once, since nobody else sees it.
+
+        >>> import zellige
+        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
+        >>> pending = a.start_append(31, chunks=[31])
+        >>> pending.array[59:] = 1
+        >>> a.shape, pending.commit(), a.shape
+        ((59,), (90,), (90,))
+        """
+        self._check_writable()
+        axis = self._axis(axis)
+        if operator.index(length) < 0:
+            raise ValueError(f"length={length} must not be negative")
+        self.refresh()
+        before = self.metadata
+        if before.chunk_grid.bounded:
+            raise ChunkShapeError("the last chunk of a 'zarrs.regular_bounded' grid changes as it grows; use append")
+        new: list[Any] = [None] * self.ndim
+        new[axis] = chunks
+        grid = self.grid.update_shape(tuple(n + length * (k == axis) for k, n in enumerate(self.shape)), new)
+        self._check_shards(grid)
+        longer = before.resized(grid)
+        with self._locked() as claim:
+            self._recover(self.grid, claim)
+            self._upkeep.uncover(self.grid, grid)
+            claim.mark(self.shape, grid.shape)
+            if self.store.transactional:
+                self._update(lambda _: longer)
+        other = type(self).from_documents(self.store, self.path, longer.to_documents(), self.config)  # type: ignore[attr-defined]
+        return PendingAppend(self, other, before, claim.words)  # type: ignore[arg-type]
+
     def _undo_append(self, before: ArrayMetadata, grid: ChunkGrid, claim: Claim) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
         if not claim.is_held():  # another one took over, and has removed it
@@ -213,13 +251,16 @@ class Resizing:
     # -- what a killed writer leaves --------------------------------------------------------------
 
     @contextmanager
-    def _locked(self) -> Iterator[Claim]:
-        """The lock of the document, under which all change the shape, and the claim that goes with it."""
+    def _locked(self, words: bytes = b"") -> Iterator[Claim]:
+        """The lock of the document, under which all change the shape, and the claim that goes with it.
+
+        With `words` it is a claim that was made before, by the mark that has them.
+        """
         from zellige.claims import Claim
 
         with self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0])):
             claim = Claim(self.store, node.join(self.path, node.PENDING))
-            claim.take()
+            claim.take(words)
             try:
                 yield claim
             finally:
@@ -276,6 +317,44 @@ class Pending:
 
 def _shrinks(old: ChunkGrid, new: ChunkGrid) -> bool:
     return any(map(operator.lt, new.shape, old.shape))
+
+
+@dataclass(frozen=True)
+class PendingAppend:
+    """An append that was started: data may be written beyond the end, where no reader sees it yet."""
+
+    target: Array
+    """The array as readers see it."""
+    array: Array
+    """The same with its new shape."""
+    _before: ArrayMetadata
+    _words: bytes
+
+    def commit(self) -> Shape:
+        """Show the new shape to readers; raises, and changes nothing, if the array was changed meanwhile."""
+        target = self.target
+        before = ChunkGrid.from_metadata(self._before)
+
+        def with_shape(metadata: ArrayMetadata) -> ArrayMetadata:
+            if ChunkGrid.from_metadata(metadata) != before:
+                raise ConflictError(
+                    f"array {target.name!r} was resized since this append was started; its data is gone, append again"
+                )
+            return metadata.resized(self.array.grid)
+
+        if not target.store.transactional:
+            with target._locked(self._words) as claim:
+                target._update(with_shape)
+                claim.cleaned()
+        return target.shape
+
+    def abort(self) -> None:
+        """Remove what was written beyond the end; nothing happens after a commit, or if another has removed it."""
+        target = self.target
+        mark = node.join(target.path, node.PENDING)
+        if target.store.transactional or target.store.get(mark) == self._words:
+            with target._locked(self._words) as claim:
+                target._undo_append(self._before, self.array.grid, claim)
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:

@@ -18,13 +18,17 @@ from zellige.stores.resolve import StoreLike
 
 if TYPE_CHECKING:
     from zellige.stores.caching import CacheStatistics, CacheStore
+    from zellige.stores.fsspec import FsspecStore
     from zellige.stores.http import HTTPStore
     from zellige.stores.objects import ObjectStore
     from zellige.stores.wrappers import LatencyStore, LoggingStore, PrefixStore, WrapperStore
+    from zellige.stores.zarr_python import ZarrPythonStore
+    from zellige.stores.zip import ZipStore
 
 __all__ = [
     "CacheStatistics",
     "CacheStore",
+    "FsspecStore",
     "HTTPStore",
     "LatencyStore",
     "LocalStore",
@@ -36,17 +40,17 @@ __all__ = [
     "StoreLike",
     "StorePath",
     "WrapperStore",
+    "ZarrPythonStore",
+    "ZipStore",
 ]
 
 # Imported when they are first asked for.
 _ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "caching")
 _ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
-_ELSEWHERE |= {"HTTPStore": "http", "ObjectStore": "objects"}
+_ELSEWHERE |= {"FsspecStore": "fsspec", "HTTPStore": "http", "ObjectStore": "objects"}
+_ELSEWHERE |= {"ZarrPythonStore": "zarr_python", "ZipStore": "zip"}
 
-_REMOTE = "copy the data to a local directory and use LocalStore, or give any MutableMapping of keys to bytes as store"
 _MISSING = {
-    "ZipStore": "unpack the file into a directory and use LocalStore",
-    "FsspecStore": _REMOTE,
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",
     "ManagedMemoryStore": "use MemoryStore, and keep the store where it is to be found again",
 }

@@ -52,7 +52,8 @@ class Upkeep:
         coords, key = item
         spec = old[coords]
         if spec is None:
-            self._store.delete(key)
+            if self._store.exists(key):
+                self._store.delete(key)
         elif spec.is_boundary and self._reaches_over(coords, key, spec):
             self._clear(coords, key, spec)
 

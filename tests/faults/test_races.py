@@ -319,7 +319,7 @@ def test_growing_changes_no_chunk_that_holds_nothing_beyond_the_end():
     array = zellige.create_array(store, data=counted((6, 6)), chunks=(4, 4))
     store.changes.clear()
     array.resize((7, 9))
-    assert {method for method, key in store.changes if key.startswith("c/")} == {"delete"}
+    assert not [key for _, key in store.changes if key.startswith("c/")]
     assert not {"c/0/0", "c/0/1", "c/1/0", "c/1/1"} & set(store.keys())
 
 

@@ -306,7 +306,7 @@ def test_short_writes_and_reads_are_continued(store, monkeypatch):
     store.put_parts("parts", [value, value[:1000]])
     monkeypatch.setattr(os, "pread", lambda fd, count, at: pread(fd, min(count, 70_000), at))
     monkeypatch.setattr(os, "preadv", lambda fd, into, at: preadv(fd, [into[0][:70_000]], at))
-    monkeypatch.setattr(zellige.stores.local, "_capacity", 70_000)
+    monkeypatch.setattr(zellige.stores.files, "capacity", 70_000)
     assert store.get("k") == value
     assert store.get("parts") == value + value[:1000]
     assert store.borrow("k") == value

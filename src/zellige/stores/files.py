@@ -31,6 +31,10 @@ _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
 _MADE = 1 << 16  # directories that are remembered as not synchronised
 _LOCK = "lock-"
 
+_KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
+capacity = 1 << 20
+"""What `borrow` offers to a read: more than any value so far, up to `_KEPT`."""
+
 _numbers = count()
 
 
@@ -60,6 +64,23 @@ def read_all(fd: int) -> bytes:
         parts.append(part)
         at += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def borrow_all(fd: int) -> memoryview:
+    """The value in a scratch buffer that is large enough; later calls offer as much from the start."""
+    global capacity
+    size = regular(os.fstat(fd))
+    while True:
+        into = buffer("file", 1 << size.bit_length() if size < _KEPT else size + 1)
+        count = 0
+        while part := os.preadv(fd, [into[count:]], count):
+            count += part
+        if count < len(into):
+            break
+        size = len(into)
+    if len(into) <= _KEPT:
+        capacity = max(capacity, len(into))
+    return into[:count]
 
 
 def pieces(fd: int, size: int) -> Iterator[Buffer]:

@@ -38,13 +38,10 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 _NOT_A_FILE = frozenset({errno.ESPIPE, errno.ENXIO})  # from a FIFO, and from a socket
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 
-_KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 _KNOWN = 1 << 16  # directories that are remembered as lying within the root
 
 _ALWAYS = DOCUMENTS | {"__zellige_removing"}
 """What always survives a power cut: a chunk can be written again, a lost document loses the array."""
-
-_capacity = 1 << 20  # what `borrow` offers to a read: more than any value so far, up to _KEPT
 
 
 class LocalStore(Store):
@@ -109,9 +106,9 @@ class LocalStore(Store):
             self._check_opened(fd, key)
         try:
             try:
-                into = buffer("file", _capacity)
+                into = buffer("file", files.capacity)
                 count = os.preadv(fd, [into], 0)
-                return into[:count] if 0 < count < len(into) else _borrow_all(fd)
+                return into[:count] if 0 < count < len(into) else files.borrow_all(fd)
             finally:
                 os.close(fd)
         except OSError as exc:
@@ -120,7 +117,7 @@ class LocalStore(Store):
     def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
         """Several values one after the other in this thread's scratch buffer."""
         # With as little as possible between the calls, which let other threads run: each change of threads costs.
-        base, rest = self._base, buffer("file", _capacity)
+        base, rest = self._base, buffer("file", files.capacity)
         found: list[Buffer | None] = []
         for key in keys:
             if not is_key(key):
@@ -534,23 +531,3 @@ class LocalStore(Store):
         """The same error, telling which key it was about; OSError picks the class by the number."""
         reason = "not a regular file" if exc.errno in _NOT_A_FILE else exc.strerror
         return OSError(exc.errno, f"key {key!r}: {reason}", self._base + key)
-
-
-# -- reading one file -----------------------------------------------------------------------------
-
-
-def _borrow_all(fd: int) -> memoryview:
-    """The value in a scratch buffer that is large enough; later calls offer as much from the start."""
-    global _capacity
-    size = files.regular(os.fstat(fd))
-    while True:
-        into = buffer("file", 1 << size.bit_length() if size < _KEPT else size + 1)
-        count = 0
-        while part := os.preadv(fd, [into[count:]], count):
-            count += part
-        if count < len(into):
-            break
-        size = len(into)
-    if len(into) <= _KEPT:
-        _capacity = max(_capacity, len(into))
-    return into[:count]

@@ -413,10 +413,12 @@ class _Archive:
                 raise FileExistsError(f"{final.target!r} was made by somebody else meanwhile; nothing was written")
             return
         with FileLock.taken(final.folder + files.lock_name(final.target)) as lock:
-            if self._mode in ("r+", "a") and not self._is_as_opened(final.target):
-                raise ConflictError(f"{final.target!r} was replaced meanwhile; nothing was written, open it again")
-            final.finish(entries, files.rename)
-            lock.remove()
+            try:
+                if self._mode in ("r+", "a") and not self._is_as_opened(final.target):
+                    raise ConflictError(f"{final.target!r} was replaced meanwhile; nothing was written, open it again")
+                final.finish(entries, files.rename)
+            finally:
+                lock.remove()
 
     def _is_as_opened(self, path: str) -> bool:
         try:

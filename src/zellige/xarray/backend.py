@@ -1,0 +1,251 @@
+"""The engine: `xr.open_dataset(…, engine="zellige")`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint, StoreBackendEntrypoint
+
+from zellige import Array, Group, MemoryStore, Store, errors, open_group, storage
+from zellige.xarray import compat
+
+_PLACE = ("filename_or_obj", "group", "consolidated", "storage_options", "zarr_format")
+_CONTENT = ("drop_variables", "use_zarr_fill_value_as_mask")
+_DECODING = ("mask_and_scale", "decode_times", "concat_characters", "decode_coords", "use_cftime", "decode_timedelta")
+
+_UNNAMED = "__xarray_dataarray_variable__"
+"""How xarray stores a data array without a name; Zarr reserves such names, so that listings leave it out."""
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""The attribute that names the axes of an array in Zarr format 2."""
+
+
+class ZelligeBackend(BackendEntrypoint):
+    """Opens Zarr groups, with chunks of any size, as datasets and trees.
+
+    `chunks={}` gives exactly the stored chunks; without `chunks` only what is indexed is read.
+    """
+
+    description = "Open Zarr stores, with chunks of any size, using zellige"
+    supports_groups = True
+    open_dataset_parameters = (*_PLACE, *_CONTENT, *_DECODING)
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Whether this is a store or a group of zellige, or a path that ends in `.zarr`."""
+        if isinstance(filename_or_obj, str | os.PathLike):
+            return os.path.splitext(str(filename_or_obj).rstrip("/"))[1] == ".zarr"
+        return isinstance(filename_or_obj, Store | storage.StorePath | Group)
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        consolidated: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        zarr_format: Any = None,
+        use_zarr_fill_value_as_mask: bool | None = None,
+        **decoding: Any,
+    ) -> xr.Dataset:
+        """Open one group as a dataset. Parameters as in `xarray.open_zarr`."""
+        found = open_node(filename_or_obj, group, consolidated, storage_options, zarr_format)
+        return _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding)
+
+    def open_groups_as_dict(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        consolidated: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        zarr_format: Any = None,
+        use_zarr_fill_value_as_mask: bool | None = None,
+        **decoding: Any,
+    ) -> dict[str, xr.Dataset]:
+        """Open a group and all groups below it, by their paths."""
+        top = open_node(filename_or_obj, group, consolidated, storage_options, zarr_format)
+        below = {path: found for path, found in top.members(max_depth=None) if isinstance(found, Group)}
+        return {
+            "/" + path: _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding)
+            for path, found in {"": top, **below}.items()
+        }
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
+        """Open a group and all groups below it as a tree. Parameters as in `open_dataset`."""
+        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+
+def open_node(
+    place: Any,
+    group: str | None,
+    consolidated: bool | None,
+    storage_options: Mapping[str, Any] | None,
+    zarr_format: Any = None,
+) -> Group:
+    """The group to be read, reached from the root, whose consolidated metadata may describe it."""
+    path = (group or "").strip("/")
+    if isinstance(place, Group):
+        return place.get_group(path) if path else place
+    options: dict[str, Any] = {"mode": "r", "storage_options": storage_options, "zarr_format": zarr_format}
+    try:
+        root = open_group(place, use_consolidated=consolidated, **options)
+    except errors.GroupNotFoundError:
+        if not path:
+            raise
+        return open_group(place, path=path, use_consolidated=consolidated, **options)
+    return root.get_group(path) if path else root
+
+
+def _dataset(
+    group: Group,
+    drop_variables: str | Iterable[str] | None,
+    fill_as_mask: bool | None,
+    decoding: Mapping[str, Any],
+) -> xr.Dataset:
+    dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+    store = ZelligeDataStore(group, dropped, fill_as_mask)
+    return StoreBackendEntrypoint().open_dataset(store, drop_variables=drop_variables, **decoding)
+
+
+class ZelligeDataStore(AbstractDataStore):
+    """The variables and attributes of one group, as they are stored."""
+
+    def __init__(self, group: Group, dropped: Iterable[str] = (), fill_as_mask: bool | None = None) -> None:
+        arrays = dict(group.arrays())
+        if isinstance(unnamed := group.get(_UNNAMED), Array):
+            arrays[_UNNAMED] = unnamed
+        self._arrays = {name: array for name, array in arrays.items() if name not in set(dropped)}
+        self._attributes = group.attrs.asdict()
+        self._fill_as_mask = fill_as_mask
+
+    def get_variables(self) -> dict[str, xr.Variable]:
+        """The arrays as variables that read when they are indexed."""
+        dimensions = name_dimensions(self._arrays)
+        return {
+            name: stored_variable(array, dimensions[name], self._fill_as_mask) for name, array in self._arrays.items()
+        }
+
+    def get_attrs(self) -> dict[str, Any]:
+        """The attributes of the group, without those of netCDF's own use of Zarr."""
+        return {name: value for name, value in self._attributes.items() if not name.lower().startswith("_nc")}
+
+
+def name_dimensions(arrays: Mapping[str, Array]) -> dict[str, tuple[str, ...]]:
+    """The names of all axes of the arrays of a group.
+
+    An axis without a name gets an invented one, as netCDF's libraries do: `phony_dim_0`, `phony_dim_1`, …, one for
+    each length, shared by all arrays of the group; several axes of one length in one array get one each.
+    """
+    taken = {name for array in arrays.values() for name in array.dimension_names or () if name is not None}
+    free: Iterator[str] = (name for k in range(1 << 62) if (name := f"phony_dim_{k}") not in taken)
+    phony: dict[tuple[int, int], str] = {}
+
+    def named(array: Array) -> Iterator[str]:
+        seen: dict[int, int] = {}
+        for name, length in zip(array.dimension_names or [None] * array.ndim, array.shape, strict=True):
+            if name is None:
+                nth = seen[length] = seen.get(length, -1) + 1
+                if (length, nth) not in phony:
+                    phony[length, nth] = next(free)
+                name = phony[length, nth]
+            yield name
+
+    return {name: tuple(named(array)) for name, array in arrays.items()}
+
+
+def stored_variable(array: Array, dimensions: tuple[str, ...], fill_as_mask: bool | None = None) -> xr.Variable:
+    """An array as a variable of encoded values, whose `encoding` says how it is stored."""
+    is_v2 = array.metadata.zarr_format == 2
+    attributes = array.attrs.asdict()
+    if is_v2:
+        attributes = {k: v for k, v in attributes.items() if k != DIMENSIONS and not k.lower().startswith("_nc")}
+    data = ZelligeArray(array)
+    chunks = _compact(array)
+    encoding: dict[str, Any] = {
+        "chunks": chunks,
+        "preferred_chunks": dict(zip(dimensions, chunks, strict=True)),
+        "compressors": _codecs(array.compressors),
+        "filters": _codecs(array.filters),
+        "shards": _shards(array),
+    }
+    if data.dtype.kind == "T":
+        encoding["dtype"] = data.dtype
+    if not is_v2:
+        encoding["serializer"] = _codecs([array.serializer])[0]
+    # As xarray's own engine: the fill value of the array masks in format 2, the attribute in format 3.
+    if is_v2 if fill_as_mask is None else fill_as_mask:
+        if not getattr(array.metadata, "fill_is_null", False):
+            attributes["_FillValue"] = array.fill_value
+    else:
+        if not is_v2:
+            encoding["fill_value"] = array.fill_value
+        if "_FillValue" in attributes:
+            attributes["_FillValue"] = compat.decode_fill(attributes["_FillValue"], array.dtype)
+    return xr.Variable(dimensions, compat.LazilyIndexedArray(data), attributes, encoding, fastpath=True)
+
+
+def _compact(array: Array) -> tuple[int | tuple[int, ...], ...]:
+    """For each axis the size of its chunks, or all sizes where they differ."""
+    try:
+        return array.chunks
+    except errors.RectilinearChunksError:
+        return tuple(_size_or_sizes(sizes) for sizes in array.read_chunk_sizes)
+
+
+def _shards(array: Array) -> Any:
+    try:
+        return array.shards
+    except errors.RectilinearChunksError:
+        return tuple(_size_or_sizes(sizes) for sizes in array.write_chunk_sizes)
+
+
+def _size_or_sizes(sizes: Iterable[int]) -> int | tuple[int, ...]:
+    found = tuple(sizes) or (0,)
+    return found[0] if len(set(found[:-1])) <= 1 and found[-1] <= found[0] else found
+
+
+def _codecs(codecs: Iterable[Any]) -> tuple[Any, ...]:
+    """Codecs as JSON, which every library takes; those of format 2 are objects of numcodecs already."""
+    return tuple(
+        {"name": codec.name, "configuration": codec.configuration()} if hasattr(codec, "configuration") else codec
+        for codec in codecs
+    )
+
+
+class ZelligeArray(BackendArray):
+    """An array as xarray reads it: any index, and awaited as well."""
+
+    __slots__ = ("_array", "dtype", "shape")
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.shape = array.shape
+        self.dtype = compat.in_memory_dtype(array.dtype)
+
+    def __getitem__(self, key: Any) -> Any:
+        return np.asarray(compat.read_indexed(self._array, key), self.dtype)
+
+    async def async_getitem(self, key: Any) -> Any:
+        """The same in a thread, so that others go on meanwhile."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def __deepcopy__(self, memo: Any) -> ZelligeArray:
+        return self  # the values are in the store, and stay there
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        return "zellige.xarray", repr(self._array.store), self._array.path, repr(self._array.metadata.to_documents())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self._array.store, MemoryStore):
+            raise TypeError(
+                f"{self._array.store!r} is in the memory of this process, and what reads from it cannot be sent to "
+                "others; use a directory or an object store, or load the dataset first"
+            )
+        return ZelligeArray, (self._array,)

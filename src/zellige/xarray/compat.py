@@ -1,0 +1,102 @@
+"""Every name of xarray that it does not promise to keep, in one place.
+
+What its own Zarr engine does to attributes, strings and fill values is taken from there, so that both engines read
+the same from one store, and write the same to it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.backends import zarr as engine
+from xarray.coding.strings import check_vlen_dtype, create_vlen_dtype
+from xarray.conventions import decode_cf_variables, encode_dataset_coordinates
+from xarray.core import indexing
+
+LazilyIndexedArray = indexing.LazilyIndexedArray
+encode_attribute = engine.encode_zarr_attr_value
+
+_VECTORIZED = indexing.IndexingSupport.VECTORIZED
+_TAKES_FORMAT = "zarr_format" in inspect.signature(engine.encode_zarr_variable).parameters
+_KEEPS_STRINGS = hasattr(engine.ZarrArrayWrapper, "_preserve_string_dtype")
+
+__all__ = [
+    "LazilyIndexedArray",
+    "decode_fill",
+    "decode_variable",
+    "encode_attribute",
+    "encode_dataset_coordinates",
+    "encode_fill",
+    "encode_variable",
+    "in_memory_dtype",
+    "is_string",
+    "read_indexed",
+    "sources",
+]
+
+
+def in_memory_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which this version of xarray holds elements; older ones know strings as objects only."""
+    if dtype.kind == "T" and not _KEEPS_STRINGS:
+        return create_vlen_dtype(str)
+    return dtype
+
+
+def is_string(dtype: np.dtype[Any]) -> bool:
+    """Whether a type is that of strings of any length."""
+    return dtype.kind == "T" or check_vlen_dtype(dtype) is str
+
+
+def decode_variable(variable: xr.Variable, name: str) -> xr.Variable:
+    """A stored variable with CF conventions decoded, whose encoding says how to encode others as it is."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*decode_timedelta", FutureWarning)  # both ways encode the same
+        return decode_cf_variables({name: variable}, {})[0][name]
+
+
+def encode_variable(variable: Any, name: str, zarr_format: int) -> Any:
+    """A variable as it is stored: CF conventions applied, their parts as attributes."""
+    options = {"zarr_format": zarr_format} if _TAKES_FORMAT else {}
+    return engine.encode_zarr_variable(variable, name=name, **options)
+
+
+def encode_fill(value: Any, dtype: np.dtype[Any]) -> Any:
+    """The attribute `_FillValue` as JSON, in Zarr format 3."""
+    return engine.FillValueCoder.encode(value, dtype)
+
+
+def decode_fill(value: Any, dtype: np.dtype[Any]) -> Any:
+    """The attribute `_FillValue` from JSON, in Zarr format 3."""
+    return engine.FillValueCoder.decode(value, dtype)
+
+
+def read_indexed(array: Any, key: Any) -> Any:
+    """What xarray's index means for an array that has `oindex` and `vindex`."""
+    if isinstance(key, indexing.VectorizedIndexer):
+        method = array.vindex.__getitem__
+    elif isinstance(key, indexing.OuterIndexer):
+        method = array.oindex.__getitem__
+    else:
+        method = array.__getitem__
+    return indexing.explicit_indexing_adapter(key, array.shape, _VECTORIZED, method)
+
+
+def sources(variable: xr.Variable) -> Iterator[Any]:
+    """The arrays that a variable reads its values from, behind what xarray and dask put around them."""
+    graph = getattr(variable._data, "dask", None)
+    found = [variable._data] if graph is None else [part for task in dict(graph).values() for part in _parts(task)]
+    for part in found:
+        while hasattr(part, "array") and not isinstance(part, np.ndarray):
+            part = part.array
+        yield getattr(part, "_array", part)
+
+
+def _parts(task: Any) -> Iterator[Any]:
+    """What a task of dask holds."""
+    yield getattr(task, "value", task)
+    yield from task if isinstance(task, tuple) else getattr(task, "args", ())

@@ -1,0 +1,157 @@
+"""How variables are stored: chunks, codecs and fill values from `encoding`, dask and what the user says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from zellige import Array, create_array, create_group
+from zellige.xarray import compat
+
+_CODECS = {"compressors", "compressor", "filters", "serializer"}
+_LAYOUT = {"chunks", "shards"}
+_OTHERS = {"fill_value", "chunk_key_encoding", "write_empty_chunks"}
+_NO_MEANING = {"source", "original_shape", "preferred_chunks", "cache_metadata", "overwrite"}
+
+
+def group_metadata(attributes: Mapping[str, Any], zarr_format: Any) -> Any:
+    """The metadata of a group with these attributes."""
+    return create_group(attributes=attributes, zarr_format=zarr_format).metadata
+
+
+def array_metadata(
+    variable: xr.Variable, name: str, chunks: Mapping[Any, Any], *, explicit: bool, zarr_format: Any
+) -> Any:
+    """The metadata of a new array for an encoded variable; everything about it is checked here.
+
+    Chunks are, in this order, what an explicit encoding says, what `chunks` says about a dimension, the blocks of
+    dask, and what the variable was read from. Encodings that come with a variable but do not fit it are dropped.
+    """
+    encoding = {key: value for key, value in variable.encoding.items() if key not in _NO_MEANING}
+    encoding.pop("_FillValue", None)
+    unknown = encoding.keys() - _CODECS - _LAYOUT - _OTHERS
+    if unknown and explicit:
+        known = ", ".join(sorted(_CODECS | _LAYOUT | _OTHERS))
+        raise ValueError(f"variable {name!r}: unknown encoding {sorted(unknown)}; beside those of CF there are {known}")
+    attributes, fill = _attributes_and_fill(variable, zarr_format)
+    common = {
+        "shape": variable.shape,
+        "dtype": str if compat.is_string(variable.dtype) else variable.dtype,
+        "attributes": attributes,
+        "dimension_names": [str(dim) for dim in variable.dims],
+        "fill_value": fill,
+        "zarr_format": zarr_format,
+    }
+    if explicit:
+        layout = {key: encoding[key] for key in _LAYOUT if encoding.get(key) is not None}
+        layout = layout if layout else _layout(variable, name, chunks, {})
+        return _metadata(common | layout | _codecs(encoding, zarr_format) | _key_encoding(encoding), fill, zarr_format)
+    layout = _layout(variable, name, chunks, encoding)
+    try:
+        return _metadata(common | layout | _codecs(encoding, zarr_format), fill, zarr_format)
+    except (ValueError, TypeError):  # of a codec for other data, or of another library
+        return _metadata(common | _layout(variable, name, chunks, {}), fill, zarr_format)
+
+
+def _metadata(options: dict[str, Any], fill: Any, zarr_format: Any) -> Any:
+    """What a new array with these options would be; made in memory, where nothing is written."""
+    array = create_array(**options)
+    if zarr_format == 3 or fill is not None:
+        return array.metadata
+    # In format 2, xarray takes the fill value for missing data: null says that nothing is missing.
+    documents = array.metadata.to_documents()
+    documents[".zarray"]["fill_value"] = None
+    return Array.from_documents(array.store, "", documents).metadata
+
+
+def _attributes_and_fill(variable: xr.Variable, zarr_format: Any) -> tuple[dict[str, Any], Any]:
+    """As xarray's own engine does: the array's fill value masks in format 2, the attribute in format 3."""
+    attributes = dict(variable.attrs)
+    if zarr_format == 2:
+        fill = attributes.pop("_FillValue", None)
+    else:
+        fill = variable.encoding.get("fill_value")
+        if fill is None and variable.dtype.kind == "f":
+            fill = np.nan
+        missing = attributes.pop("_FillValue", None)
+        if missing is not None:
+            attributes["_FillValue"] = compat.encode_fill(missing, variable.dtype)
+    return {str(key): compat.encode_attribute(value) for key, value in attributes.items()}, fill
+
+
+def _key_encoding(encoding: Mapping[str, Any]) -> dict[str, Any]:
+    found = encoding.get("chunk_key_encoding")
+    return {} if found is None else {"chunk_key_encoding": found}
+
+
+# -- codecs ---------------------------------------------------------------------------------------
+
+
+def _codecs(encoding: Mapping[str, Any], zarr_format: Any) -> dict[str, Any]:
+    found = {key: _as_ours(encoding[key]) for key in _CODECS if key in encoding}
+    if zarr_format == 2:
+        found.pop("serializer", None)
+        if isinstance(filters := found.get("filters"), list):
+            # Strings bring this one themselves.
+            found["filters"] = [f for f in filters if getattr(f, "codec_id", None) != "vlen-utf8"] or None
+    return found
+
+
+def _as_ours(codec: Any) -> Any:
+    """Codecs as `create_array` takes them; those of zarr-python as JSON."""
+    if isinstance(codec, list | tuple):
+        return [_as_ours(one) for one in codec]
+    return codec.to_dict() if hasattr(codec, "to_dict") else codec
+
+
+# -- chunks ---------------------------------------------------------------------------------------
+
+
+def _layout(variable: xr.Variable, name: str, chunks: Mapping[Any, Any], encoding: Mapping[str, Any]) -> dict[str, Any]:
+    """`chunks=` and `shards=` of a new array."""
+    stale = _stale_chunks(variable, encoding)
+    wished = {} if variable.dims == (name,) else chunks  # an index is read whole, so it is not cut
+    blocks = blocks_of(variable, name)
+    if blocks is not None:
+        kept = dict(zip(variable.dims, blocks, strict=True))
+    elif stale is not None:
+        kept = dict(zip(variable.dims, stale, strict=True))
+    else:
+        kept = {}
+    cut = [wished.get(dim, kept.get(dim, "auto")) for dim in variable.dims]
+    shards = encoding.get("shards")
+    if shards is not None and stale is not None:
+        if cut == list(stale):
+            return {"chunks": cut, "shards": shards}
+        if cut == list(shards):
+            return {"chunks": list(stale), "shards": shards}
+    return {"chunks": cut}
+
+
+def _stale_chunks(variable: xr.Variable, encoding: Mapping[str, Any]) -> list[Any] | None:
+    """The chunks that a variable was read from, if they fit what it is now."""
+    found = encoding.get("chunks")
+    if isinstance(found, int):
+        found = (found,) * variable.ndim
+    if not isinstance(found, list | tuple) or len(found) != variable.ndim:
+        return None
+    for size, length in zip(found, variable.shape, strict=True):
+        if not isinstance(size, int) and (not isinstance(size, list | tuple) or sum(size) != length):
+            return None
+        if isinstance(size, int) and size < 1:
+            return None
+    return [size if isinstance(size, int) else list(size) for size in found]
+
+
+def blocks_of(variable: xr.Variable, name: str) -> list[Any] | None:
+    """The blocks of dask along each axis, as sizes where they are equal but for a shorter last one."""
+    if variable.chunks is None:
+        return None
+    from zellige.dask import edges_of
+
+    if any(np.isnan(size) for axis in variable.chunks for size in axis):
+        raise ValueError(f"variable {name!r} has dask chunks of unknown size; call compute_chunk_sizes() first")
+    return list(edges_of(variable.chunks))

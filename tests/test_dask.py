@@ -1,0 +1,324 @@
+"""dask arrays from stored arrays and into them: nothing is lost, whatever the chunks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import warnings
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import zellige
+from counting_store import WRITES, CountingStore
+from zellige.dask import AlignmentWarning, Part, edges_of, from_array, snap, store, store_parts
+
+
+@st.composite
+def cuts(draw, total: int | None = None) -> tuple[int, ...]:
+    """Positive sizes, of a sum if one is given."""
+    if total is None:
+        return tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=8)))
+    ends = sorted(draw(st.sets(st.integers(1, total - 1), max_size=8))) if total > 1 else []
+    return tuple(b - a for a, b in zip([0, *ends], [*ends, total], strict=True))
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def test_blocks_are_the_stored_chunks():
+    data = np.arange(59 * 12).reshape(59, 12)
+    array = zellige.array(data, chunks=[[31, 28], 5])
+    x = from_array(array)
+    assert x.chunks == ((31, 28), (5, 5, 2))
+    assert x.dtype == data.dtype
+    assert np.array_equal(x.compute(), data)
+    assert np.array_equal(x[[58, 0, 30], ::-2].compute(), data[[58, 0, 30], ::-2])
+    assert np.array_equal(x.sum(axis=0).compute(), data.sum(axis=0))
+
+
+def test_other_chunks_can_be_asked_for(tmp_path):
+    data = np.arange(24)
+    array = zellige.create_array(tmp_path, data=data, chunks=2, shards=[[8, 12, 4]])
+    assert from_array(array).chunks == ((2,) * 12,)
+    assert from_array(tmp_path, chunks="shards").chunks == ((8, 12, 4),)
+    assert from_array(str(tmp_path), chunks=10).chunks == ((10, 10, 4),)
+    assert from_array(array, chunks=((5, 19),)).chunks == ((5, 19),)
+    for chunks in ("shards", 10, -1, "auto"):
+        assert np.array_equal(from_array(array, chunks=chunks).compute(), data)
+
+
+@pytest.mark.parametrize("data", [np.float64(3), np.empty((0, 3)), np.array(["a", "bcd"], "T"), np.array(["x", "yz"])])
+def test_scalars_empty_arrays_and_strings_are_read(data):
+    x = from_array(zellige.array(data))
+    found = x.compute()
+    assert (x.shape, found.dtype) == (data.shape, data.dtype)
+    assert np.array_equal(found, data)
+
+
+def test_a_part_reads_only_its_chunks():
+    counting = CountingStore()
+    zellige.create_array(counting, data=np.arange(40), chunks=[[5, 15, 20]])
+    x = from_array(counting)
+    counting.reset()
+    assert x[7:9].sum().compute() == 15
+    assert [key for key in counting.keys("get", "borrow", "get_range") if key.startswith("c/")] == ["c/1"]
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+def stores(tmp_path):
+    return {"memory": zellige.MemoryStore(), "local": zellige.LocalStore(tmp_path / "a")}
+
+
+@pytest.mark.parametrize("kind", ["memory", "local"])
+def test_a_name_changes_when_a_chunk_the_shape_or_an_attribute_does(kind, tmp_path):
+    array = zellige.create_array(stores(tmp_path)[kind], data=np.arange(10), chunks=[[3, 7]])
+    names = [from_array(array).name]
+    assert from_array(zellige.open_array(array.store)).name == names[0]
+    array[0] = 5
+    names.append(from_array(array).name)
+    array.append([1, 2])
+    names.append(from_array(array).name)
+    array.attrs["unit"] = "K"
+    names.append(from_array(array).name)
+    zellige.create_array(array.store, data=np.arange(10), chunks=[[3, 7]], overwrite=True)
+    names.append(from_array(array.store).name)
+    assert len({*names}) == len(names)
+
+
+def test_chunks_and_places_have_names_of_their_own(tmp_path):
+    a = zellige.create_array(tmp_path / "a", data=np.arange(10), chunks=5)
+    b = zellige.create_array(tmp_path / "b", data=np.arange(10), chunks=5)
+    assert len({x.name for x in (from_array(a), from_array(b), from_array(a, chunks=3))}) == 3
+    assert from_array(a, token="v1").name == from_array(b, token="v1").name != from_array(a, token="v2").name
+
+
+def test_where_tags_cost_requests_every_name_is_new():
+    array = zellige.create_array(CountingStore(), data=np.arange(10))  # is not near
+    assert from_array(array).name != from_array(array).name
+
+
+# -- pickles and processes ------------------------------------------------------------------------
+
+
+def test_a_task_is_small_even_for_very_many_edges(tmp_path):
+    sizes = np.random.default_rng(3).integers(1, 50, 1000)
+    common = {"shape": (int(sizes.sum()),), "chunks": [sizes], "dtype": "i2", "attributes": {"a": "b" * 999}}
+    source, target = (zellige.create_array(tmp_path / name, **common) for name in "ab")
+    assert len(pickle.dumps(source)) > 3000
+    (reading,) = dask.optimize(from_array(source)[5:900])
+    writing = store(from_array(source), target, compute=False)
+    for graph, least in ((dict(reading.dask), 10), (dict(writing.dask), 1000)):
+        tasks = [task for key, task in graph.items() if not str(key).startswith("zellige-stored")]
+        assert len(tasks) >= least
+        assert max(len(cloudpickle.dumps(task)) for task in tasks) < 2048
+
+
+def test_a_handle_reads_its_document_once_in_each_process(tmp_path):
+    from zellige.dask import Handle
+
+    array = zellige.create_array(tmp_path, data=np.arange(10), chunks=[[4, 6]])
+    raw = pickle.dumps(Handle(array))
+    first, second = pickle.loads(raw), pickle.loads(raw)
+    assert first._array is second._array
+    assert np.array_equal(first[2:5], [2, 3, 4])
+    assert dask.base.tokenize(first) == dask.base.tokenize(Handle(array))
+
+
+def test_memory_is_not_sent_to_other_processes():
+    x = from_array(zellige.array(np.arange(10)))
+    with pytest.raises(TypeError, match="memory of this process"):
+        cloudpickle.dumps(dict(x.dask))
+
+
+def test_a_process_pool_writes_and_reads(tmp_path):
+    data = np.arange(100)
+    with dask.config.set(scheduler="processes", num_workers=2):
+        array = store(da.from_array(data, chunks=((10, 33, 57),)), tmp_path)
+        assert np.array_equal((from_array(array) + 1).compute(), data + 1)
+    assert np.array_equal(array[:], data)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def test_an_array_is_created_with_a_chunk_for_each_block(tmp_path):
+    x = da.random.default_rng(1).normal(size=(20, 9), chunks=((3, 10, 7), 4))
+    array = store(x, tmp_path, name="a/b", compressors="gzip", attributes={"unit": "K"}, dimension_names=["y", "x"])
+    assert array.path == "a/b"
+    assert array.write_chunk_sizes == ((3, 10, 7), (4, 4, 1))
+    assert (array.compressors[0].name, array.attrs["unit"]) == ("gzip", "K")
+    assert np.array_equal(array[:], x.compute())
+    with pytest.raises(FileExistsError):
+        store(x, tmp_path, name="a/b")
+    regular = store(x.rechunk(5), tmp_path, name="a/b", overwrite=True)
+    assert regular.chunks == (5, 5)
+
+
+def test_nothing_is_written_before_it_is_computed(tmp_path):
+    later = store(da.ones(10, chunks=3), tmp_path, compute=False)
+    array = zellige.open_array(tmp_path)
+    assert array.nchunks_initialized == 0
+    later.compute()
+    assert np.array_equal(array[:], np.ones(10))
+
+
+def test_computing_twice_writes_twice(tmp_path):
+    array = zellige.create_array(tmp_path, shape=(10,), chunks=5)
+    x = da.ones(10, chunks=5)
+    store(x, array)
+    array[:] = 0
+    store(x, array)
+    assert np.array_equal(array[:], np.ones(10))
+
+
+def test_a_region_is_written_and_nothing_else():
+    array = zellige.zeros((20, 6), chunks=[[3, 10, 7], [1, 5]], dtype="i4")
+    with pytest.warns(AlignmentWarning, match=r"axis 0; 4 blocks were rechunked to \d"):
+        store(da.arange(12 * 4, dtype="i4", chunks=12).reshape(12, 4), array, region=[slice(2, 14), slice(-5, -1)])
+    model = np.zeros((20, 6), "i4")
+    model[2:14, 1:5] = np.arange(48).reshape(12, 4)
+    assert np.array_equal(array[:], model)
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written():
+    array = zellige.zeros((10,), chunks=5)
+    x = da.ones(10, chunks=5)
+    before = {key: array.store.get(key) for key in array.store.list()}
+    unknown = da.ones(10, chunks=5)
+    unknown = unknown[unknown > 0]
+    cases = [
+        (x[:9], {}, ValueError, r"has shape \(9,\)"),
+        (x, {"region": [slice(3, 9)]}, ValueError, r"shape \(6,\)"),
+        (x, {"region": [slice(0, 10, 2)]}, ValueError, "without a step"),
+        (x, {"dtype": "f4"}, TypeError, "only for a target that is created"),
+        (unknown, {}, ValueError, "unknown size"),
+        (np.ones(10), {}, TypeError, "expected a dask array"),
+    ]
+    for data, options, error, message in cases:
+        with pytest.raises(error, match=message):
+            store(data, array, **options)
+    with pytest.raises(ValueError, match="say dtype="):
+        store(da.from_array(np.array(["a", "b"], object), chunks=1), {})
+    assert {key: array.store.get(key) for key in array.store.list()} == before
+
+
+def test_several_arrays_are_stored_in_one_computation():
+    a, b = zellige.zeros(6, chunks=2), zellige.zeros(4, chunks=4)
+    called = []
+    store_parts(
+        [Part(da.ones(6, chunks=2), a), Part(da.ones(2, chunks=2), b, (slice(2, 4),))], then=lambda: called.append(1)
+    )
+    assert (a[:].sum(), b[:].tolist(), called) == (6, [0, 0, 1, 1], [1])
+
+
+# -- alignment ------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_snapped_blocks_share_no_chunk_and_cover_everything(data):
+    stored = data.draw(cuts())
+    total = sum(stored)
+    start = data.draw(st.integers(0, total - 1))
+    blocks = data.draw(cuts(data.draw(st.integers(1, total - start))))
+    snapped = snap(blocks, stored, start)
+    assert sum(snapped) == sum(blocks)
+    assert min(snapped) > 0
+    inner_ends = set((start + np.cumsum(snapped))[:-1].tolist())
+    assert inner_ends <= set(np.cumsum(stored).tolist())
+    if set((start + np.cumsum(blocks))[:-1].tolist()) <= set(np.cumsum(stored).tolist()):
+        assert snapped == blocks
+
+
+@given(cuts())
+@settings(max_examples=50)
+def test_edges_make_the_blocks_that_they_came_from(blocks):
+    (entry,) = edges_of([blocks])
+    array = zellige.create_array(shape=(sum(blocks),), chunks=[entry])
+    assert array.write_chunk_sizes == (blocks,)
+    regular = len(set(blocks[:-1])) <= 1 and blocks[-1] <= blocks[0]
+    assert isinstance(entry, int) == regular
+
+
+def test_moved_blocks_are_reported_with_numbers_at_the_line_of_the_caller():
+    array = zellige.zeros((30, 4), chunks=[[7, 14, 9], 4])
+    with pytest.warns(AlignmentWarning) as found:
+        store(da.ones((30, 4), chunks=(5, 4)), array)
+    assert "along axis 0; 6 blocks were rechunked to 3" in str(found[0].message)
+    assert os.path.samefile(found[0].filename, __file__)
+
+
+def test_aligned_blocks_are_left_alone():
+    array = zellige.zeros((30,), chunks=[[7, 14, 9]])
+    store(da.ones(30, chunks=((21, 9),)), array)  # a warning would be an error
+    store(da.ones(16, chunks=((14, 2),)), array, region=[slice(7, 23)])
+    assert array[:].sum() == 30
+
+
+def slowly(block: np.ndarray) -> np.ndarray:
+    time.sleep(0.001)  # so that blocks overlap
+    return block
+
+
+class Misaligned:
+    """A dask array of 400 elements on its way onto chunks that end elsewhere."""
+
+    def __init__(self, place, seed: int, *, align: bool) -> None:
+        rng = np.random.default_rng(seed)
+        sizes = np.diff([0, *sorted(rng.choice(np.arange(1, 400), 12, replace=False)), 400])
+        blocks = np.diff([0, *sorted(rng.choice(np.arange(1, 400), 20, replace=False)), 400])
+        self.data = np.arange(1, 401)
+        self.array = zellige.create_array(place, name=str(seed), shape=(400,), dtype="i8", chunks=[sizes])
+        x = da.from_array(self.data, chunks=(tuple(map(int, blocks)),)).map_blocks(slowly)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AlignmentWarning)
+            self.later = store(x, self.array, align=align, compute=False)
+
+    def lost(self) -> int:
+        """How many elements did not arrive."""
+        return int((self.array[:] != self.data).sum())
+
+
+def lost_in(runs: int, place, *, align: bool) -> int:
+    """How many elements are lost in so many runs, with whatever dask computes: threads, processes, a cluster."""
+    stores = [Misaligned(place, seed, align=align) for seed in range(runs)]
+    assert sum(store.lost() for store in stores) == runs * 400
+    dask.compute(*(store.later for store in stores))
+    return sum(store.lost() for store in stores)
+
+
+@pytest.mark.parametrize("align", [True, False], ids=["aligned", "as they are"])
+def test_misaligned_parallel_stores_lose_nothing_in_50_runs(align, tmp_path):
+    with dask.config.set(scheduler="threads", num_workers=8):
+        assert lost_in(50, tmp_path, align=align) == 0
+
+
+def test_aligned_tasks_write_each_chunk_once_and_read_none():
+    counting = CountingStore()
+    with dask.config.set(scheduler="threads", num_workers=4):
+        assert lost_in(1, counting, align=True) == 0
+    written = [key for key in counting.keys(*WRITES) if key.startswith("0/c/")]
+    assert sorted(written) == sorted(f"0/c/{k}" for k in range(13))
+
+
+@given(st.data())
+@settings(max_examples=15, deadline=None)
+def test_any_blocks_go_onto_any_chunks(data):
+    shape = (data.draw(st.integers(1, 30)), data.draw(st.integers(1, 12)))
+    stored = [list(data.draw(cuts(n))) for n in shape]
+    blocks = tuple(data.draw(cuts(n)) for n in shape)
+    model = np.arange(1, 1 + shape[0] * shape[1]).reshape(shape)
+    array = zellige.create_array(shape=shape, dtype="i8", chunks=stored)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AlignmentWarning)
+        store(da.from_array(model, chunks=blocks), array)
+    assert np.array_equal(array[:], model)
+    assert np.array_equal(from_array(array).compute(), model)

@@ -1,0 +1,339 @@
+"""The writer: what is written opens equal, in our engine always, in xarray's own when the grid is regular."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+from dask.diagnostics import Callback
+
+import zellige
+import zellige.dask
+from counting_store import WRITES, CountingStore, contents
+from xarray_data import OTHERS_SAY, chunked, daily, everything, opened
+from zellige.xarray import ZelligeBackend, write
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in OTHERS_SAY]
+
+REGULAR = {"numpy": {}, "blocks": {"time": 8, "x": 6}, "a short tail": {"time": (9, 9, 2), "z": 3}}
+UNEVEN = {
+    "one axis": {"time": (3, 10, 7)},
+    "three axes": {"time": (1, 2, 17), "x": (5, 1), "z": (1, 2, 1)},
+    "a long tail": {"time": (5, 5, 10)},
+}
+
+
+def cut(chunks) -> xr.Dataset:
+    return chunked(everything(), **chunks) if chunks else everything()
+
+
+@pytest.mark.parametrize("chunks", UNEVEN.values(), ids=UNEVEN)
+def test_uneven_blocks_become_stored_chunks_and_open_identical(chunks, tmp_path):
+    write(cut(chunks), tmp_path)
+    ds = opened(tmp_path, chunks={})
+    xr.testing.assert_identical(ds, everything())
+    for dim, sizes in chunks.items():
+        assert ds.wind.chunksizes[dim] == sizes
+    assert zellige.open_array(tmp_path, path="wind").grid.dimensions[0].chunks == list(chunks["time"])
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("chunks", REGULAR.values(), ids=REGULAR)
+def test_regular_blocks_open_identical_in_xarrays_own_engine_too(chunks, zarr_format, tmp_path):
+    write(cut(chunks), tmp_path, zarr_format=zarr_format)
+    xr.testing.assert_identical(opened(tmp_path), everything())
+    theirs = xr.open_dataset(tmp_path, engine="zarr")
+    xr.testing.assert_identical(theirs, everything())
+    array = zellige.open_array(tmp_path, path="wind")
+    assert array.metadata.zarr_format == zarr_format
+    if chunks:
+        assert array.chunks[0] == np.max(chunks["time"])
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_documents_say_what_xarray_would_have_written(zarr_format, tmp_path):
+    source = chunked(everything(), time=8)
+    write(source, tmp_path / "ours", zarr_format=zarr_format)
+    source.to_zarr(tmp_path / "theirs", zarr_format=zarr_format)
+    ours, theirs = (zellige.open_group(tmp_path / place) for place in ("ours", "theirs"))
+    assert set(ours) == set(theirs)
+    assert dict(ours.attrs) == dict(theirs.attrs)
+    for name, array in ours.arrays():
+        other = theirs[name]
+        assert dict(array.attrs) == dict(other.attrs), name
+        assert (array.dtype, array.shape, array.dimension_names) == (other.dtype, other.shape, other.dimension_names)
+        # Floats are not a number until they are written, as in xarray since 2025.8.
+        fill = np.nan if zarr_format == 3 and array.dtype.kind == "f" else other.fill_value
+        np.testing.assert_equal(array.fill_value, fill)
+        assert getattr(array.metadata, "fill_is_null", None) == getattr(other.metadata, "fill_is_null", None), name
+
+
+def test_what_xarrays_engine_opened_is_written_with_its_encoding(tmp_path):
+    source = everything().drop_vars("names")
+    source.to_zarr(tmp_path / "a", encoding={"wind": {"chunks": (5, 3, 4)}})
+    write(xr.open_dataset(tmp_path / "a", engine="zarr"), tmp_path / "b")
+    xr.testing.assert_identical(opened(tmp_path / "b"), source)
+    ours, theirs = (zellige.open_array(tmp_path / place, path="wind") for place in "ab")
+    assert ours.chunks == theirs.chunks == (5, 3, 4)
+    assert ours.compressors == theirs.compressors
+    packed = zellige.open_array(tmp_path / "b", path="t2m")
+    assert packed.dtype == "int16"
+    assert packed.attrs["scale_factor"] == 0.25
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day"])
+def test_other_calendars_survive(calendar, tmp_path):
+    time = xr.date_range("2001-02-26", periods=8, calendar=calendar, use_cftime=True)
+    ds = xr.Dataset({"v": ("time", np.arange(8))}, {"time": time}).chunk(time=(2, 5, 1))
+    write(ds, tmp_path)
+    xr.testing.assert_identical(opened(tmp_path), ds.compute())
+
+
+def test_empty_and_zero_dimensional_data_survive(tmp_path):
+    ds = xr.Dataset({"none": (("a", "b"), np.empty((0, 3), "f4")), "one": ((), 1.5)}, {"a": np.empty(0, "i8")})
+    for place, source in {"numpy": ds, "dask": ds.chunk()}.items():
+        write(source, tmp_path / place)
+        xr.testing.assert_identical(opened(tmp_path / place), ds)
+
+
+# -- encodings ------------------------------------------------------------------------------------
+
+
+def test_an_explicit_encoding_comes_first(tmp_path):
+    ds = chunked(everything(), time=(3, 10, 7))
+    encoding = {
+        "wind": {"chunks": [[10, 10], 6, 2], "compressors": "gzip", "fill_value": 5},
+        "t2m": {"dtype": "f4", "chunks": (5, 3), "shards": (10, 6)},
+    }
+    with pytest.warns(zellige.dask.AlignmentWarning):
+        write(ds, tmp_path, encoding=encoding, chunks={"time": 4})
+    root = zellige.open_group(tmp_path)
+    assert root["wind"].chunks == (10, 6, 2)
+    assert root["wind"].compressors[0].name == "gzip"
+    assert root["wind"].fill_value == 5
+    assert (root["t2m"].dtype, root["t2m"].chunks, root["t2m"].shards) == ("f4", (5, 3), (10, 6))
+    assert root["count"].chunks == (4,)
+    xr.testing.assert_equal(opened(tmp_path), everything())
+
+
+STALE = {
+    "chunks of another shape": {"chunks": (3, 3, 3, 3)},
+    "edges of another length": {"chunks": ((3, 4), 6)},
+    "shards that do not fit": {"chunks": (7, 5), "shards": (9, 9)},
+    "a codec for other data": {"serializer": {"name": "vlen-utf8"}},
+    "an unknown codec": {"compressors": ({"name": "imaginary"},), "filters": ({"name": "nothing"},)},
+    "what netCDF says": {"zlib": True, "complevel": 4, "chunksizes": (1, 1), "contiguous": False, "source": "a.nc"},
+    "what format 2 says": {"compressor": object(), "order": "F"},
+}
+
+
+@pytest.mark.parametrize("encoding", STALE.values(), ids=STALE)
+def test_a_stale_encoding_is_no_error(encoding):
+    ds = xr.Dataset({"v": (("y", "x"), np.arange(120.0).reshape(20, 6))})
+    ds.v.encoding = encoding
+    xr.testing.assert_identical(opened(write(ds, {})), ds)
+    uneven = ds.chunk(y=(3, 17))
+    uneven.v.encoding = encoding
+    root = write(uneven, {})
+    xr.testing.assert_identical(opened(root), ds)
+    assert root["v"].write_chunk_sizes[0] == (3, 17)
+
+
+def test_the_same_in_an_explicit_encoding_is_an_error():
+    ds = xr.Dataset({"v": ("x", np.arange(20.0))})
+    for encoding, message in (({"zlib": True}, "unknown encoding"), ({"chunks": (3, 3)}, "entries")):
+        store = zellige.MemoryStore()
+        with pytest.raises(ValueError, match=message):
+            write(ds, store, encoding={"v": encoding})
+        assert contents(store) == {}
+
+
+def test_blocks_win_over_the_chunks_that_a_variable_was_read_from():
+    first = write(daily(end="2021-01-20").chunk(time=5), {})
+    again = write(opened(first, chunks={}).isel(time=slice(2, None)).chunk(time=(1, 17)), {})
+    assert again["t"].write_chunk_sizes[0] == (1, 17)
+    same = write(opened(first), {})
+    assert same["t"].chunks == (5, 3)
+
+
+def test_shards_survive_opening_and_writing():
+    ds = xr.Dataset({"v": ("x", np.arange(40))})
+    first = write(ds, {}, encoding={"v": {"chunks": (5,), "shards": (20,)}})
+    with pytest.warns(zellige.dask.AlignmentWarning, match="8 blocks were rechunked to 2"):
+        again = write(opened(first, chunks={}), {})
+    assert (again["v"].chunks, again["v"].shards) == ((5,), (20,))
+    xr.testing.assert_identical(opened(again), ds)
+
+
+# -- modes, groups, trees -------------------------------------------------------------------------
+
+
+def test_nothing_is_replaced_unless_the_mode_says_so(tmp_path):
+    ds = daily(end="2021-01-10")
+    write(ds, tmp_path)
+    before = contents(zellige.LocalStore(tmp_path))
+    with pytest.raises(FileExistsError, match="mode 'w' replaces"):
+        write(ds + 1, tmp_path)
+    assert contents(zellige.LocalStore(tmp_path)) == before
+    write(ds[["mean"]] + 1, tmp_path, mode="w")
+    xr.testing.assert_equal(opened(tmp_path), ds[["mean"]] + 1)
+    assert not (tmp_path / "t").exists()
+
+
+def test_mode_a_adds_variables_and_replaces_values(tmp_path):
+    ds = daily(end="2021-01-10")
+    write(ds, tmp_path)
+    write((ds[["mean"]] * 2).assign(new=("x", [1, 2, 3])).assign_attrs(more=1), tmp_path, mode="a")
+    found = opened(tmp_path)
+    assert np.array_equal(found["mean"], ds["mean"] * 2)
+    assert np.array_equal(found["t"], ds["t"])
+    assert found.new.values.tolist() == [1, 2, 3]
+    assert found.attrs == {"source": "made up", "more": 1}
+
+
+def test_mode_r_plus_changes_values_only(tmp_path):
+    ds = daily(end="2021-01-10")
+    with pytest.raises(FileNotFoundError, match="creates none"):
+        write(ds, tmp_path, mode="r+")
+    write(ds, tmp_path)
+    write(ds + 1, tmp_path, mode="r+")
+    xr.testing.assert_equal(opened(tmp_path), ds + 1)
+    with pytest.raises(ValueError, match="'new' is not in the store"):
+        write(ds.assign(new=1), tmp_path, mode="r+")
+
+
+def test_groups_and_data_arrays(tmp_path):
+    ds = daily(end="2021-01-10")
+    write(ds, tmp_path, group="a/b")
+    write(ds["t"].chunk(time=(1, 9)), tmp_path, group="c", zarr_format=3)
+    write(ds["x"], tmp_path, group="d")
+    ds["t"].rename(None).zellige.write(tmp_path, group="e")
+    xr.testing.assert_identical(opened(tmp_path, group="a/b"), ds)
+    for group, expected in {"c": ds["t"], "d": ds["x"], "e": ds["t"].rename(None)}.items():
+        xr.testing.assert_identical(xr.open_dataarray(tmp_path, engine=ZelligeBackend, group=group), expected)
+    assert set(zellige.open_consolidated(tmp_path, check=True)) == {"a", "c", "d", "e"}
+
+
+def test_trees(tmp_path):
+    tree = xr.DataTree.from_dict({"/": xr.Dataset({"a": 1}), "/x/y": daily(end="2021-01-10").chunk(time=(4, 6))})
+    tree.zellige.write(tmp_path, encoding={"/x/y": {"mean": {"dtype": "f4"}}})
+    found = xr.open_datatree(tmp_path, engine=ZelligeBackend, chunks={})
+    xr.testing.assert_equal(found, tree)
+    assert found["x/y/t"].chunksizes["time"] == (4, 6)
+    assert zellige.open_array(tmp_path, path="x/y/mean").dtype == "f4"
+    xr.testing.assert_identical(opened(tmp_path, group="x"), xr.Dataset())
+    with pytest.raises(ValueError, match="no group 'z'"):
+        write(tree, tmp_path, mode="w", encoding={"/z": {}})
+
+
+def test_metadata_is_consolidated_by_default_and_never_left_behind(tmp_path):
+    ds = daily(end="2021-01-10")
+    write(ds, tmp_path)
+    assert set(zellige.open_consolidated(tmp_path, check=True)) == {"t", "mean", "time", "x"}
+    write(ds[["mean"]].rename(mean="more"), tmp_path, mode="a", consolidated=False)
+    assert "more" in zellige.open_consolidated(tmp_path, check=True)
+    write(ds, tmp_path / "not", consolidated=False)
+    assert zellige.open_group(tmp_path / "not").metadata.consolidated is None
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+
+def test_everything_is_checked_before_anything_is_written():
+    ds = daily(end="2021-01-10")
+    root = write(ds, {})
+    bad = {
+        "has 9 elements along 'time'": (ds.isel(time=slice(9)), {"mode": "a"}),
+        "has the dimensions": (ds.assign(mean=("x", [1.0, 2, 3])), {"mode": "a"}),
+        "already, and keeps": (ds, {"mode": "a", "encoding": {"t": {"dtype": "f4"}}}),
+        "no variable 'u'": (ds, {"mode": "w", "encoding": {"u": {}}}),
+        "no dimension 'y'": (ds, {"mode": "w", "chunks": {"y": 3}}),
+        "edges of 'time' sum to 9": (ds, {"mode": "w", "chunks": {"time": [4, 5]}}),
+        "one shape only": (ds, {"mode": "w", "chunks": {"time": [1, 9]}, "zarr_format": 2}),
+        "names must be strings": (ds.rename(mean=3), {"mode": "w"}),
+        "without '/'": (_renamed("a/b"), {"mode": "w"}),
+        "has the format 3": (ds, {"mode": "a", "zarr_format": 2}),
+        "must be one of": (ds, {"mode": "x"}),
+        "give one of them": (ds, {"append_dim": "time", "region": "auto"}),
+        "adds to what is there": (ds, {"append_dim": "time", "mode": "w"}),
+        "changes what is there": (ds, {"region": "auto", "mode": "w"}),
+        "attributes.bad": (ds.assign_attrs(bad=object()), {"mode": "w"}),
+    }
+    before = contents(root.store)
+    for message, (data, options) in bad.items():
+        with pytest.raises((ValueError, TypeError), match=message):
+            write(data, root, **options)
+        assert contents(root.store) == before, message
+    with pytest.raises(TypeError, match="expected a Dataset"):
+        write(np.arange(3), root, mode="w")
+
+
+def _renamed(name: str) -> xr.Dataset:
+    ds = xr.Dataset({"v": ("x", [1])})
+    ds._variables[name] = ds._variables.pop("v")  # newer versions of xarray refuse such names themselves
+    return ds
+
+
+@pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "dask"])
+def test_a_dataset_does_not_replace_what_it_is_read_from(chunks, tmp_path):
+    ds = daily(end="2021-01-10")
+    write(ds, tmp_path)
+    with pytest.raises(ValueError, match="would remove first"):
+        write(opened(tmp_path, chunks=chunks) * 1 if chunks is not None else opened(tmp_path), tmp_path, mode="w")
+    xr.testing.assert_identical(opened(tmp_path), ds)
+    write(opened(tmp_path, chunks=chunks).load(), tmp_path, mode="w")
+    xr.testing.assert_identical(opened(tmp_path), ds)
+
+
+# -- computing ------------------------------------------------------------------------------------
+
+
+def test_later_is_later():
+    store = zellige.MemoryStore()
+    ds = daily(end="2021-01-10").chunk(time=(4, 6))
+    later = write(ds, store, compute=False)
+    assert np.isnan(opened(store, consolidated=False)["t"].values).all()
+    dask.compute(later)
+    xr.testing.assert_identical(opened(store, consolidated=True), ds.compute())
+
+
+def test_progress_is_shown(capsys):
+    ds = daily(end="2021-01-10").chunk(time=(4, 6))
+    write(ds, {}, progress=True)
+    assert "100%" in capsys.readouterr().out
+    done = []
+    write(ds, {}, progress=Callback(posttask=lambda key, *_: done.append(key)))
+    assert len(done) >= 4
+
+
+def test_no_two_tasks_write_to_one_chunk():
+    store = CountingStore()
+    write(daily(end="2021-01-30").chunk(time=(7, 14, 9)), store)
+    store.reset()
+    with pytest.warns(zellige.dask.AlignmentWarning, match="3 blocks were rechunked to 3"):
+        write(daily(end="2021-01-30").chunk(time=10) + 1, store, mode="r+")
+    written = [key for key in store.keys(*WRITES) if "/c/" in key]
+    assert sorted(written) == sorted({*written})
+    assert not [key for key in store.keys("get", "borrow") if key.startswith("t/c/")]  # whole chunks: nothing is read
+    xr.testing.assert_equal(opened(store), daily(end="2021-01-30") + 1)
+
+
+def test_misaligned_blocks_lose_nothing_even_if_they_are_left(tmp_path):
+    write(daily(end="2021-01-30").chunk(time=(7, 14, 9)), tmp_path)
+    write(daily(end="2021-01-30").chunk(time=4) + 1, tmp_path, mode="r+", align=False)
+    xr.testing.assert_equal(opened(tmp_path), daily(end="2021-01-30") + 1)
+
+
+def test_every_way_of_cutting_reads_back(tmp_path):
+    ds = daily(end="2021-01-12")
+    sizes = [(12,), (5, 7), (1, 10, 1), (4, 4, 4)]
+    for k, (blocks, stored) in enumerate(itertools.product(sizes, sizes)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zellige.dask.AlignmentWarning)
+            root = write(ds.chunk(time=blocks), tmp_path / str(k), chunks={"time": stored})
+        assert root["t"].write_chunk_sizes[0] == stored
+        xr.testing.assert_identical(opened(root), ds)
