@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ask_peer
+import check_site
 import format_pages
 import pictures
 import pytest
@@ -217,3 +218,11 @@ def test_docstrings_become_markdown():
         "Do it.\n\n- **src, dst**: Two places, or one.\n- **n**: How often.\n\nMore.\n\n```pycon\n>>> 1 + 1\n2\n```"
     )
     assert as_markdown(text) == wanted
+
+
+def test_a_site_that_loads_from_elsewhere_or_links_nowhere_is_noticed(tmp_path):
+    (tmp_path / "good.html").write_text("<link href=style.css><a href=good.html#top>top</a><a href=https://x.org>x</a>")
+    (tmp_path / "style.css").touch()
+    assert check_site.complaints(tmp_path / "good.html") == []
+    (tmp_path / "bad.html").write_text("<script src=https://x.org/y.js></script><a href=missing.html>there</a>")
+    assert len(check_site.complaints(tmp_path / "bad.html")) == 2
