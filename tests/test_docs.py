@@ -37,7 +37,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=place)
 
 # A block runs, unless a comment in the line before says what it needs. `needs` names something that this test starts or
 # looks for; `not run` gives a reason, and the block is only compiled.
-MARK = re.compile(r"<!-- (needs|not run): (.+) -->")
+MARK = re.compile(r"(?m)^<!-- (needs|not run): (.+) -->$")
 NEEDS = {"s3", "icechunk"}
 NOT_RUN: dict[str, str] = {}
 """The pages with blocks that are not run, and why."""
@@ -166,8 +166,9 @@ def test_pictures_are_up_to_date(name):
     assert found.read_text() == pictures.pictures()[name], "run `python tools/pictures.py`"
 
 
-def test_there_are_no_other_pictures():
-    assert {file.stem for file in pictures.FOLDER.iterdir()} == set(pictures.pictures())
+def test_every_picture_is_shown_somewhere():
+    shown = set(re.findall(r"pictures/(\w+)\.svg\)", "".join(page.read_text() for page in PAGES)))
+    assert {file.stem for file in pictures.FOLDER.iterdir()} == set(pictures.pictures()) == shown
 
 
 # -- how the pages hang together ------------------------------------------------------------------

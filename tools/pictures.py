@@ -18,9 +18,8 @@ def pictures() -> dict[str, str]:
     """All pictures by their names."""
     names = ["time", "longitude"]
     year = zellige.zeros((365, 720), chunks=[MONTHS, [240, 80, 400]], dimension_names=names)
-    sparse = zellige.zeros((365, 720), chunks=[MONTHS, [240, 80, 400]], dimension_names=names)
-    sparse[40:150, :500] = 1
-    sparse[240:260] = 1
+    sparse = zellige.zeros((365, 180), chunks=([31, 28, 306], 60), dimension_names=names)
+    sparse[40:100, :70] = 1
     shards = zellige.zeros((100, 80), chunks=(10, 10), shards=([20, 50, 30], 40))
     tutorial = zellige.zeros((90, 8), chunks=([31, 28, 31], 4))
     found = {
