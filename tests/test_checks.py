@@ -160,7 +160,8 @@ def test_damaged_chunks_may_be_dropped(store):
 
 def test_stray_keys_stay_unless_asked_for(store):
     store.put("README.txt", b"hello")
-    assert zellige.repair(store, dry_run=False).actions == ()
+    done = zellige.repair(store, dry_run=False)
+    assert [(what, one.key) for what, one in done.actions] == [("left", "README.txt")]
     assert store.get("README.txt") == b"hello"
     zellige.repair(store, dry_run=False, stray=True)
     assert store.get(f"{QUARANTINE}/README.txt") == b"hello"
@@ -169,10 +170,21 @@ def test_stray_keys_stay_unless_asked_for(store):
 def test_a_broken_document_is_named_and_its_chunks_stay(store):
     store.put("regular/zarr.json", b"{")
     before = snapshot(store)
+    chunks = sorted(key for key in before if key.startswith("regular/c/"))
+    for stray in (False, True):
+        done = zellige.repair(store, dry_run=False, stray=stray)
+        assert [(what, one.key) for what, one in done.actions] == [
+            ("left", key) for key in [*chunks, "regular/zarr.json"]
+        ]
+        assert {one.path for one in done.left} == {"regular"}
+        assert snapshot(store) == before
+
+
+def test_chunks_that_were_never_written_are_noted_and_no_damage(store):
+    store.delete("regular/c/0/0")
     done = zellige.repair(store, dry_run=False)
-    assert [(what, one.key) for what, one in done.actions] == [("left", "regular/zarr.json")]
-    assert done.left[0].path == "regular"
-    assert snapshot(store) == before
+    assert (done.actions, [one.kind for one in done.notes]) == ((), ["missing"])
+    assert "1 of 6 chunks are not stored" in str(done)
 
 
 def test_what_a_killed_append_left_is_removed():

@@ -19,7 +19,7 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import WRITES, CountingStore, contents
-from zellige import node, pool
+from zellige import node, pool, reporting
 from zellige.copying import Copied, CopyError, copy, copy_all, copy_store
 from zellige.errors import (
     ConflictError,
@@ -1090,13 +1090,19 @@ class Terminal(io.StringIO):
 
 
 def test_progress_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(reporting, "_DELAY", 0.0)
+    monkeypatch.setenv("COLUMNS", "120")
     source = build(MemoryStore())
     for stream in (io.StringIO(), Terminal()):
         monkeypatch.setattr(sys, "stderr", stream)
         copy(source, group_at(None), progress=True)
         copy(source, group_at(None), progress=False)
     total = len(below(source.store, "g"))
-    assert stream.getvalue().endswith(f"copied {total} of {total}: g/zarr.json".ljust(79) + "\n")
+    last = stream.getvalue().rpartition("\r")[2]
+    assert last.startswith(f"copied 100% {'━' * 20}  {total}/{total} keys, ")
+    assert last.rstrip().endswith("  g/zarr.json")
+    assert last.endswith("\n")
+    assert len(last) == 120
     assert stream.getvalue().count("\n") == 1
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     copy(source, group_at(None), progress=True)

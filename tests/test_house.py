@@ -25,16 +25,17 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = ["zellige", *sorted(found.name for found in pkgutil.walk_packages(zellige.__path__, "zellige."))]
 
 LAYERS = [
-    {"errors", "types", "config", "scratch"},
+    {"errors", "types", "config", "scratch", "reporting"},
     {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
-    {"engine", "pool", "progress", "shards", "turns", "upkeep"},
+    {"engine", "pool", "stopped", "telling", "shards", "turns", "upkeep"},
     {"node", "lookahead", "removal", "placing", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
     | {"array", "selecting", "resizing", "claims", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring", "explaining"},
-    {"api", "__init__", "checks", "dtype", "storage"},
-    {"aio", "xarray", "dask"},
+    {"api", "__init__", "checks", "conversion", "hdf5", "dtype", "storage"},
+    {"aio", "cli", "xarray", "dask"},
+    {"__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 STRANGERS, GUESTS = LAYERS[2], LAYERS[6]
@@ -122,10 +123,11 @@ def test_modules_fit_into_a_head(file):
 
 PUBLIC = """
     Array AsyncArray AsyncGroup ChunkGrid ChunkSpec DimensionGrid FixedDimension Group LazyArray LocalStore
-    MemoryStore Store VaryingDimension __version__ aio array codecs concat config consolidate_metadata copy copy_all
-    copy_store create create_array create_group create_hierarchy diff dtype empty empty_like errors from_array full
-    full_like group load migrate ones ones_like open open_array open_consolidated open_group open_like
-    print_debug_info rechunk repair save save_array save_group stack storage tree vacuum validate zeros zeros_like
+    MemoryStore Store VaryingDimension __version__ aio array codecs concat config consolidate_metadata convert copy
+    copy_all copy_store create create_array create_group create_hierarchy diff dtype empty empty_like errors from_array
+    full full_like group load migrate ones ones_like open open_array open_consolidated open_group open_like
+    print_debug_info progress rechunk repair save save_array save_group stack storage tree vacuum validate zeros
+    zeros_like
 """
 
 ARRAY = """

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from zellige.array import Array
     from zellige.checks import diff, repair, vacuum, validate
     from zellige.config import config
+    from zellige.conversion import convert
     from zellige.copying import copy, copy_all, copy_store
     from zellige.creation import create, create_array, empty, full, ones, zeros
     from zellige.derive import array, empty_like, from_array, full_like, ones_like, zeros_like
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from zellige.info import print_debug_info
     from zellige.migration import migrate
     from zellige.rechunking import rechunk
+    from zellige.reporting import progress
     from zellige.stores import LocalStore, MemoryStore, Store
     from zellige.views import LazyArray, concat, stack
 
@@ -58,6 +60,7 @@ _NAMES = {
     "array": "Array",
     "checks": "diff repair vacuum validate",
     "config": "config",
+    "conversion": "convert",
     "copying": "copy copy_all copy_store",
     "creation": "create create_array empty full ones zeros",
     "derive": "array empty_like from_array full_like ones_like zeros_like",
@@ -66,6 +69,7 @@ _NAMES = {
     "hierarchy": "create_hierarchy",
     "info": "print_debug_info",
     "rechunking": "rechunk",
+    "reporting": "progress",
     "migration": "migrate",
     "stores": "LocalStore MemoryStore Store",
     "views": "LazyArray concat stack",
@@ -131,6 +135,7 @@ __all__ = [
     "concat",
     "config",
     "consolidate_metadata",
+    "convert",
     "copy",
     "copy_all",
     "copy_store",
@@ -157,6 +162,7 @@ __all__ = [
     "open_group",
     "open_like",
     "print_debug_info",
+    "progress",
     "rechunk",
     "repair",
     "save",

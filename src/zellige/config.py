@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -298,3 +299,6 @@ class ArrayConfig:
 
 
 _ARRAY_KEYS = [f"array.{name}" for name in ArrayConfig.__slots__]
+
+told: ContextVar[bool | Callable[[int, int, str], object] | None] = ContextVar("progress", default=None)
+"""What operations of this thread report their progress to, as `zellige.progress` sets it; None for nothing."""

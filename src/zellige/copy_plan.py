@@ -19,8 +19,9 @@ from zellige.group import Group
 from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
+from zellige.reporting import ProgressLike
 from zellige.stores import Store
-from zellige.transfer import LogLike, ProgressLike, check, line, moved, place
+from zellige.transfer import LogLike, check, line, moved, place
 from zellige.types import Coords
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from zellige.dtypes.values import as_value
 from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
 from zellige.group import Group
 from zellige.metadata.groups import GroupMetadata
+from zellige.reporting import Progress, ProgressLike
 from zellige.stores import StoreLike, locate
-from zellige.transfer import Copied, CopyError, Courier, LogLike, Progress, ProgressLike, copy_store, opened
+from zellige.transfer import Copied, CopyError, Courier, LogLike, copy_store, opened
 from zellige.types import AnyArray
 
 __all__ = ["Copied", "CopyError", "copy", "copy_all", "copy_store"]
@@ -160,7 +161,7 @@ def _carry_out(plan: Plan) -> Copied:
     """Do what is planned, unless it is a dry run."""
     options = plan.options
     total = len(plan.keys) + len(plan.content) + len(plan.encoded)
-    with opened(options.log) as say, Progress(options.progress, total) as progress:
+    with opened(options.log) as say, Progress(options.progress, total, "copied") as progress:
         for _, text in sorted(plan.lines):
             say(text)
         left_out = plan.left_out()

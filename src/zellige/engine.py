@@ -18,7 +18,7 @@ import numpy as np
 from zellige import pool, scratch
 from zellige.codecs.base import Shard
 from zellige.codecs.chain import BoundChain, CodecChain
-from zellige.config import ArrayConfig
+from zellige.config import ArrayConfig, told
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import (
     ChunkNotFoundError,
@@ -31,8 +31,8 @@ from zellige.errors import (
 from zellige.grid import ChunkGrid
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
-from zellige.progress import Progress, report
 from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
+from zellige.stopped import Done, report
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
@@ -90,10 +90,20 @@ class Engine:
         """The store key of a chunk."""
         return self._key_form % coords
 
+    def _tell(self, verb: Literal["read", "write", "write_fields"], plan: Plan, *given: Any, **options: Any) -> None:
+        """Do the same, and report each chunk to those who want to know."""
+        from zellige.telling import telling
+
+        with telling(self, plan, "read" if verb == "read" else "written") as engine:
+            getattr(engine, verb)(plan, *given, **options)
+
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, plan: Plan, out: AnyArray) -> None:
         """Fill the work array from the chunks of the plan."""
+        if told.get() is not None:
+            self._tell("read", plan, out)
+            return
         first = self._first(plan)
         kept = self.store.keeps_decoded and first is not None and first.shard is None and not out.dtype.hasobject
         work = partial(self._read_kept if kept else self._read_chunk, out, plan)
@@ -269,6 +279,9 @@ class Engine:
         What a chunk holds beyond the end of the array stays, because another handle may know of a later end. With
         `to_end`, where no other can, the fill value goes there; then the plan reaches up to the end of every axis.
         """
+        if told.get() is not None:
+            self._tell("write", plan, value, to_end=to_end)
+            return
         first = self._first(plan)
         rows = None if first is None else self._rows(plan, first, value)
         work = 0 if first is None else first.encode_work
@@ -289,10 +302,10 @@ class Engine:
             return
         slab: AnyArray = np.ndarray(source.shape, value.dtype, scratch.buffer("row", source.nbytes))
         slab[...] = source
-        with Progress() as progress:
+        with Done() as done:
             for request in wanted:
                 self._write_chunk(slab, plan, to_end, request)
-                progress.done += 1
+                done.count += 1
 
     def _put_together(self, values: AnyArray, wanted: list[Request]) -> bool:
         """Encode and store whole chunks of one shape together; declines others, and if one need not be stored."""
@@ -310,11 +323,11 @@ class Engine:
             return False
         raws = bound.encode_rows(chunks)
         keys = [self._key_form % request[0] for request in wanted]
-        with Progress() as progress:
+        with Done() as done:
             for key, raw in zip(keys, raws, strict=True):
                 with self.store.exclusive_here(key):  # for the reason that `_put_whole` gives
                     self.store.put(key, raw)
-                progress.done += 1
+                done.count += 1
         return True
 
     def _write_chunk(self, value: AnyArray, plan: Plan, to_end: bool, request: Request) -> None:
@@ -356,6 +369,9 @@ class Engine:
 
     def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
+        if told.get() is not None:
+            self._tell("write_fields", plan, value, fields)
+            return
         first = self._first(plan)
         with self.store.batch() as joined:
             work_on = joined(partial(self._write_fields, value, fields, plan))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from zellige import indexing
 from zellige.plans import plan as plan_for
-from zellige.transfer import Progress, ProgressLike
+from zellige.reporting import Progress, ProgressLike
 from zellige.types import AnyArray, Coords, Shape
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ class Coverage:
 
     grid_shape: Shape
     stored: frozenset[Coords]
+    array: Array | None = field(default=None, repr=False, compare=False)
+    """The array that this was said of."""
 
     @property
     def total(self) -> int:
@@ -52,6 +54,58 @@ class Coverage:
             starts = np.arange(0, n, step)
             sizes = np.multiply.outer(sizes, np.minimum(step, n - starts))
         return counts / sizes
+
+    @property
+    def map_axes(self) -> tuple[int, ...]:
+        """The axes of a map: the two with the most chunks, in their order."""
+        axes = sorted(range(len(self.grid_shape)), key=lambda axis: -self.grid_shape[axis])
+        return tuple(sorted(axes[:2]))
+
+    def to_text(self, width: int = 72, height: int = 24, marks: str = "·▒█") -> str:
+        """A map of two axes, a character for each chunk: none of it stored, a part, or all of it.
+
+        The axes are those with the most chunks, `map_axes`. A part is where several chunks share a character, along
+        the other axes or because the map would be too large.
+
+        >>> import zellige
+        >>> a = zellige.zeros((6, 8), chunks=([1, 5], 2))
+        >>> a[0, :5] = 1
+        >>> print(a.coverage().to_text())
+        ███·
+        ····
+        """
+        none, part, every = tuple(marks)
+        return "\n".join(
+            "".join(none if cell == 0 else every if cell == 1 else part for cell in row)
+            for row in self._cells(height, width).tolist()
+        )
+
+    def _cells(self, *room: int) -> AnyArray:
+        """The part of the chunks that is stored, in a table of at most this size."""
+        axes = self.map_axes
+        lengths = [1] * (2 - len(axes)) + [self.grid_shape[axis] for axis in axes]
+        steps = [max(1, -(-n // most)) for n, most in zip(lengths, room, strict=True)]
+        places = [[0] * (2 - len(axes)) + [coords[axis] for axis in axes] for coords in self.stored]
+        sizes = [np.minimum(step, n - np.arange(0, n, step)) for n, step in zip(lengths, steps, strict=True)]
+        counts = np.zeros([len(size) for size in sizes])
+        if places:
+            np.add.at(counts, tuple((np.array(places) // steps).T), 1)
+        others = self.total // max(1, prod(lengths))
+        cells: AnyArray = counts / (np.multiply.outer(*sizes) * others)
+        return cells
+
+    def to_svg(self) -> str:
+        """The grid as a picture, to scale, with the chunks filled that are stored.
+
+        >>> import zellige
+        >>> zellige.array([1, 2, 3], chunks=[[1, 2]]).coverage().to_svg()[:4]
+        '<svg'
+        """
+        from zellige.htmlview import coverage_svg
+
+        if self.array is None:
+            raise ValueError("this says nothing about the sizes of the chunks; ask array.coverage()")
+        return coverage_svg(self.array, self)
 
     def __repr__(self) -> str:
         return f"<{len(self.stored):,} of {self.total:,} chunks are stored, {self.fraction:.1%}>"
@@ -135,13 +189,13 @@ def coverage(array: Array) -> Coverage:
     """Which chunks of an array are stored."""
     shape = array.grid.grid_shape
     inside = (coords for coords, _ in array._engine.stored(array.ndim) if all(map(operator.lt, coords, shape)))
-    return Coverage(shape, frozenset(inside))
+    return Coverage(shape, frozenset(inside), array)
 
 
 def chunk_stats(array: Array, selection: Any, progress: ProgressLike) -> Iterator[tuple[Coords, Stats]]:
     """What the values of a selection come to, chunk by chunk."""
     plan = plan_for(indexing.select(selection, array.shape), array.grid)
-    with Progress(progress, len(plan)) as report:
+    with Progress(progress, len(plan), "measured", "chunks") as report:
         for coords, _, inside, _, _ in plan.requests():
             chunk: AnyArray = np.asarray(array[array.grid.spec(coords).slices])
             yield coords, stats_of((chunk if plan.order is None else chunk.transpose(plan.order))[inside])

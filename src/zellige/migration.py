@@ -7,7 +7,7 @@ cut short, no group of Zarr v3 is above nodes that are still to be converted, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import gcd, prod
@@ -39,6 +39,7 @@ from zellige.metadata.groups import (
 )
 from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import DOCUMENT
+from zellige.reporting import Progress, ProgressLike
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import AnyArray, Shape
 
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from zellige.node import ArrayMetadata
 
 Converted: TypeAlias = ArrayV3Metadata | GroupMetadata
-Progress: TypeAlias = Callable[[int, int, str], object]
 
 _OLD = (CONSOLIDATED_V2, ARRAY_V2, GROUP_V2, ATTRIBUTES_V2)
 """The documents of Zarr v2 in the order of their removal: attributes without a node mean nothing."""
@@ -159,7 +159,7 @@ def migrate(
     remove_v2: bool = False,
     undo: bool = False,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Migration:
     """Convert an array, or a group with all below it, from Zarr v2 to Zarr v3; chunks are not touched.
@@ -174,8 +174,9 @@ def migrate(
     since, nothing is removed and a `ConflictError` says where, unless you `force` it. Likewise `remove_v2` leaves nodes
     that were converted some time ago and whose documents differ by now, unless you `force` it to trust the `zarr.json`.
 
-    `progress` is called as `progress(done, total, path)` for each node. Consolidated metadata is converted with its
-    group, if all members are; that of groups above `path` stays. Nobody should change documents meanwhile.
+    `progress` is called as `progress(done, total, path)` for each node; True shows a bar. Consolidated metadata is
+    converted with its group, if all members are; that of groups above `path` stays. Nobody should change documents
+    meanwhile.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -196,11 +197,12 @@ def migrate(
     if not dry_run and target.read_only:
         raise ReadOnlyError(f"{target!r} is read-only; open it for writing, or look at a dry run")
     nodes = _walk(target, place)
-    if undo:
-        return _undo(target, nodes, progress, dry_run=dry_run, force=force)
-    work = _Work(target, nodes, progress if dry_run else None)
-    if not dry_run:
-        work.write(progress)
+    with Progress(progress, len(nodes), "undone" if undo else "converted", "nodes") as report:
+        if undo:
+            return _undo(target, nodes, report, dry_run=dry_run, force=force)
+        work = _Work(target, nodes, report if dry_run else None)
+        if not dry_run:
+            work.write(report)
     removed = work.remove_v2(force=force) if remove_v2 else ()
     return Migration(tuple(work.converted), work.skipped, work.failed, tuple(removed), dry_run)
 
@@ -214,10 +216,10 @@ class _Work:
         self.failed: dict[str, str] = {}
         self.converted: dict[str, Converted] = {}
         """In the order of writing: from the leaves upwards."""
-        for done, found in enumerate(sorted(nodes, key=lambda found: (-_depth(found.path), found.path)), 1):
+        for found in sorted(nodes, key=lambda found: (-_depth(found.path), found.path)):
             self._plan(found)
             if progress is not None:
-                progress(done, len(nodes), found.path)
+                progress.advance(found.path)
         self.skipped = tuple(path for path in self.nodes if path not in {**self.failed, **self.converted})
 
     def _plan(self, found: _Found) -> None:
@@ -246,17 +248,15 @@ class _Work:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def write(self, progress: Progress | None) -> None:
+    def write(self, progress: Progress) -> None:
         """Put all documents in place."""
-        todo, done = list(self.converted), len(self.nodes) - len(self.converted)
-        for path in todo:
+        progress.skip(len(self.nodes) - len(self.converted))
+        for path in list(self.converted):
             error = self._write(path)
             if error is not None:
                 self.failed[path] = error
                 del self.converted[path]
-            done += 1
-            if progress is not None:
-                progress(done, len(self.nodes), path)
+            progress.advance(path)
 
     def _write(self, path: str) -> str | None:
         """Create a document; what was in the way, if it was not created."""
@@ -344,7 +344,7 @@ def _is_of(new: Converted, old: Documents) -> bool:
 # -- undoing --------------------------------------------------------------------------------------
 
 
-def _undo(store: Store, nodes: list[_Found], progress: Progress | None, *, dry_run: bool, force: bool) -> Migration:
+def _undo(store: Store, nodes: list[_Found], progress: Progress, *, dry_run: bool, force: bool) -> Migration:
     failed = {found.path: found.error or _NO_V2 for found in nodes if found.old is None or found.error is not None}
     skipped = tuple(found.path for found in nodes if found.path not in failed and found.new is None)
     both = [found for found in nodes if found.path not in failed and found.new is not None]
@@ -354,11 +354,11 @@ def _undo(store: Store, nodes: list[_Found], progress: Progress | None, *, dry_r
         more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise ConflictError(f"nothing was undone: '/{path}'{more}: {reason}")
     todo = [found for found in both if found.path not in changed]
-    for done, found in enumerate(todo, 1 + len(nodes) - len(todo)):
+    progress.skip(len(nodes) - len(todo))
+    for found in todo:
         if not dry_run:
             _remove_new(store, found)
-        if progress is not None:
-            progress(done, len(nodes), found.path)
+        progress.advance(found.path)
     removed = tuple(found.path for found in todo)
     return Migration((), skipped, {**failed, **changed}, removed, dry_run, undo=True)
 

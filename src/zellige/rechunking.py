@@ -18,9 +18,10 @@ from zellige.creation import create_array
 from zellige.derive import from_array
 from zellige.errors import BroadcastError, ConflictError
 from zellige.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
+from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import MemoryStore, Store, StoreLike, locate
 from zellige.stores.base import digest
-from zellige.transfer import Progress, ProgressLike, check, place
+from zellige.transfer import place
 
 WORK = "__zellige_rechunk"
 """Below the target while it is being filled: what was asked for, which boxes are done, the intermediate array."""
@@ -73,7 +74,7 @@ def rechunk(
     >>> zellige.rechunk(rows, zellige.MemoryStore(), chunks=(2, [1, 2]))
     <zellige.Array / (2, 3) int64, rectilinear chunks 2 × [1, 2]>
     """
-    check("raise", ("raise",), progress, None)
+    check_progress(progress)
     memory = bytes_of(max_memory)
     source = src if isinstance(src, Array) else _open(src, storage_options)
     options = {key: value for key, value in {"chunks": chunks, "shards": shards, **create}.items() if value is not None}
@@ -212,7 +213,7 @@ class _Job:
 
     def run(self, progress: ProgressLike, client: Any) -> None:
         """Carry all boxes that are not done."""
-        with Progress(progress, self.plan.tasks) as report, self._fewer_threads():
+        with Progress(progress, self.plan.tasks, "rechunked", "boxes") as report, self._fewer_threads():
             for stage, boxes in enumerate(self.plan.stages):
                 left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.mark.done or ())]
                 for _ in range(len(boxes) - len(left)):

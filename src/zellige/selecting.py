@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zellige.grid import ChunkGrid
     from zellige.indexing import Selection
     from zellige.measuring import Stats
-    from zellige.transfer import ProgressLike
+    from zellige.reporting import ProgressLike
 
 
 Fields: TypeAlias = Sequence[str] | str | None

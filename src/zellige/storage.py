@@ -8,13 +8,14 @@ b'value'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from zellige.stores.base import Store
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
 from zellige.stores.path import StorePath
-from zellige.stores.resolve import StoreLike
+from zellige.stores.resolve import StoreLike, locate
 
 if TYPE_CHECKING:
     from zellige.stores.caching import CacheStatistics, CacheStore
@@ -39,6 +40,7 @@ __all__ = [
     "Store",
     "StoreLike",
     "StorePath",
+    "open_store",
     "WrapperStore",
     "ZarrPythonStore",
     "ZipStore",
@@ -54,6 +56,24 @@ _MISSING = {
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",
     "ManagedMemoryStore": "use MemoryStore, and keep the store where it is to be found again",
 }
+
+
+def open_store(
+    store: StoreLike,
+    *,
+    path: str = "",
+    read_only: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> StorePath:
+    """The store that everything else would use for the same arguments, and the path in it; nothing is read.
+
+    To use one store for several calls, and to close it: an archive is written when it is closed.
+
+    >>> found = open_store("memory://results", path="a/b")
+    >>> found.path, found.store.read_only
+    ('a/b', False)
+    """
+    return StorePath(*locate(store, path.strip("/"), read_only=read_only, storage_options=storage_options))
 
 
 def __getattr__(name: str) -> object:

@@ -1,19 +1,17 @@
-"""Values on their way from one store to another, and what is said about it: `copy_store`, progress and logs."""
+"""Values on their way from one store to another, and what is said about it: `copy_store` and logs."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from zellige import node, pool
 from zellige.errors import ConflictError, ZelligeError
 from zellige.metadata.v3 import DOCUMENT
+from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, locate
 
 
@@ -21,12 +19,7 @@ class _File(Protocol):
     def write(self, text: str, /) -> object: ...
 
 
-ProgressLike: TypeAlias = bool | Callable[[int, int, str], object] | None
 LogLike: TypeAlias = str | os.PathLike[str] | _File | Callable[[str], object] | None
-Me = TypeVar("Me", bound="Progress")
-
-_PAUSE = 0.1  # seconds between two states of the line on a terminal
-_WIDTH = 79
 
 
 class CopyError(ZelligeError, OSError):
@@ -93,7 +86,7 @@ def copy_store(
     _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
     skipped = {key: keys.pop(key) for key in _existing(there, keys, if_exists)}
     batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.transactional)]
-    with opened(log) as say, Progress(progress, len(keys)) as report:
+    with opened(log) as say, Progress(progress, len(keys), "copied") as report:
         for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
             for key, old in pairs.items():
                 say(line(verb, old, key))
@@ -231,8 +224,7 @@ def check(if_exists: str, modes: Sequence[str], progress: Any, log: Any) -> None
     """Refuse arguments that have no meaning."""
     if if_exists not in modes:
         raise ValueError(f"if_exists={if_exists!r} must be one of {', '.join(map(repr, modes))}")
-    if progress is not None and not isinstance(progress, bool) and not callable(progress):
-        raise TypeError(f"progress={progress!r} must be True, a function of (done, total, key), or None")
+    check_progress(progress)
     if log is not None and not isinstance(log, str | os.PathLike) and not callable(log) and not hasattr(log, "write"):
         raise TypeError(f"log={log!r} must be a path, a file, a function that takes lines, or None")
 
@@ -256,34 +248,3 @@ def opened(log: LogLike) -> Iterator[Callable[[str], object]]:
         flush = getattr(log, "flush", lambda: None)
         write = log.write
         yield lambda text: (write(text + "\n"), flush())
-
-
-class Progress:
-    """Counts keys, and reports each of them to those who want to know."""
-
-    def __init__(self, progress: ProgressLike, total: int) -> None:
-        on_terminal = progress is True and sys.stderr.isatty()
-        self._report = self._show if on_terminal else progress if callable(progress) else None
-        self._total, self._done, self._shown = total, 0, 0.0
-        self._lock = threading.Lock()
-
-    def advance(self, key: str) -> None:
-        """One more key was written."""
-        if self._report is not None:
-            with self._lock:
-                self._done += 1
-                self._report(self._done, self._total, key)
-
-    def _show(self, done: int, total: int, key: str) -> None:
-        now = time.monotonic()
-        if done == total or now - self._shown >= _PAUSE:
-            self._shown = now
-            text = f"copied {done:,} of {total:,}: {key}"
-            print(f"\r{text[:_WIDTH]:<{_WIDTH}}", end="", file=sys.stderr, flush=True)
-
-    def __enter__(self: Me) -> Me:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._shown:
-            print(file=sys.stderr, flush=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from zellige.array import Array
 from zellige.errors import NodeNotFoundError
 from zellige.group import Group
 from zellige.rechunk_plan import Boxes, ends_of, group
+from zellige.reporting import Progress, ProgressLike
 from zellige.stores import StoreLike, locate
-from zellige.transfer import Progress, ProgressLike
 from zellige.types import AnyArray
 
 _ELEMENTS = 1 << 24
@@ -65,11 +66,12 @@ def diff(
     pairs = [(path, left[path], right[path]) for path in both]
     arrays = [(path, x, y) for path, x, y in pairs if isinstance(x, Array) and isinstance(y, Array)]
     found = []
-    with Progress(progress, len(arrays)) as report:
-        for path, x, y in arrays if values else ():
-            if x.shape == y.shape and (count := _values(x, y))[0]:
+    boxes = {path: _boxes(x, y) for path, x, y in arrays if values and x.shape == y.shape}
+    with Progress(progress, sum(map(len, boxes.values())), "compared", "boxes") as report:
+        for path, regions in boxes.items():
+            count = _values(left[path], right[path], regions, partial(report.advance, path))
+            if count[0]:
                 found.append((f"/{path}", *count))
-            report.advance(path)
     return Differences(tuple(words), tuple(found))
 
 
@@ -110,17 +112,23 @@ def _flat(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _values(a: Array, b: Array) -> tuple[int, tuple[int, ...]]:
+def _boxes(a: Array, b: Array) -> Boxes:
+    """The regions that are compared one after the other."""
+    mine, theirs = (Boxes(tuple(map(ends_of, array.write_chunk_sizes))) for array in (a, b))
+    return group(mine, theirs, _ELEMENTS)
+
+
+def _values(a: Any, b: Any, regions: Boxes, advance: Callable[[], None]) -> tuple[int, tuple[int, ...]]:
     """How many elements differ, and where the first one is."""
     count, first = 0, ()
-    mine, theirs = (Boxes(tuple(map(ends_of, array.write_chunk_sizes))) for array in (a, b))
-    for region in group(mine, theirs, _ELEMENTS):
+    for region in regions:
         unequal = ~_same(np.asarray(a[region]), np.asarray(b[region]))
         if unequal.any():
             if not count:
                 place = np.unravel_index(int(unequal.argmax()), unequal.shape)
                 first = tuple(int(k) + part.start for k, part in zip(place, region, strict=True))
             count += int(unequal.sum())
+        advance()
     return count, first
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from zellige import node
 from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
 from zellige.group import Group
+from zellige.reporting import ProgressLike
 from zellige.stores import LocalStore, StoreLike, locate
-from zellige.transfer import ProgressLike
 
 Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
 
@@ -21,6 +21,8 @@ class Repaired:
 
     actions: tuple[tuple[Done, Finding], ...]
     dry_run: bool
+    notes: tuple[Finding, ...] = ()
+    """What there is to know, and nothing to do about."""
 
     @property
     def left(self) -> tuple[Finding, ...]:
@@ -30,7 +32,7 @@ class Repaired:
     def __str__(self) -> str:
         would = "would be " if self.dry_run else ""
         lines = [f"{'left' if done == 'left' else would + done}: {finding}" for done, finding in self.actions]
-        return "\n".join(lines) or "nothing to repair"
+        return "\n".join([*(lines or ["nothing to repair"]), *map(str, self.notes)])
 
 
 def repair(
@@ -49,7 +51,8 @@ def repair(
     Damaged chunks are put aside below `__zellige_quarantine`, or removed with `drop`, and read as the fill value from
     then on. Chunks beyond the end of an array and what a killed writer left are removed, consolidated metadata is made
     anew. A document that cannot be read is left, since nothing tells what it said. `stray` removes, or puts aside, keys
-    that belong to no node; without it they are left.
+    that belong to no node; without it they are left, and named. Chunks that were never written are no damage: the
+    result has them among its `notes`.
 
     >>> import zellige
     >>> a = zellige.create_array(data=range(4), chunks=2)
@@ -60,13 +63,12 @@ def repair(
     >>> a[:]
     array([0, 1, 0, 0])
     """
-    kinds: set[Kind] = {"chunk", "index", "consolidated", "outside", "leftover", "document"}
-    if stray:
-        kinds.add("stray")
+    kinds: set[Kind] = {"chunk", "index", "consolidated", "outside", "leftover", "document", "stray"}
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
     inspection = Inspection(where, top)
     report = inspection.report(deep=deep, progress=progress)
-    return _Mending(inspection, kinds, drop=drop, dry_run=dry_run).mend(report)
+    done = _Mending(inspection, kinds, drop=drop, dry_run=dry_run, stray=stray).mend(report)
+    return replace(done, notes=tuple(found for found in report.findings if found.level == "note"))
 
 
 def vacuum(
@@ -100,13 +102,15 @@ def vacuum(
 class _Mending:
     """Carries out what is to be done about findings of some kinds."""
 
-    def __init__(self, inspection: Inspection, kinds: Collection[Kind], *, drop: bool, dry_run: bool) -> None:
+    def __init__(
+        self, inspection: Inspection, kinds: Collection[Kind], *, drop: bool, dry_run: bool, stray: bool = False
+    ) -> None:
         self.store, self.top = inspection.store, inspection.top
         self.inspection, self.kinds, self.drop, self.dry_run = inspection, kinds, drop, dry_run
         self._ways: dict[Kind, Callable[[Finding], Done]] = {
             "chunk": self._set_aside,
             "index": self._set_aside,
-            "stray": self._set_aside,
+            "stray": self._set_stray_aside if stray else lambda _: "left",
             "outside": self._remove,
             "leftover": self._finish,
             "consolidated": self._consolidate,
@@ -130,6 +134,11 @@ class _Mending:
                 self.store.put(self._aside(found.key), raw)
             self.store.delete(found.key)
         return "removed" if self.drop else "put aside"
+
+    def _set_stray_aside(self, found: Finding) -> Done:
+        """Put a key aside; those below a node that cannot be read may be its chunks, and stay."""
+        below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
+        return "left" if below_broken else self._set_aside(found)
 
     def _aside(self, key: str) -> str:
         return node.join(self.top, f"{QUARANTINE}/{key[len(self.top and self.top + '/') :]}")

@@ -21,8 +21,8 @@ from zellige.errors import CodecError, CorruptChunkError, MetadataError, NodeNot
 from zellige.metadata import document
 from zellige.metadata.groups import ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, GroupMetadata
 from zellige.plans import Tasks
+from zellige.reporting import Progress, ProgressLike
 from zellige.stores import Store, StoreLike, locate
-from zellige.transfer import Progress, ProgressLike
 from zellige.types import Coords
 
 Kind: TypeAlias = Literal["document", "chunk", "index", "consolidated", "outside", "leftover", "stray", "missing"]
@@ -140,6 +140,11 @@ class Inspection:
         if not self.arrays and not self.groups and not self._broken:
             raise NodeNotFoundError(f"there is no array and no group at or below '/{top}' in {store!r}")
 
+    @property
+    def broken(self) -> list[str]:
+        """The paths of the nodes whose documents cannot be read."""
+        return [found.path for found in self._broken]
+
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
         found = [*self._broken, *self._consolidated(), *self._own()]
@@ -253,7 +258,7 @@ class Inspection:
         """What is wrong with the chunks, several at a time."""
         found: list[Finding] = []
         tasks = [(path, coords, key) for path, chunks in self.stored.items() for coords, key in chunks]
-        with Progress(progress, len(tasks)) as report:
+        with Progress(progress, len(tasks), "checked", "chunks") as report:
 
             def look(task: tuple[str, Coords, str]) -> None:
                 found.extend(self._chunk(*task, deep=deep))

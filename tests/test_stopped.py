@@ -10,7 +10,7 @@ import pytest
 
 import zellige
 from counting_store import CountingStore
-from zellige import pool, progress
+from zellige import pool, stopped
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], Any]] = {
     "one after the other": ((60,), 5),
@@ -72,7 +72,7 @@ def test_every_chunk_is_in_one_list_whatever_the_threads_did(shape, chunks):
 
 
 def test_of_very_many_chunks_only_those_that_failed_are_listed(monkeypatch):
-    monkeypatch.setattr(progress, "_MOST", 5)
+    monkeypatch.setattr(stopped, "_MOST", 5)
     array, _ = failing((60,), 5, "c/7")
     with pytest.raises(OSError, match="no space left") as caught:
         array[...] = 1

@@ -12,20 +12,20 @@ _MOST = 100_000  # chunks that are listed
 _SHOWN = 5
 
 
-class Progress:
+class Done:
     """Counts the chunks of a row that are written, and notes the count on an error."""
 
-    __slots__ = ("done",)
+    __slots__ = ("count",)
 
     def __init__(self) -> None:
-        self.done = 0
+        self.count = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None:
-            error.__dict__["_done_in_row"] = self.done
+            error.__dict__["_done_in_row"] = self.count
 
 
 def report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseException]], left: Iterator[Any]) -> None:

@@ -1,0 +1,54 @@
+"""The `zellige` command: to look at arrays and groups, check, mend, copy and convert them, without a script.
+
+Each command is a thin layer over a documented function. Exit codes: 0 fine, 1 something was found, 2 an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+
+from zellige.cli.parser import COMMANDS, parse
+
+ERROR, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
+"""Exit codes; the last two are those of a shell for processes that ended by SIGINT and SIGPIPE."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command, by default the one that the process was started with, and return the exit code."""
+    try:
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+    except SystemExit as asked:  # help, or a mistake in the arguments
+        return asked.code if isinstance(asked.code, int) else ERROR
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = lambda message, *_: print(f"zellige: warning: {message}", file=sys.stderr)
+            module = import_module(f"zellige.cli.{COMMANDS[arguments.command].module}")
+            code: int = getattr(module, arguments.command)(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at the end
+        return CLOSED_PIPE
+    except KeyboardInterrupt:
+        start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
+        print(f"{start}zellige: interrupted; what is stored is whole, run the same command again", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  (the outermost caller: every error ends as one line and an exit code)
+        return _failed(arguments.command, error)
+    return code
+
+
+def _failed(command: str, error: Exception) -> int:
+    """Say what went wrong in one line; where it did only to those who ask."""
+    if os.environ.get("ZELLIGE_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    from zellige.cli.output import error_line
+
+    print(f"zellige {command}: {error_line(error)}", file=sys.stderr)
+    return ERROR

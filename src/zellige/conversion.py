@@ -1,0 +1,413 @@
+"""`convert`: other formats, and Zarr format 2, as arrays and groups of Zarr format 3.
+
+Every source becomes a list of `Part`s first, which are checked by making each array in memory without its values. What
+cannot be represented is refused then, before anything is written. Values follow box by box, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.lib import format as npy
+
+from zellige import node, removal
+from zellige.api import create_group
+from zellige.array import Array
+from zellige.creation import create_array
+from zellige.errors import NodeNotFoundError, ZelligeError
+from zellige.migration import migrate
+from zellige.rechunk_plan import Boxes, ends_of, group
+from zellige.reporting import Progress, ProgressLike, check_progress
+from zellige.stores import Store, StoreLike, locate
+from zellige.transfer import copy_store, place
+from zellige.types import AnyArray, Shape
+
+_ELEMENTS = 1 << 22
+"""How many elements are read at a time, unless a chunk has more."""
+
+Region: TypeAlias = tuple[slice, ...]
+Unsupported: TypeAlias = Literal["raise", "skip"]
+
+
+class NotRepresentableError(ZelligeError, ValueError):
+    """Something in the source that has no form in Zarr; `path` says where."""
+
+    path: str
+
+
+@dataclass
+class Part:
+    """A group or an array of the source."""
+
+    path: str
+    attributes: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] | None = None
+    """Of an array: what `create_array` needs; None for a group."""
+    pieces: tuple[int, ...] | None = None
+    """The chunks that the source has."""
+    values: Callable[[Region], Any] | None = None
+    """The values of a region."""
+    stream: Callable[[Array], Iterator[tuple[Region, AnyArray]]] | None = None
+    """Instead of `values`: all of them one after the other, cut for an array."""
+
+
+@dataclass
+class Source:
+    """The nodes of a source, groups before what is in them, and what is left out of it."""
+
+    parts: list[Part] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What `convert` has done, or would do in a dry run; nodes by their paths below the target."""
+
+    arrays: tuple[str, ...]
+    groups: tuple[str, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """What was left out, with the reason: links, attributes, and with `unsupported="skip"` arrays."""
+    nbytes: int = 0
+    """The bytes of the values."""
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        would = "would be " if self.dry_run else ""
+        lines = [f"left out {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join([*lines, f"{len(self.arrays)} arrays and {len(self.groups)} groups {would}converted"])
+
+
+def convert(
+    source: Any,
+    dest: StoreLike = None,
+    *,
+    path: str = "",
+    name: str | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    unsupported: Unsupported = "raise",
+    progress: ProgressLike = None,
+    storage_options: Mapping[str, Any] | None = None,
+    dest_storage_options: Mapping[str, Any] | None = None,
+    **create: Any,
+) -> Converted:
+    """Write what is in a file of another format, or in Zarr format 2, as Zarr format 3.
+
+    source
+        An HDF5 or netCDF4 file (needs `pip install 'zellige[hdf5]'`), an open file, group or dataset of h5py; a `.npy`
+        or `.npz` file, never unpickled; or the place of a node of Zarr format 2.
+    dest
+        Where it goes. A node of Zarr format 2 is converted in place without it, by `migrate`; the documents of format 2
+        stay, so that it can be undone. Chunks of Zarr format 2 are copied as they are.
+    path
+        The node, group or dataset within the source; by default all of it.
+    name
+        The path within `dest`; by default its root.
+    overwrite
+        Replace a node that is there.
+    dry_run
+        Check everything and write nothing.
+    unsupported
+        What to do about what Zarr cannot hold, such as references: `"raise"` an error before anything is written, or
+        `"skip"` it.
+    progress
+        Called as `progress(done, total, path)` after each box of values; True shows a bar.
+    storage_options, dest_storage_options
+        For the places of source and target.
+    create
+        Options of `create_array` for every array, such as `compressors` or `chunks`; chunks of the source are kept.
+
+    Dimension scales of HDF5 become dimension names, `_FillValue` the fill value (and stays an attribute, as xarray
+    writes it), enumerations integers with `flag_values` and `flag_meanings`. Soft and external links are left out, and
+    so are attributes without a form in JSON; the result names them. What was stopped half-way is repeated with
+    `overwrite=True`.
+
+    >>> import numpy as np, os, tempfile, zellige
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     np.save(os.path.join(directory, "days.npy"), [31, 28, 31])
+    ...     store = zellige.MemoryStore()
+    ...     print(zellige.convert(os.path.join(directory, "days.npy"), store))
+    1 arrays and 0 groups converted
+    >>> zellige.open_array(store)[:]
+    array([31, 28, 31])
+    """
+    check_progress(progress)
+    if unsupported not in ("raise", "skip"):
+        raise ValueError(f"unsupported={unsupported!r} must be 'raise' or 'skip'")
+    with ExitStack() as stack:
+        reading = _reader(source, path, unsupported, stack)
+        if reading is None:
+            job = _Upgrade(source, path, dest, name, storage_options, dest_storage_options)
+            return job.run(create, progress, overwrite=overwrite, dry_run=dry_run)
+        if dest is None:
+            raise ValueError(f"{source!r} is not Zarr, so it cannot be converted in place; give dest=")
+        models = _models(reading, create, unsupported)
+        arrays = tuple(part.path for part in reading.parts if part.options is not None)
+        groups = tuple(part.path for part in reading.parts if part.options is None)
+        if not dry_run:
+            where = locate(dest, node.new_path(name), storage_options=dest_storage_options)
+            _write(reading, models, where, create, progress, overwrite=overwrite)
+        nbytes = sum(model.nbytes for model in models.values())
+        return Converted(arrays, groups, reading.skipped, nbytes, dry_run)
+
+
+# -- what the source is ---------------------------------------------------------------------------
+
+
+def _reader(source: Any, path: str, unsupported: Unsupported, stack: ExitStack) -> Source | None:
+    """What there is to convert; None for a place of Zarr."""
+    if type(source).__module__.split(".")[0] == "h5py":
+        from zellige.hdf5 import read_group
+
+        return read_group(source, path, unsupported)
+    file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+    if file is None or not os.path.isfile(file):
+        return None
+    with open(file, "rb") as opened:
+        head = opened.read(8)
+    if head.startswith(b"\x93NUMPY"):
+        return _npy(file)
+    if head.startswith(b"PK") and _holds_npy(file):
+        return _npz(file, path, stack)
+    if head.startswith(b"CDF"):
+        raise NotRepresentableError(
+            f"{file!r} is a netCDF file of the classic format; make it netCDF4 first: nccopy -k nc4 IN OUT", path=""
+        )
+    if head == b"\x89HDF\r\n\x1a\n":
+        from zellige.hdf5 import read_file
+
+        return read_file(file, path, unsupported, stack)
+    if head.startswith(b"PK"):
+        return None
+    raise NotRepresentableError(f"{file!r} is not HDF5, netCDF4, .npy, .npz or Zarr, by its first bytes", path="")
+
+
+def _checked(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
+    """A type of numpy without Python objects, which only a pickle could hold."""
+    if dtype.hasobject:
+        raise NotRepresentableError(f"{what} holds Python objects as a pickle, which is never loaded", path=what)
+    return dtype
+
+
+def _npy(file: str) -> Source:
+    try:
+        data = np.load(file, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise NotRepresentableError(f"{file!r} cannot be read: {error}", path="") from error
+    return Source([Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__)])
+
+
+def _holds_npy(file: str) -> bool:
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def _npz(file: str, path: str, stack: ExitStack) -> Source:
+    """One array for each member, read as a stream: a compressed member has no places to jump to."""
+    archive = stack.enter_context(zipfile.ZipFile(file))
+    found = Source([] if path else [Part("")])
+    for member in archive.namelist():
+        name = member.removesuffix(".npy")
+        if path in ("", name):
+            with archive.open(member) as opened:
+                shape, in_rows, dtype = _header(opened)
+            _checked(dtype, f"{file!r}: {name!r}")
+            options = {"shape": shape, "dtype": dtype}
+            part = Part("" if path else node.new_path(name), {}, options)
+            part.stream = _Stream(archive, member, shape, dtype, in_rows)
+            found.parts.append(part)
+    if not found.parts:
+        raise NodeNotFoundError(f"{file!r} has no array {path!r}; it has {archive.namelist()}")
+    return found
+
+
+def _header(opened: Any) -> tuple[Shape, bool, np.dtype[Any]]:
+    """Shape, whether rows come one after the other, and type of what a stream holds."""
+    version = npy.read_magic(opened)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(opened)
+    return shape, not fortran, dtype
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """The values of a member of a `.npz` file, slab by slab along the axis that varies slowest."""
+
+    archive: zipfile.ZipFile
+    member: str
+    shape: Shape
+    dtype: np.dtype[Any]
+    in_rows: bool
+
+    def __call__(self, target: Array) -> Iterator[tuple[Region, AnyArray]]:
+        with self.archive.open(self.member) as opened:
+            _header(opened)
+            if not self.shape:
+                yield (), self._take(opened, ())
+                return
+            axis = 0 if self.in_rows else len(self.shape) - 1
+            start = 0
+            for size in target.write_chunk_sizes[axis]:
+                region = tuple(
+                    slice(start, start + size) if k == axis else slice(0, n) for k, n in enumerate(self.shape)
+                )
+                yield region, self._take(opened, tuple(part.stop - part.start for part in region))
+                start += size
+
+    def _take(self, opened: Any, shape: Shape) -> AnyArray:
+        wanted = prod(shape) * self.dtype.itemsize
+        raw = opened.read(wanted)
+        if len(raw) != wanted:
+            raise NotRepresentableError(f"{self.member!r} ends early: {len(raw)} of {wanted} bytes", path=self.member)
+        return np.ndarray(shape, self.dtype, raw, order="C" if self.in_rows else "F")
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def _models(source: Source, create: Mapping[str, Any], unsupported: Unsupported) -> dict[str, Array]:
+    """Every array of the source, made in memory, which checks all but its values."""
+    models: dict[str, Array] = {}
+    for part in list(source.parts):
+        try:
+            node.new_path(part.path)
+            if part.options is not None:
+                models[part.path] = create_array(None, **_options(part, create))
+        except ValueError as error:
+            if unsupported == "raise":
+                raise NotRepresentableError(
+                    f"{part.path or '/'} cannot be converted: {error}; unsupported='skip' leaves such out",
+                    path=part.path,
+                ) from error
+            source.parts.remove(part)
+            source.skipped[part.path] = str(error)
+    return models
+
+
+def _options(part: Part, create: Mapping[str, Any]) -> dict[str, Any]:
+    """What `create_array` gets for a part: chunks of the source, unless others are given."""
+    chunks = {} if part.pieces is None else {"chunks": part.pieces}
+    return {**chunks, "attributes": part.attributes, **(part.options or {}), "zarr_format": 3, **create}
+
+
+def _write(
+    source: Source,
+    models: Mapping[str, Array],
+    target: tuple[Store, str],
+    create: Mapping[str, Any],
+    progress: ProgressLike,
+    *,
+    overwrite: bool,
+) -> None:
+    store, top = target
+    boxes = {part.path: _boxes(part, models[part.path]) for part in source.parts if part.options is not None}
+    with Progress(progress, sum(map(len, boxes.values())), "converted", "boxes") as report:
+        for number, part in enumerate(source.parts):
+            where, first = node.join(top, part.path) if part.path else top, number == 0
+            if part.options is None:
+                create_group(
+                    store, path=where, zarr_format=3, attributes=part.attributes, overwrite=overwrite and first
+                )
+                continue
+            array = create_array(store, name=where, overwrite=overwrite and first, **_options(part, create))
+            with _naming(part.path):
+                for region, values in _values(part, array, boxes[part.path]):
+                    array[region] = values
+                    report.advance(part.path or "/")
+
+
+def _boxes(part: Part, model: Array) -> Boxes | range:
+    """How the values are cut on their way."""
+    if part.stream is not None:
+        sizes = model.write_chunk_sizes
+        return range(len(sizes[0 if getattr(part.stream, "in_rows", True) else -1]) if sizes else 1)
+    stored = Boxes(tuple(map(ends_of, model.write_chunk_sizes)))
+    if part.pieces is None:
+        return group(stored, stored, _ELEMENTS)
+    ends = (np.minimum(np.arange(c, n + c, c), n) for c, n in zip(part.pieces, model.shape, strict=True))
+    return group(stored, Boxes(tuple(ends)), _ELEMENTS)
+
+
+def _values(part: Part, target: Array, boxes: Iterable[Any]) -> Iterator[tuple[Region, Any]]:
+    if part.stream is not None:
+        yield from part.stream(target)
+    elif part.values is not None:
+        for region in boxes:
+            yield region, part.values(region)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors about values say in which array they are."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise NotRepresentableError(f"{path or '/'} holds text that is not UTF-8: {error}", path=path) from error
+
+
+# -- from Zarr format 2 ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Upgrade:
+    """A node of Zarr format 2 on its way to format 3."""
+
+    source: StoreLike
+    path: str
+    dest: StoreLike
+    name: str | None
+    source_options: Mapping[str, Any] | None
+    dest_options: Mapping[str, Any] | None
+
+    def run(self, create: Mapping[str, Any], progress: ProgressLike, *, overwrite: bool, dry_run: bool) -> Converted:
+        """Convert in place, or copy the bytes and convert the copy."""
+        if create:
+            raise TypeError(
+                f"{', '.join(create)}: chunks and codecs of Zarr format 2 are kept as they are; use rechunk for others"
+            )
+        writable = self.dest is None and not dry_run
+        store, top = locate(
+            self.source, node.normalize_path(self.path), read_only=not writable, storage_options=self.source_options
+        )
+        planned = migrate(store, top)
+        if planned.failed:
+            path, reason = next(iter(planned.failed.items()))
+            more = f", and {len(planned.failed) - 1} more" if len(planned.failed) > 1 else ""
+            raise NotRepresentableError(f"'/{path}'{more} has no form in Zarr format 3: {reason}", path=path)
+        if self.dest is None:
+            if not dry_run:
+                migrate(store, top, dry_run=False, progress=progress)
+        elif not dry_run:
+            there, where = locate(self.dest, node.new_path(self.name), storage_options=self.dest_options)
+            self._make_room((store, top), (there, where), overwrite=overwrite)
+            copy_store(store, there, top, where, progress=progress)
+            migrate(there, where, dry_run=False, remove_v2=True)
+        return self._said(store, top, planned.converted, planned.skipped, dry_run=dry_run)
+
+    @staticmethod
+    def _make_room(source: tuple[Store, str], target: tuple[Store, str], *, overwrite: bool) -> None:
+        """Remove what is to be replaced; it must not hold the source."""
+        if not overwrite:
+            node.check_free(*target)
+        elif place(*source).within(place(*target)):
+            raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
+        elif node.there(*target) is not None:
+            removal.clear(*target)
+
+    def _said(
+        self, store: Store, top: str, converted: Iterable[str], skipped: Iterable[str], *, dry_run: bool
+    ) -> Converted:
+        kinds: dict[bool, list[str]] = {True: [], False: []}
+        for path in sorted(converted):
+            documents = node.load(store, path, zarr_format=2)
+            kinds[documents is not None and node.is_group(documents)].append(path[len(top and top + "/") :])
+        there = dict.fromkeys(skipped, "is of Zarr format 3 already")
+        return Converted(tuple(kinds[False]), tuple(kinds[True]), there, 0, dry_run)
