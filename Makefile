@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := src tests examples bench reliability
+CODE := src tests examples bench reliability tools
 
-.PHONY: help demo test lint format check peer soak fuzz bench remote reliability clean
+.PHONY: help demo test lint format check peer browser docs soak fuzz bench remote reliability clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -12,7 +12,7 @@ help:  ## what there is
 demo: $(VENV)/.installed  ## show the main job on a local directory
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.dev peer  ## run all tests
+test: $(VENV)/.dev peer browser  ## run all tests
 	$(BIN)/python -m pytest -n auto -q
 
 lint: $(VENV)/.dev  ## check format, style and types
@@ -28,6 +28,13 @@ check: lint test  ## what CI runs
 
 peer:  ## an environment with zarr-python >= 3.4, which needs Python 3.12; the tests say when it is missing
 	@bash tools/peer_env.sh
+
+browser:  ## Chromium, for the tests that look at pictures: installed if that is simple; the tests say when it is missing
+	@bash tools/browser.sh
+
+docs: $(VENV)/.docs  ## build the documentation site, strictly, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@$(BIN)/python tools/check_site.py build/site
 
 soak: $(VENV)/.dev  ## the long form of the tests against faults, kills and races: about 30 minutes
 	ZELLIGE_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults
@@ -61,4 +68,8 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@ $(VENV)/.installed

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import doctest
-import io
 import os
 import pkgutil
 import re
@@ -23,7 +21,6 @@ import pytest
 import zellige
 
 PACKAGE = Path(zellige.__file__).parent
-README = PACKAGE.parents[1] / "README.md"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = ["zellige", *sorted(found.name for found in pkgutil.walk_packages(zellige.__path__, "zellige."))]
 
@@ -334,26 +331,3 @@ def test_there_are_examples_where_users_look():
     assert len(functions) > 30
     assert {name for name in functions | classes if ">>>" not in (public[name].__doc__ or "")} == set()
     assert doctest.testmod(import_module("zellige.api")).attempted >= 10
-
-
-@pytest.mark.skipif(not README.exists(), reason="installed without its README")
-def test_the_readme_tells_those_who_come_from_zarr_python_what_differs():
-    section = README.read_text().partition("## Coming from zarr-python")[2]
-    rows = [line for line in section.splitlines() if line.startswith("| ")]
-    assert len(rows) > 40
-
-
-PAGES = [README, *sorted(README.parent.glob("docs/*.md"))] if README.exists() else []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_code_in_the_documentation_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = page.read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == text.count("```python")
-    assert blocks or page != README
-    namespace: dict[str, Any] = {"__name__": page.stem}
-    with contextlib.redirect_stdout(io.StringIO()):
-        for number, block in enumerate(blocks):
-            exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)

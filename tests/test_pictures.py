@@ -115,3 +115,29 @@ def test_showing_reads_nothing():
     a.store.reset()
     a._repr_html_()
     assert a.store.calls == []
+
+
+def test_long_names_are_shortened_to_the_width_of_the_picture():
+    a = zellige.zeros((9, 9), chunks=9, dimension_names=["x" * 200, "Y" * 200])
+    svg = grid_svg(a.grid, names=a.dimension_names, width=200)
+    title = labels(svg)[-1]
+    assert title.startswith("xxxxxxxx")
+    assert title.endswith("…")
+    assert float(ET.fromstring(svg).attrib["width"]) <= 200 + 60
+    assert labels(grid_svg(a.grid, names=["x", "y"]))[-1] == "x × y"
+
+
+def test_lines_that_are_close_are_faint():
+    def opacity(size):
+        paths = ET.fromstring(zellige.zeros((100, 100), chunks=size).grid.to_svg()).iter(f"{NS}path")
+        return [float(path.attrib["stroke-opacity"]) for path in paths]
+
+    assert opacity(50) == [0.75, 0.75]  # chunks, frame
+    faint, frame = opacity(1)
+    assert faint < 0.5 < frame
+
+
+def test_types_of_many_fields_do_not_fill_the_page():
+    a = zellige.zeros((5,), chunks=2, dtype=[(f"field_{k}", "f4") for k in range(400)])
+    assert "field_3" in a._repr_html_()
+    assert len(a._repr_html_()) < 5000

@@ -9,7 +9,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 0
 
 env=.venv-peer
-peer=('zarr>=3.4' 'cast-value-rs>=0.4.2') # the second is what its cast_value codec needs
+peer=('zarr>=3.4' 'cast-value-rs>=0.4.2' 'zfpy>=1.0' 'numcodecs[pcodec]') # what its codecs need, too
 oldest='3, 12'
 
 say() { printf 'peer environment: %s\n' "$*"; }
@@ -43,7 +43,7 @@ reason() {
     printf '%s\n' "$1" | awk 'NF { last = $0 } /^ERROR/ { error = $0 } END { print error ? error : last }'
 }
 
-if [ -f "$env/.ready" ] && "$env/bin/python" -c 'import cast_value_rs' 2>/dev/null; then
+if [ -f "$env/.ready" ] && "$env/bin/python" -c 'import cast_value_rs, zfpy, pcodec' 2>/dev/null; then
     say "$env is ready ($(cat "$env/.ready"))"
     exit 0
 fi

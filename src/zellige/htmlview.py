@@ -22,14 +22,14 @@ _STYLE = (
     ".zellige th,.zellige td{text-align:left;vertical-align:top;padding:.15em .8em .15em 0;background:none;"
     "overflow-wrap:anywhere}"
     ".zellige th{font-weight:600;white-space:nowrap}"
-    ".zellige .ruler{margin:.2em 0}"
+    ".zellige .ruler{margin:.2em 0;overflow-wrap:anywhere}"
     "</style>"
 )
 
 
 def array_html(array: Array) -> str:
     """What `repr` says, and pictures; nothing is read."""
-    rows = "".join(f"<tr><th scope='row'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in _facts(array))
+    rows = "".join(f"<tr><th scope='row'>{k}</th><td>{escape(_shortened(v))}</td></tr>" for k, v in _facts(array))
     names = array.dimension_names or (None,) * array.ndim
     picture = grid_svg(array.grid, inner=array._inner, names=names)
     rulers = "".join(
@@ -40,6 +40,11 @@ def array_html(array: Array) -> str:
     )
     caption = f"<caption style='text-align:left;font-weight:600'>zellige.Array {escape(array.name)}</caption>"
     return f"{_STYLE}<div class='zellige'><table>{caption}{rows}</table><div>{picture}</div><div>{rulers}</div></div>"
+
+
+def _shortened(words: str, most: int = 160) -> str:
+    """Types and fill values of many fields would fill the page."""
+    return words if len(words) <= most else words[: most - 1] + "…"
 
 
 def _facts(array: Array) -> list[tuple[str, str]]:

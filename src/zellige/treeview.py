@@ -80,7 +80,9 @@ class Tree:
 
     def _repr_html_(self) -> str:
         more = f"<p>… and {self.hidden} more; give <code>max_nodes=</code> to see them</p>" if self.hidden else ""
-        return f'<div class="zellige-tree">{_html(self.root, 0, self.expand)}{more}</div>'
+        return (
+            f'<div class="zellige-tree" style="overflow-wrap:anywhere">{_html(self.root, 0, self.expand)}{more}</div>'
+        )
 
 
 def _branch(name: str, found: Node | MetadataError) -> _Branch:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import east_asian_width
 
 import numpy as np
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from zellige.grid import ChunkGrid
 
 _CLOSE = 3.0  # pixels; closer lines run into each other
-_LETTER = 6.6  # pixels that a digit takes
+_DENSE = 7.0  # pixels; lines that are closer than this on average are drawn faintly, or they would be a black box
+_LETTER = 7.0  # pixels that a digit takes
 _ROW = 14  # pixels that a line of text takes
 _ACCENT = "#2b8a9e"
 _MOST_RATIO = 4.0
@@ -117,12 +119,12 @@ def grid_svg(
     parts += _lines(down, across)
     right = max((len(text) for text in _row_labels(down)), default=0) * _LETTER + 8
     parts += _labels_below(across, down.length) + _labels_right(down, across.length)
-    foot = down.length + _ROW + 2
-    title = " × ".join(label for label in labels if label)
-    if title:
-        foot += _ROW
-        parts.append(_text(across.length / 2, foot - 3, title, "middle"))
-    return _svg(across.length + right, foot + 2, parts, _described(grid))
+    foot, edge = down.length + _ROW + 2, across.length + right
+    if title := _shortened(" × ".join(label for label in labels if label), max(edge, width)):
+        foot, taken = foot + _ROW, _pixels(title)
+        edge = max(edge, taken)
+        parts.append(_text(max(across.length, taken) / 2, foot - 3, title, "middle"))
+    return _svg(edge, foot + 2, parts, _described(grid))
 
 
 def ruler_svg(dim: DimensionGrid, *, width: int = 360) -> str:
@@ -174,9 +176,16 @@ def _rectangle(x: float, y: float, width: float, height: float, opacity: float) 
 
 
 def _lines(down: _Axis, across: _Axis) -> list[str]:
+    """The borders of chunks, and of the whole."""
     vertical = "".join(f"M{x:.1f} 0V{down.length:.1f}" for x in across.cuts)
     horizontal = "".join(f"M0 {y:.1f}H{across.length:.1f}" for y in down.cuts)
-    return [f'<path d="{vertical}{horizontal}" fill="none" stroke="currentColor" stroke-opacity=".75"/>']
+    frame = f"M0 0H{across.length:.1f}V{down.length:.1f}H0Z"
+    dense = any(axis.length < _DENSE * len(axis.sizes) for axis in (down, across))
+    return [_path(vertical + horizontal, ".3" if dense else ".75"), _path(frame, ".75")]
+
+
+def _path(path: str, opacity: str) -> str:
+    return f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="{opacity}"/>'
 
 
 def _inner_lines(inner: Sequence[int], shape: Sequence[int], down: _Axis, across: _Axis) -> list[str]:
@@ -210,6 +219,21 @@ def _labels_right(axis: _Axis, left: float) -> list[str]:
     middles = [(a + b) / 2 for a, b in pairwise(axis.cuts)]
     pairs = zip(_row_labels(axis), middles, strict=True)
     return [_text(left + 5, middle + 4, text, "start") for text, middle in pairs if text]
+
+
+def _pixels(words: str) -> float:
+    """At least as many pixels as words take in any usual font."""
+    wide = {"W": 12.0, "F": 12.0}
+    return sum(wide.get(east_asian_width(c), 10.5 if c.isupper() else _LETTER) for c in words) + 4
+
+
+def _shortened(words: str, room: float) -> str:
+    """The words, or as many of their letters as there is room for."""
+    if _pixels(words) <= room:
+        return words
+    while words and _pixels(words) + 12 > room:
+        words = words[:-1]
+    return words + "…"
 
 
 def _text(x: float, y: float, words: str, anchor: str) -> str:
