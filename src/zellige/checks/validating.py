@@ -86,12 +86,16 @@ class Report:
     def summary(self) -> str:
         """One line for people."""
         counts = Counter(found.level for found in self.findings)
-        found = ", ".join(f"{counts[level]} {level}{'s' * (counts[level] != 1)}" for level in ("error", "warning"))
-        how = "decoded" if self.deep else "looked at"
-        return f"{self.groups} groups, {self.arrays} arrays, {self.chunks:,} chunks {how}: {found}"
+        seen = [_counted(self.groups, "group"), _counted(self.arrays, "array"), _counted(self.chunks, "chunk")]
+        found = [_counted(counts[level], level) for level in ("error", "warning")]
+        return f"{', '.join(seen)} {'decoded' if self.deep else 'looked at'}: {', '.join(found)}"
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.findings), self.summary()])
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'s' * (count != 1)}"
 
 
 def validate(
@@ -111,7 +115,7 @@ def validate(
     >>> root = zellige.group()
     >>> _ = root.create_array("t", data=range(59), chunks=[[31, 28]])
     >>> zellige.validate(root.store, deep=True).summary()
-    '1 groups, 1 arrays, 2 chunks decoded: 0 errors, 0 warnings'
+    '1 group, 1 array, 2 chunks decoded: 0 errors, 0 warnings'
     >>> root.store.put("t/c/1", b"nonsense")
     >>> [found.key for found in zellige.validate(root.store, deep=True).findings]
     ['t/c/1']
