@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src tests examples bench reliability tools
 
-.PHONY: help demo test lint format check peer browser docs soak fuzz bench remote reliability clean
+.PHONY: help demo test lint format check peer browser docs soak fuzz bench before remote reliability clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -46,6 +46,10 @@ fuzz:  ## look for input that breaks a promise, FUZZ_SECONDS=60 in all; what is 
 bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', QUICK=1, ARGS=--help
 	@bash tools/bench_env.sh
 	@.venv-bench/bin/python -m bench $(if $(CASE),--case '$(CASE)') $(if $(QUICK),--quick) $(ARGS)
+
+before:  ## compare the speed with that of an earlier commit: COMMIT=…, ARGS=--help
+	@bash tools/bench_env.sh
+	@.venv-bench/bin/python -m bench.before $(COMMIT) $(ARGS)
 
 remote:  ## compare the speed over HTTP, with a server that waits 20 ms; ARGS=--help
 	@bash tools/bench_env.sh

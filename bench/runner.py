@@ -39,12 +39,14 @@ class Options(NamedTuple):
 class Process:
     """The process of a library; started when first asked."""
 
-    def __init__(self, library: str, folder: str, scale: int) -> None:
+    def __init__(self, library: str, folder: str, scale: int, source: Path | None = None) -> None:
+        """`source` is where zellige is imported from, if not from where it is installed."""
         self.library, self._folder = library, folder
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.worker", library, folder, str(scale)],
             cwd=ROOT,
+            env=None if source is None else {**os.environ, "PYTHONPATH": str(source)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
