@@ -238,13 +238,22 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
 
     helpers = [threading.Thread(target=help_out, args=(k,), daemon=True) for k in range(1, nworkers)]
     ended = [threading.Event() for _ in range(nworkers)]
-    try:
+
+    def begin() -> None:
         for helper in helpers:
             _start(helper)
         drain(0)
-    except BaseException as error:  # noqa: BLE001  (an interrupt before the work began)
-        errors.append(error)
-    _join(helpers, ended[1:], errors)
+
+    # An interrupt may come between any two steps, also of handling an error: nothing is left before all have ended.
+    ahead = [begin]
+    while True:
+        try:
+            while ahead:
+                ahead.pop()()
+            _join(helpers, ended[1:], errors)
+            break
+        except BaseException as error:  # noqa: BLE001  (raised again below)
+            errors.append(error)
     if errors:
         # An interrupt is meant for the caller, whatever else went wrong.
         first = next((found for found in errors if not isinstance(found, Exception)), errors[0])
