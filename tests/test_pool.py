@@ -18,6 +18,7 @@ import strategies as ours
 import zellige
 from counting_store import CountingStore
 from zellige import pool
+from zellige.plans import Tasks
 from zellige.stores import LocalStore, MemoryStore
 
 CHUNKS = 64
@@ -476,3 +477,24 @@ def test_attributes_from_several_threads_all_arrive():
     run_threads(8, lambda k: array.attrs.update({f"{k}": k, f"{k} again": k}))
     array.refresh()
     assert len(array.attrs) == 16
+
+
+def test_an_interrupt_just_before_waiting_waits_for_the_helpers_all_the_same(monkeypatch):
+    real, left, active = pool._join, [KeyboardInterrupt], []
+
+    def join(*args):
+        if left:
+            raise left.pop()
+        real(*args)
+
+    def work(number):
+        active.append(number)
+        # The caller is done long before its helpers.
+        time.sleep(0 if threading.current_thread() is threading.main_thread() else 0.05)
+        active.remove(number)
+
+    monkeypatch.setattr(pool, "_join", join)
+    with workers(3), pytest.raises(KeyboardInterrupt):
+        pool.run(work, Tasks(list(range(30))), 1 << 20)
+    assert not active
+    assert not left
