@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from zellige import node
 from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
 from zellige.group import Group
-from zellige.stores import LocalStore, StoreLike, locate
+from zellige.stores import LocalStore, StoreLike, finishing, locate
 from zellige.transfer import ProgressLike
 
 Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
@@ -64,9 +64,10 @@ def repair(
     if stray:
         kinds.add("stray")
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
-    inspection = Inspection(where, top)
-    report = inspection.report(deep=deep, progress=progress)
-    return _Mending(inspection, kinds, drop=drop, dry_run=dry_run).mend(report)
+    with finishing(store, where):
+        inspection = Inspection(where, top)
+        report = inspection.report(deep=deep, progress=progress)
+        return _Mending(inspection, kinds, drop=drop, dry_run=dry_run).mend(report)
 
 
 def vacuum(
@@ -88,13 +89,14 @@ def vacuum(
     removed: warning: outside c/7: chunk (7,) lies beyond the end of the array
     """
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
-    inspection = Inspection(where, top)
-    report = inspection.report(deep=False)
-    mending = _Mending(inspection, {"outside", "leftover"}, drop=True, dry_run=dry_run)
-    done = mending.mend(report)
-    if quarantine and not dry_run:
-        where.delete_prefix(node.join(top, QUARANTINE) + "/")
-    return done
+    with finishing(store, where):
+        inspection = Inspection(where, top)
+        report = inspection.report(deep=False)
+        mending = _Mending(inspection, {"outside", "leftover"}, drop=True, dry_run=dry_run)
+        done = mending.mend(report)
+        if quarantine and not dry_run:
+            where.delete_prefix(node.join(top, QUARANTINE) + "/")
+        return done
 
 
 class _Mending:

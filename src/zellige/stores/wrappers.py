@@ -200,6 +200,9 @@ class WrapperStore(Store):
         """Release what the store inside holds."""
         self.inner.close()
 
+    def __exit__(self, *exc: object) -> None:
+        self.inner.__exit__(*exc)  # which may drop what was written before an exception
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r})"
 
