@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -54,7 +56,6 @@ PLACES: dict[str, Callable[[Any], Place]] = {
     ),
     "s3": lambda request: Place((s3 := request.getfixturevalue("s3")).url(), {"storage_options": s3.options}),
     "fsspec URL": lambda _: Place(f"fsspec+memory://{uuid.uuid4()}"),
-    "fsspec chain": lambda _: Place(f"dir::memory://{uuid.uuid4()}"),
     "fsspec file system": lambda _: Place(
         fsspec.filesystem("dir", path=f"/{uuid.uuid4()}", fs=fsspec.filesystem("memory"))
     ),
@@ -235,6 +236,15 @@ def test_an_archive_is_mended_and_migrated_in_its_place(tmp_path):
     left = {finding.kind for finding in zellige.validate(path, deep=True).findings}
     assert left.isdisjoint({"chunk", "outside"})
     assert (zellige.load(path)[:5, :7] == 0).all()
+
+
+def test_the_documentation_of_object_stores_is_true(s3):
+    page = Path(__file__).parents[2] / "docs/stores.md"
+    (block,) = re.findall(r"^```py\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    for name, ours in (("http://127.0.0.1:9000", s3.endpoint), ("s3://bucket/tides.zarr", s3.url())):
+        assert name in block
+        block = block.replace(name, ours)
+    exec(block, {"zellige": zellige, "a": zellige.array(np.arange(59))})
 
 
 def test_an_archive_on_a_server_is_read(s3, tmp_path):

@@ -250,7 +250,7 @@ def test_what_fsspec_would_open_names_no_passwords(monkeypatch, url):
 def test_chains_and_other_schemes_are_what_fsspec_opens(tmp_path):
     name = f"/{uuid.uuid4()}"
     fsspec.filesystem("memory").pipe_file(f"{name}/x/k", b"1")
-    for given in (f"fsspec+memory:/{name}/x", f"dir::memory:/{name}/x", fsspec.get_mapper(f"memory:/{name}/x")):
+    for given in (f"fsspec+memory:/{name}/x", f"simplecache::memory:/{name}/x", fsspec.get_mapper(f"memory:/{name}/x")):
         store = resolve(given)
         assert type(store) is FsspecStore
         assert store.get("k") == b"1"
@@ -259,7 +259,8 @@ def test_chains_and_other_schemes_are_what_fsspec_opens(tmp_path):
         archive.writestr("k", b"2")
     assert resolve(f"zip::file://{tmp_path}/x.zip").get("k") == b"2"
     assert resolve(f"zip://::{tmp_path}/x.zip", read_only=True).get("k") == b"2"
-    assert resolve(fsspec.filesystem("file")).root == "/"
+    folder = fsspec.filesystem("dir", path=str(tmp_path), fs=fsspec.filesystem("file"))
+    assert resolve(folder) == LocalStore(tmp_path)
     with pytest.raises(ValueError, match="nosuch"):
         resolve("nosuch://host/x")
 
