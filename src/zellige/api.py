@@ -3,6 +3,9 @@
 Parameters that mean the same everywhere are described in `zellige.creation`. Modes: `r` read only, `r+` read and
 write, `a` open or create, `w` create anew, `w-` create, fail if there is something already. Reading modes never
 create anything.
+
+What is opened by a path or a URL is closed by those functions that give back no handle, such as `save`. An array or a
+group in a zip file is a context manager: `with zellige.open("x.zip") as root` writes the file when the block ends.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from zellige.creation import KNOWN_OPTIONS, NO_MEANING, ZarrFormat, check_format
 from zellige.derive import from_array, like
 from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
 from zellige.group import Group, Node, make_group
-from zellige.stores import Store, StoreLike, locate
+from zellige.stores import Store, StoreLike, finishing, locate
 
 if TYPE_CHECKING:
     from zellige.treeview import Tree
@@ -308,7 +311,9 @@ def save_array(store: StoreLike, arr: Any, *, path: str = "", **options: Any) ->
     >>> zellige.load(store, path="x")
     array([1, 2, 3])
     """
-    from_array(store, data=arr, name=path, **{"overwrite": True, **options})
+    target, place = locate(store, node.new_path(path), storage_options=options.pop("storage_options", None))
+    with finishing(store, target):
+        from_array(target, data=arr, name=place, **{"overwrite": True, **options})
 
 
 def save_group(
@@ -330,8 +335,9 @@ def save_group(
     if not args and not arrays:
         raise ValueError("save_group needs at least one array")
     root = open_group(store, path=path, zarr_format=zarr_format, storage_options=storage_options)
-    for name, data in {**{f"arr_{k}": data for k, data in enumerate(args)}, **arrays}.items():
-        root.array(name, data, overwrite=True)
+    with finishing(store, root.store):
+        for name, data in {**{f"arr_{k}": data for k, data in enumerate(args)}, **arrays}.items():
+            root.array(name, data, overwrite=True)
 
 
 def save(

@@ -22,7 +22,7 @@ from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError
 from zellige.group import Group
 from zellige.metadata.groups import GroupMetadata
 from zellige.reporting import Progress, ProgressLike
-from zellige.stores import StoreLike, locate
+from zellige.stores import StoreLike, finishing, locate
 from zellige.transfer import Copied, CopyError, Courier, LogLike, copy_store, opened
 from zellige.types import AnyArray
 
@@ -99,7 +99,8 @@ def copy(
     target = group._new(root.path.rpartition("/")[2] if name is None else name)
     plan = Plan(origin, root.path, group, target, options)
     plan.add([root], depth=0)
-    return _carry_out(plan)
+    with finishing(dest, group.store):
+        return _carry_out(plan)
 
 
 def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any) -> Copied:
@@ -123,7 +124,8 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     members = origin.load(origin.below(root.path))
     plan.claim(root)
     plan.add(members, depth=1)
-    return _carry_out(plan)
+    with finishing(dest, group.store):
+        return _carry_out(plan)
 
 
 def _origin(source: Array | Group | StoreLike) -> tuple[Survey, Found]:

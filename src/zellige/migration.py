@@ -40,7 +40,7 @@ from zellige.metadata.groups import (
 from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import Progress, ProgressLike
-from zellige.stores import Store, StoreLike, locate
+from zellige.stores import Store, StoreLike, finishing, locate
 from zellige.types import AnyArray, Shape
 
 if TYPE_CHECKING:
@@ -196,14 +196,15 @@ def migrate(
     target, place = locate(store, node.normalize_path(path), storage_options=storage_options)
     if not dry_run and target.read_only:
         raise ReadOnlyError(f"{target!r} is read-only; open it for writing, or look at a dry run")
-    nodes = _walk(target, place)
-    with Progress(progress, len(nodes), "undone" if undo else "converted", "nodes") as report:
-        if undo:
-            return _undo(target, nodes, report, dry_run=dry_run, force=force)
-        work = _Work(target, nodes, report if dry_run else None)
-        if not dry_run:
-            work.write(report)
-    removed = work.remove_v2(force=force) if remove_v2 else ()
+    with finishing(store, target):
+        nodes = _walk(target, place)
+        with Progress(progress, len(nodes), "undone" if undo else "converted", "nodes") as report:
+            if undo:
+                return _undo(target, nodes, report, dry_run=dry_run, force=force)
+            work = _Work(target, nodes, report if dry_run else None)
+            if not dry_run:
+                work.write(report)
+        removed = work.remove_v2(force=force) if remove_v2 else ()
     return Migration(tuple(work.converted), work.skipped, work.failed, tuple(removed), dry_run)
 
 

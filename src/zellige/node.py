@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from zellige.errors import (
     ConflictError,
@@ -453,6 +453,13 @@ class NodeHandle:
         metadata: Any
 
         def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close the store, with all that was opened in it; a zip file is complete then, or after an error as before."""
+        self.store.__exit__(*exc)
 
     @property
     def name(self) -> str:

@@ -162,10 +162,12 @@ class _Mark:
         """Leave a mark, or go on from one that was left."""
         store, path = where
         store._check_writable()
+        # A transaction that is cut short leaves nothing to go on from, and icechunk takes no such keys.
+        marks = MemoryStore() if store.transactional else store
         prefix = node.join(path, WORK) + "/"
         asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
         asked |= {"source": _described(source), "target": _described(model)}
-        raw = store.get(prefix + "asked")
+        raw = marks.get(prefix + "asked")
         earlier = {} if raw is None else json.loads(raw)
         resumed = raw is not None and asked.items() <= earlier.items()
         if raw is not None and not resumed and not overwrite:
@@ -174,13 +176,13 @@ class _Mark:
                 "arguments to finish it, or pass overwrite=True to start anew"
             )
         if resumed and memory >= earlier["memory"]:
-            keys = [key.removeprefix(prefix + "done/") for key in store.list(prefix + "done/")]
-            return cls(store, prefix, earlier["memory"], fresh, frozenset(keys))
+            keys = [key.removeprefix(prefix + "done/") for key in marks.list(prefix + "done/")]
+            return cls(marks, prefix, earlier["memory"], fresh, frozenset(keys))
         if fresh and not resumed and placing.check_place(store, path, model.metadata, overwrite=overwrite):
             removal.clear(store, path)
-        store.delete_prefix(prefix)  # boxes of another size
-        store.put(prefix + "asked", json.dumps({**asked, "memory": memory}).encode())
-        return cls(store, prefix, memory, fresh, frozenset() if resumed else None)
+        marks.delete_prefix(prefix)  # boxes of another size
+        marks.put(prefix + "asked", json.dumps({**asked, "memory": memory}).encode())
+        return cls(marks, prefix, memory, fresh, frozenset() if resumed else None)
 
     def finish(self, box: str) -> None:
         """Note that a box is done."""

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from zellige.stores.caching import CacheStatistics, CacheStore
     from zellige.stores.fsspec import FsspecStore
     from zellige.stores.http import HTTPStore
+    from zellige.stores.latency import LatencyStore
     from zellige.stores.objects import ObjectStore
-    from zellige.stores.wrappers import LatencyStore, LoggingStore, PrefixStore, WrapperStore
+    from zellige.stores.wrappers import LoggingStore, PrefixStore, WrapperStore
     from zellige.stores.zarr_python import ZarrPythonStore
     from zellige.stores.zip import ZipStore
 
@@ -48,8 +49,8 @@ __all__ = [
 
 # Imported when they are first asked for.
 _ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "caching")
-_ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
-_ELSEWHERE |= {"FsspecStore": "fsspec", "HTTPStore": "http", "ObjectStore": "objects"}
+_ELSEWHERE |= dict.fromkeys(("LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
+_ELSEWHERE |= {"FsspecStore": "fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "objects"}
 _ELSEWHERE |= {"ZarrPythonStore": "zarr_python", "ZipStore": "zip"}
 
 _MISSING = {

@@ -12,7 +12,7 @@ from zellige import node, pool
 from zellige.errors import ConflictError, ZelligeError
 from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import Progress, ProgressLike, check_progress
-from zellige.stores import Store, StoreLike, locate
+from zellige.stores import Store, StoreLike, finishing, locate
 
 
 class _File(Protocol):
@@ -86,7 +86,7 @@ def copy_store(
     _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
     skipped = {key: keys.pop(key) for key in _existing(there, keys, if_exists)}
     batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.transactional)]
-    with opened(log) as say, Progress(progress, len(keys), "copied") as report:
+    with finishing(dest, there), opened(log) as say, Progress(progress, len(keys), "copied") as report:
         for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
             for key, old in pairs.items():
                 say(line(verb, old, key))

@@ -349,8 +349,66 @@ def test_profiles_are_found_in_the_files_of_the_user(nobody, monkeypatch):
 
 
 def test_without_credentials_an_error_says_what_to_give(nobody):
-    with pytest.raises(PermissionError, match=r"no AWS credentials.*anonymous=True"):
+    with pytest.raises(PermissionError, match=r"no AWS credentials.*anonymous=True.*instance_credentials=True"):
         resolve(nobody.url(), storage_options=nobody.options).get("k")
+
+
+METADATA = """
+import http.server, json, os, sys, threading, zellige
+from zellige.stores import resolve
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        asked.append(self.path)
+        self.send_error(404)
+    do_PUT = do_GET
+    def log_message(self, *args):
+        pass
+
+asked = []
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+place = f"http://127.0.0.1:{server.server_port}"
+os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = place  # for boto3
+options = {"metadata_endpoint": place, "endpoint_url": "http://127.0.0.1:9", "max_retries": 0}
+try:
+    resolve("s3://bucket/x", storage_options=options | json.loads(sys.argv[1])).get("k")
+except OSError as error:
+    print(type(error).__name__, len(asked))
+"""
+"""Reads a value without credentials; says how that failed, and how often the metadata service was asked."""
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "is_asked"),
+    [
+        ("{}", {}, False),
+        ("{}", {"AWS_EC2_METADATA_DISABLED": "true"}, False),
+        ("{}", {"AWS_PROFILE": "empty"}, False),
+        ('{"instance_credentials": true}', {}, True),
+        ("{}", {"AWS_EC2_METADATA_DISABLED": "false"}, True),
+    ],
+)
+def test_the_metadata_service_is_asked_only_by_those_who_say_so(nobody, monkeypatch, options, environment, is_asked):
+    Path(os.environ["AWS_CONFIG_FILE"]).write_text("[default]\nregion = eu-west-3\n[profile empty]\nregion = x\n")
+    env = {name: value for name, value in os.environ.items() if name != "AWS_EC2_METADATA_DISABLED"}
+    env |= {"PYTHONPATH": str(Path(zellige.__file__).parents[1]), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", METADATA, options], env=env, capture_output=True, text=True, check=True, timeout=60
+    )
+    kind, count = done.stdout.split()
+    assert (kind == "AccessDeniedError", int(count) == 0) == (not is_asked, not is_asked), done
+
+
+@pytest.mark.parametrize(("url", "option"), [("gs://bucket/x", "token"), ("az://container/x", "account_key")])
+def test_other_clouds_ask_no_metadata_service_either(nobody, monkeypatch, tmp_path, url, option):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    with pytest.raises(PermissionError, match=rf"no (Google|Azure) credentials.*{option}.*instance_credentials=True"):
+        resolve(url).get("k")
+    for told in ({option: "c2VjcmV0"}, {"anonymous": True}):
+        with pytest.raises(RemoteError, match="error sending request"):
+            resolve(url, storage_options={**told, "max_retries": 0}).get("k")
 
 
 def test_anonymous_requests_need_no_credentials(nobody):

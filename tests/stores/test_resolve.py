@@ -2,20 +2,27 @@ from __future__ import annotations
 
 import os
 import pathlib
+import subprocess
 import sys
 import uuid
+import zipfile
 from datetime import timedelta
 
+import fsspec
 import obstore
 import obstore.store
 import pytest
+import zarr.storage
 from servers import set_environment
 
 import zellige
 from zellige.stores import LocalStore, MemoryStore, StorePath, clients, locate, resolve
 from zellige.stores.clients import Client, parse_options
+from zellige.stores.fsspec import FsspecStore
 from zellige.stores.http import HTTPStore
 from zellige.stores.objects import ObjectStore
+from zellige.stores.zarr_python import ZarrPythonStore
+from zellige.stores.zip import ZipStore
 
 
 def test_none_is_a_new_store_in_memory():
@@ -238,6 +245,84 @@ def test_what_fsspec_would_open_names_no_passwords(monkeypatch, url):
     with pytest.raises(ImportError, match=r"\*\*\*@") as caught:
         resolve(url)
     assert "pass@" not in str(caught.value)
+
+
+def test_chains_and_other_schemes_are_what_fsspec_opens(tmp_path):
+    name = f"/{uuid.uuid4()}"
+    fsspec.filesystem("memory").pipe_file(f"{name}/x/k", b"1")
+    for given in (f"fsspec+memory:/{name}/x", f"simplecache::memory:/{name}/x", fsspec.get_mapper(f"memory:/{name}/x")):
+        store = resolve(given)
+        assert type(store) is FsspecStore
+        assert store.get("k") == b"1"
+        assert resolve(given, read_only=True).read_only
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("k", b"2")
+    assert resolve(f"zip::file://{tmp_path}/x.zip").get("k") == b"2"
+    assert resolve(f"zip://::{tmp_path}/x.zip", read_only=True).get("k") == b"2"
+    folder = fsspec.filesystem("dir", path=str(tmp_path), fs=fsspec.filesystem("file"))
+    assert resolve(folder) == LocalStore(tmp_path)
+    with pytest.raises(ValueError, match="nosuch"):
+        resolve("nosuch://host/x")
+
+
+def test_stores_of_zarr_python_keep_their_mode(tmp_path):
+    local = zarr.storage.LocalStore(tmp_path, read_only=True)
+    assert resolve(local) == LocalStore(tmp_path, read_only=True)
+    memory = zarr.storage.MemoryStore()
+    assert type(resolve(memory)) is ZarrPythonStore
+    assert resolve(memory) == resolve(memory)
+    assert resolve(memory, read_only=True).read_only
+    assert resolve(zarr.storage.MemoryStore(read_only=True)).read_only
+
+
+def test_an_archive_is_a_file_that_ends_in_zip(tmp_path):
+    for given in (tmp_path / "a.zip", str(tmp_path / "a.ZIP"), f"file://{tmp_path}/a.zip"):
+        with resolve(given) as store:
+            assert type(store) is ZipStore
+            assert not store.read_only
+    (tmp_path / "folder.zip").mkdir()
+    assert resolve(tmp_path / "folder.zip") == LocalStore(tmp_path / "folder.zip")
+    with pytest.raises(FileNotFoundError):
+        resolve(tmp_path / "none.zip", read_only=True)
+
+
+LONELY = """
+import socket, sys
+allowed = ("127.0.0.1", "::1", "localhost", None, "")
+
+def guard(event, args):
+    if event in ("socket.connect", "socket.sendto", "socket.bind"):
+        address = args[1]
+        if isinstance(address, tuple) and address[0] not in allowed:
+            print(event, address, flush=True)
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname") and args[0] not in allowed:
+        print(event, args, flush=True)
+
+sys.addaudithook(guard)
+import zellige
+from zellige.stores import resolve
+for url in ("s3://bucket/x", "gs://bucket/x", "az://container/x", "memory://m", sys.argv[1]):
+    try:
+        resolve(url).get("k")
+    except PermissionError as error:
+        assert "instance_credentials" in str(error)
+zellige.save(sys.argv[1], [1, 2, 3])
+assert zellige.load(sys.argv[1]).tolist() == [1, 2, 3]
+print("done")
+"""
+
+
+def test_no_default_reaches_another_machine(tmp_path):
+    """Python's own sockets are watched; obstore's are not reached, since without credentials no client is built."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
+    env = kept | {"HOME": str(tmp_path), "PYTHONPATH": str(pathlib.Path(zellige.__file__).parents[1])}
+    for name, value in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")):
+        env[name] = str(tmp_path / value)
+    env["AZURE_STORAGE_ACCOUNT_NAME"] = "account"
+    said = subprocess.run(
+        [sys.executable, "-c", LONELY, str(tmp_path / "x.zip")], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (said.stdout, said.stderr) == ("done\n", "")
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import threading
 from typing import Any
@@ -14,6 +15,7 @@ from store_suite import StoreSuite, run_threads
 import zellige
 from zellige.errors import StoreKeyError
 from zellige.storage import LatencyStore, LocalStore, LoggingStore, MemoryStore, PrefixStore, Store, WrapperStore
+from zellige.stores import latency
 
 
 def contents(store: Store) -> dict[str, bytes | None]:
@@ -240,8 +242,34 @@ def test_requests_at_the_same_time_are_one_round(is_simulated):
 def test_no_more_requests_end_together_than_may_be_under_way():
     store = simulated(concurrency=3)
     run_threads(9, lambda number: store.get(str(number)))
-    assert store.requests == 9
-    assert store.rounds <= 3
+    assert (store.requests, store.rounds) == (9, 3)
+
+
+def test_a_round_waits_for_those_who_are_at_work_and_not_for_those_who_sleep():
+    store = simulated()
+
+    def ask(number: int) -> None:
+        if number == 2:
+            threading.Event().wait(0.5)  # asleep, and so not waited for
+        for turn in range(200_000 * number):
+            math.sqrt(turn)
+        store.get(str(number))
+
+    run_threads(3, ask)
+    assert (store.requests, store.rounds) == (3, 2)
+
+
+def test_an_interrupt_ends_the_round_for_all(monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    store = simulated()
+    with monkeypatch.context() as patched:
+        patched.setattr(latency, "_others_at_rest", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.get("k")
+    assert store.get("k") is None
+    assert store.rounds == 2
 
 
 def test_an_update_is_two_rounds():

@@ -10,7 +10,7 @@ from zellige import node
 from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
 from zellige.group import Group
 from zellige.reporting import ProgressLike
-from zellige.stores import LocalStore, StoreLike, locate
+from zellige.stores import LocalStore, StoreLike, finishing, locate
 
 Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
 
@@ -65,9 +65,10 @@ def repair(
     """
     kinds: set[Kind] = {"chunk", "index", "consolidated", "outside", "leftover", "document", "stray"}
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
-    inspection = Inspection(where, top)
-    report = inspection.report(deep=deep, progress=progress)
-    done = _Mending(inspection, kinds, drop=drop, dry_run=dry_run, stray=stray).mend(report)
+    with finishing(store, where):
+        inspection = Inspection(where, top)
+        report = inspection.report(deep=deep, progress=progress)
+        done = _Mending(inspection, kinds, drop=drop, dry_run=dry_run, stray=stray).mend(report)
     return replace(done, notes=tuple(found for found in report.findings if found.level == "note"))
 
 
@@ -90,13 +91,14 @@ def vacuum(
     removed: warning: outside c/7: chunk (7,) lies beyond the end of the array
     """
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
-    inspection = Inspection(where, top)
-    report = inspection.report(deep=False)
-    mending = _Mending(inspection, {"outside", "leftover"}, drop=True, dry_run=dry_run)
-    done = mending.mend(report)
-    if quarantine and not dry_run:
-        where.delete_prefix(node.join(top, QUARANTINE) + "/")
-    return done
+    with finishing(store, where):
+        inspection = Inspection(where, top)
+        report = inspection.report(deep=False)
+        mending = _Mending(inspection, {"outside", "leftover"}, drop=True, dry_run=dry_run)
+        done = mending.mend(report)
+        if quarantine and not dry_run:
+            where.delete_prefix(node.join(top, QUARANTINE) + "/")
+        return done
 
 
 class _Mending:

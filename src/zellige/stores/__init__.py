@@ -4,6 +4,6 @@ from zellige.stores.base import Store
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
 from zellige.stores.path import StorePath
-from zellige.stores.resolve import StoreLike, locate, resolve
+from zellige.stores.resolve import StoreLike, finishing, locate, resolve
 
-__all__ = ["Store", "LocalStore", "MemoryStore", "StorePath", "StoreLike", "locate", "resolve"]
+__all__ = ["Store", "LocalStore", "MemoryStore", "StorePath", "StoreLike", "finishing", "locate", "resolve"]

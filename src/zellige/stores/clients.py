@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from zellige.config import config
 from zellige.errors import CredentialsWarning
+from zellige.stores import credentials
 
 # -- the library ----------------------------------------------------------------------------------
 
@@ -122,6 +123,7 @@ _COMMON = {
     **{name: f"client.{name}" for name in ("read_timeout", "default_headers", "proxy_url", "proxy_excludes")},
     **{name: f"client.{name}" for name in ("root_certificate", "user_agent", "pool_idle_timeout")},
     "headers": "client.default_headers",
+    "instance_credentials": "instance_credentials",
     "max_retries": "retry.max_retries",
     "retry_timeout": "retry.retry_timeout",
 }
@@ -155,7 +157,7 @@ _KNOWN: dict[str, dict[str, str]] = {
     "gs": {**_COMMON, **{name: f"config.{name}" for name in _GS}, "endpoint": "config.base_url"}
     | {"endpoint_url": "config.base_url", "token": "config.bearer_token"},
     "az": {**_COMMON, **{name: f"config.{name}" for name in _AZ}, "sas_token": "config.sas_key"},
-    "http": {name: place for name, place in _COMMON.items() if not place.startswith("config.")},
+    "http": {name: place for name, place in _COMMON.items() if place.startswith(("client.", "retry."))},
 }
 _NESTED = {"client_options": "client", "retry_config": "retry", "client_kwargs": None, "config_kwargs": None}
 """Options within options: obstore's own, and those that s3fs hands to boto3, which have the names above."""
@@ -238,6 +240,7 @@ class Client:
             return cls(kind, (_checked_http(store.url),), options)
         options["config"] = dict(store.config)
         bucket = options["config"].pop("container_name" if kind == "az" else "bucket")
+        options["other"]["instance_credentials"] = True  # it asks as it was made
         if store.credential_provider is not None:
             options["other"]["credential_provider"] = store.credential_provider
         return cls(kind, (bucket, "/".join(part for part in str(store.prefix or "").split("/") if part)), options)
@@ -283,20 +286,13 @@ class Client:
             return stores.HTTPStore(self.place[0], **how)
         bucket, path = self.place
         kwargs: dict[str, Any] = {**self.options["config"], **how, "prefix": path or None}
-        if self.kind == "gs":
-            return stores.GCSStore(bucket, **kwargs, **self._provided())
-        if self.kind == "az":
-            return stores.AzureStore(bucket, **kwargs, **self._provided())
-        provided = self._provided() or _aws_credentials(kwargs, self.options["other"].get("profile"))
-        return stores.S3Store(bucket, **kwargs, **provided)
-
-    def _provided(self) -> dict[str, Any]:
-        provider = self.options["other"].get("credential_provider")
-        return {} if provider is None else {"credential_provider": provider}
+        kwargs |= credentials.find(self.kind, kwargs, self.options["other"])
+        make = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[self.kind]
+        return make(bucket, **kwargs)
 
     def _client_options(self) -> dict[str, Any]:
         options = {"timeout": timedelta(seconds=config.get("remote.timeout")), **self.options["client"]}
-        address = self.place[0] if self.kind == "http" else self.endpoint or _aws_endpoint(self.kind)
+        address = self.place[0] if self.kind == "http" else self.endpoint or credentials.endpoint(self.kind)
         if address.lower().startswith("http://"):
             options.setdefault("allow_http", True)  # asked for by name
         return options
@@ -349,49 +345,3 @@ def _checked_http(url: str) -> str:
     if not urlsplit(url).hostname:
         raise ValueError(f"store {redacted(url)!r} names no host; write https://host/path")
     return url
-
-
-# -- credentials of AWS ---------------------------------------------------------------------------
-
-_ELSEWHERE = _words(
-    "AWS_ACCESS_KEY_ID AWS_WEB_IDENTITY_TOKEN_FILE AWS_CONTAINER_CREDENTIALS_RELATIVE_URI "
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI AWS_SKIP_SIGNATURE"
-)
-"""Environment variables by which obstore finds credentials, or that it needs none."""
-_GIVEN = ("access_key_id", "skip_signature", "web_identity_token_file", "container_credentials_relative_uri")
-
-
-def _aws_endpoint(kind: str) -> str:
-    """The server that the environment names."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if kind == "s3" else ()
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
-
-
-def _aws_credentials(options: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """A provider from the user's AWS files, if one is asked for or nothing else says who asks.
-
-    obstore would turn to the metadata service of the machine; that is left to it unless AWS_EC2_METADATA_DISABLED
-    forbids it, which only says so early what would fail late.
-    """
-    if profile is None and any(options.get(name) for name in _GIVEN):
-        return {}
-    if profile is None and not os.environ.get("AWS_PROFILE") and any(os.environ.get(name) for name in _ELSEWHERE):
-        return {}
-    try:
-        import boto3
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ImportError as error:
-        if profile is not None:
-            raise ImportError(f"profile={profile!r} needs boto3; run: pip install boto3") from error
-    else:
-        session = boto3.Session(profile_name=profile)
-        # Not `get_credentials`, which would ask the metadata service as well.
-        if session.profile_name in session.available_profiles:
-            region = {} if options.get("region") or not session.region_name else {"region": session.region_name}
-            return {"credential_provider": Boto3CredentialProvider(session), **region}
-    if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
-        raise PermissionError(
-            "there are no AWS credentials in storage_options (key, secret), in the environment or in a profile; give "
-            "some, or anonymous=True for public data"
-        )
-    return {}

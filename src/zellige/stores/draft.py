@@ -45,6 +45,8 @@ class Draft(Descriptor):
         self.size = 0
         self.dead = 0
         """Bytes of values that were written again or removed."""
+        self.changed = False
+        """Whether anything was written or removed, which is lost without the draft."""
         self._lock = threading.Lock()
 
     def add(self, name: str, parts: Sequence[Buffer]) -> Entry:

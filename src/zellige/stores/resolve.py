@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -42,6 +43,14 @@ def locate(
         found = resolve(f"memory://{name}", read_only=read_only, storage_options=storage_options)
         return found, "/".join(part for part in (*inner.split("/"), path) if part)
     return resolve(store, read_only=read_only, storage_options=storage_options), path
+
+
+def finishing(given: object, store: Store) -> AbstractContextManager[object]:
+    """Around all the work on a store: it is closed at the end if it was opened for this, by a path or a URL.
+
+    Only then is there all that was written to a zip file; after an exception the file stays as it was.
+    """
+    return store if isinstance(given, str | os.PathLike) else nullcontext()
 
 
 def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -208,6 +217,8 @@ def _from_foreign(store: Any, read_only: bool) -> Store | None:
         found = _class("fsspec", "FsspecStore")(store, "", read_only=read_only)
     elif _is_from("fsspec.mapping", store, "FSMap"):
         found = _class("fsspec", "FsspecStore").from_mapper(store)
+    elif _is_from("zarr.storage", store, "LocalStore"):
+        found = LocalStore(store.root, read_only=store.read_only)  # for the same reason
     elif _is_from("zarr.abc.store", store, "Store"):
         found = _class("zarr_python", "ZarrPythonStore")(store)
     else:

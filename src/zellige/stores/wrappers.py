@@ -1,4 +1,4 @@
-"""Stores around other stores: pass everything on, and count, delay or shorten keys on the way.
+"""Stores around other stores: pass everything on, and count requests or shorten keys on the way.
 
 Locks, conditional updates, batches and durability are those of the store inside, so that a wrapper and what it
 wraps may be used side by side.
@@ -7,10 +7,9 @@ wraps may be used side by side.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar
 
 from zellige.errors import ShortReadError
@@ -201,6 +200,9 @@ class WrapperStore(Store):
         """Release what the store inside holds."""
         self.inner.close()
 
+    def __exit__(self, *exc: object) -> None:
+        self.inner.__exit__(*exc)  # which may drop what was written before an exception
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r})"
 
@@ -285,34 +287,6 @@ class PrefixStore(WrapperStore):
         return f"PrefixStore({self.inner!r}, {self.prefix[:-1]!r})"
 
 
-class _Observed(WrapperStore):
-    """A wrapper that sees every request that the store inside gets, and when it ends."""
-
-    def _around_request(self, method: str, key: str) -> AbstractContextManager[object]:
-        raise NotImplementedError
-
-    def _ask(self, method: str, key: str, *more: Any) -> Any:
-        with self._around_request(method, key):
-            return super()._ask(method, key, *more)
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix; asked for at once, so that the request ends when this returns."""
-        with self._around_request("list", prefix):
-            return iter(tuple(self.inner.list(prefix)))
-
-    def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
-        """Read a value, change it and write it back: one request to read it, each time, and one to write it."""
-
-        def between(value: Buffer | None) -> Encoded | None:
-            with self._around_request("borrow", key):
-                pass
-            return change(value)
-
-        self.inner.update(key, between)
-        with self._around_request("put", key):
-            pass
-
-
 class LoggingStore(WrapperStore):
     """Counts the requests that a store gets, and logs each of them.
 
@@ -381,121 +355,3 @@ def _length(found: Any) -> int:
     if isinstance(found, bytes | bytearray | memoryview):
         return memoryview(found).nbytes
     return sum(map(_length, found)) if isinstance(found, list | tuple) else 0
-
-
-class LatencyStore(_Observed):
-    """A store whose every request takes a while, for tests and to see what a remote store would do.
-
-    Requests wait in real time, or with `simulated=True` only for each other: then they end together as soon as
-    `concurrency` of them are under way, or no other has come for some milliseconds. `rounds` says how often one had
-    to wait for another: requests whose waiting overlaps are one round. `waited` is the time that takes, and
-    `requests` how many there were.
-
-    >>> from zellige.storage import MemoryStore
-    >>> store = LatencyStore(MemoryStore({"a": b"value"}), 0.020, simulated=True)
-    >>> store.get("a"), store.get("a")
-    (b'value', b'value')
-    >>> store.requests, store.rounds, store.waited
-    (2, 2, 0.04)
-    """
-
-    def __init__(
-        self,
-        inner: Store,
-        latency: float = 0.020,
-        *,
-        concurrency: int = 64,
-        gap: int = 1 << 20,
-        simulated: bool = False,
-    ) -> None:
-        super().__init__(inner)
-        if latency < 0 or concurrency < 1 or gap < 0:
-            raise ValueError(f"latency={latency}, concurrency={concurrency}, gap={gap} must be >= 0, >= 1 and >= 0")
-        self.latency, self.concurrency, self.gap = latency, concurrency, gap
-        self.near = False
-        self._clock = _Simulated(concurrency) if simulated else _Real(latency)
-
-    @property
-    def requests(self) -> int:
-        """How many requests there were."""
-        return self._clock.requests
-
-    @property
-    def rounds(self) -> int:
-        """The longest chain of requests of which each began when the one before had ended."""
-        return self._clock.rounds
-
-    @property
-    def waited(self) -> float:
-        """The seconds that one waits for so many rounds."""
-        return self.rounds * self.latency
-
-    def reset(self) -> None:
-        """Forget what was counted so far."""
-        self._clock.requests = self._clock.rounds = 0
-
-    @contextmanager
-    def _around_request(self, method: str, key: str) -> Iterator[None]:
-        with self._clock.lock:
-            self._clock.requests += 1
-            number = self._clock.rounds + 1
-        try:
-            self._clock.wait()
-            yield
-        finally:
-            with self._clock.lock:
-                self._clock.rounds = max(self._clock.rounds, number)
-
-    def __getstate__(self) -> dict[str, Any]:
-        simulated = isinstance(self._clock, _Simulated)
-        return {"inner": self.inner, "latency": self.latency, "concurrency": self.concurrency} | {
-            "gap": self.gap,
-            "simulated": simulated,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        LatencyStore.__init__(self, **state)
-
-
-class _Real:
-    """Requests that take their time."""
-
-    def __init__(self, latency: float) -> None:
-        self.lock = threading.Lock()
-        self.requests = self.rounds = 0
-        self._latency = latency
-
-    def wait(self) -> None:
-        """Wait as long as a request takes."""
-        time.sleep(self._latency)
-
-
-_QUIET = 0.040
-"""Seconds after which no other request is expected to come."""
-
-
-class _Simulated:
-    """Requests that end together, when as many have come as may be under way or no more come."""
-
-    def __init__(self, most: int) -> None:
-        self.lock = threading.Lock()
-        self.requests = self.rounds = 0
-        self._most, self._under_way, self._turn = most, 0, 0
-        self._ended = threading.Condition(self.lock)
-
-    def wait(self) -> None:
-        """Wait for the end of the turn that this request belongs to."""
-        with self.lock:
-            turn = self._turn
-            self._under_way += 1
-            if self._under_way == self._most:
-                self._end()
-            while turn == self._turn:
-                before = self._under_way
-                if not self._ended.wait(_QUIET) and turn == self._turn and before == self._under_way:
-                    self._end()
-
-    def _end(self) -> None:
-        self._turn += 1
-        self._under_way = 0
-        self._ended.notify_all()

@@ -10,7 +10,7 @@ import atexit
 import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Hashable, Iterator, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from zellige.stores import icechunk
 from zellige.stores.base import DOCUMENTS, check_key, check_prefix, is_key
@@ -272,6 +272,46 @@ class _Same:
 # -- the event loop -------------------------------------------------------------------------------
 
 
+class _Errand(Generic[T]):
+    """A coroutine that one thread wants done, and the thread of the loop does.
+
+    A lock tells that it is done, which costs less than the futures of `run_coroutine_threadsafe`: 512 chunks of 64 KiB
+    took 0.26 s instead of 0.30.
+    """
+
+    __slots__ = ("_work", "_task", "_ended", "_value", "_error")
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._error: BaseException | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the thread of the loop."""
+        self._task = loop.create_task(self._do())
+
+    async def _do(self) -> None:
+        try:
+            self._value = await self._work
+        except BaseException as error:  # noqa: BLE001 - raised by who waits for it
+            self._error = error
+        self._ended.release()
+
+    def result(self) -> T:
+        """What it gives, in the thread that wants it."""
+        self._ended.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def cancel(self) -> None:
+        """In the thread of the loop: nobody waits for it any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+
 class _LoopThread:
     """A thread with an event loop, started when it is first needed; a forked process starts its own."""
 
@@ -285,14 +325,16 @@ class _LoopThread:
         try:
             if threading.current_thread() is self._thread:
                 raise RuntimeError("a store of zarr-python waits for itself: it was used from its own event loop")
-            future = asyncio.run_coroutine_threadsafe(work, self._started())
+            loop = self._started()
         except BaseException:
             work.close()
             raise
+        errand = _Errand(work)
         try:
-            return future.result()
+            loop.call_soon_threadsafe(errand.start, loop)
+            return errand.result()
         except BaseException:
-            future.cancel()
+            loop.call_soon_threadsafe(errand.cancel)
             raise
 
     def _started(self) -> asyncio.AbstractEventLoop:

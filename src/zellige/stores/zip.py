@@ -334,7 +334,7 @@ class _Archive:
                     return False
                 self.entries[name] = new
                 draft.forget(old)
-                self._note(names=old is None)
+                self._note(draft, names=old is None)
             return True
 
     def delete(self, name: str) -> None:
@@ -344,10 +344,10 @@ class _Archive:
             old = self.entries.pop(name, None)
             if old is not None:
                 draft.forget(old)
-                self._note(names=True)
+                self._note(draft, names=True)
 
-    def _note(self, *, names: bool) -> None:
-        self._changed = True
+    def _note(self, draft: Draft, *, names: bool) -> None:
+        self._changed = draft.changed = True
         if names:
             self._folders = None
 
@@ -471,10 +471,10 @@ def _clean_folder(path: str) -> None:
 
 def _forget(draft: Draft, path: str) -> None:
     """When a store that was open for writing is forgotten, or the interpreter ends."""
-    if draft.pid == os.getpid():
+    if draft.changed and draft.pid == os.getpid():
         warnings.warn(
-            f"the archive {path!r} was open for writing and was not closed, so that it stays as it was; use "
-            "`with ZipStore(…) as store`, or call store.close()",
+            f"the archive {path!r} was written to and was not closed, so that it stays as it was; use "
+            "`with zellige.open(…) as node` or `with ZipStore(…) as store`, or call node.store.close()",
             ZelligeWarning,
             stacklevel=2,
         )

@@ -1,0 +1,259 @@
+"""Arrays and groups on every store, opened as users open it: by a URL, a path, or an object of another library."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import obstore.store
+import pytest
+import zarr.storage
+from node_laws import MODEL, RECTILINEAR, check_arrays, check_groups
+
+import zellige
+from zellige.errors import ZelligeWarning
+from zellige.storage import LatencyStore, LoggingStore, PrefixStore, Store, WrapperStore
+from zellige.stores import resolve
+
+
+@dataclass
+class Place:
+    """What a user passes as `store`, with its options, and which arrays it cannot hold."""
+
+    given: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    """Kinds of arrays, as `node_laws` names them."""
+
+    def node(self, mode: str = "r+", **more: Any) -> Any:
+        """What is opened there."""
+        return zellige.open(self.given, mode=mode, **self.options, **more)
+
+
+def icechunk_place() -> Place:
+    icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed")
+    session = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main")
+    # icechunk 1 has no rectilinear grids; neither holds Zarr format 2.
+    old = int(icechunk.__version__.split(".")[0]) < 2
+    return Place(session.store, without=frozenset({"v2"} | (RECTILINEAR if old else set())))
+
+
+PLACES: dict[str, Callable[[Any], Place]] = {
+    "dict": lambda _: Place({}),
+    "memory URL": lambda _: Place(f"memory://{uuid.uuid4()}"),
+    "path": lambda request: Place(str(request.getfixturevalue("tmp_path") / "x.zarr")),
+    "file URL": lambda request: Place(f"file://{request.getfixturevalue('tmp_path')}/x.zarr"),
+    "zip": lambda request: Place(str(request.getfixturevalue("tmp_path") / "x.zip")),
+    "obstore memory": lambda _: Place(obstore.store.MemoryStore()),
+    "obstore local": lambda request: Place(
+        obstore.store.LocalStore(request.getfixturevalue("tmp_path") / "x", mkdir=True)
+    ),
+    "s3": lambda request: Place((s3 := request.getfixturevalue("s3")).url(), {"storage_options": s3.options}),
+    "fsspec URL": lambda _: Place(f"fsspec+memory://{uuid.uuid4()}"),
+    "fsspec file system": lambda _: Place(
+        fsspec.filesystem("dir", path=f"/{uuid.uuid4()}", fs=fsspec.filesystem("memory"))
+    ),
+    "fsspec mapper": lambda _: Place(fsspec.get_mapper(f"memory://{uuid.uuid4()}")),
+    "zarr-python memory": lambda _: Place(zarr.storage.MemoryStore()),
+    "zarr-python local": lambda request: Place(zarr.storage.LocalStore(request.getfixturevalue("tmp_path") / "x")),
+    "icechunk": lambda _: icechunk_place(),
+}
+
+
+@pytest.fixture(params=PLACES)
+def place(request) -> Place:
+    return PLACES[request.param](request)
+
+
+# -- nodes ------------------------------------------------------------------------------------------
+
+
+def test_arrays_and_groups_come_back(place):
+    without = set(place.without)
+    with zellige.open_group(place.given, mode="a", **place.options) as root:
+        check_arrays(root.store, without=without)
+        check_groups(root.store)
+    found = place.node("r").store
+    assert found.read_only
+    check_arrays(found, written=True, without=without)
+    check_groups(found, written=True)
+
+
+def test_a_hierarchy_is_changed_checked_and_consolidated(place):
+    with zellige.open_group(place.given, mode="w", **place.options) as root:
+        for name, options in (("t", {"chunks": (5, 7)}), ("s", {"chunks": (2, 3), "shards": (10, 12)})):
+            root.create_array(f"a/{name}", data=MODEL, **options).attrs["unit"] = "K"
+        root["a/t"].append(MODEL[:3])
+        root["a/s"].resize((11, 31))
+        root.create_array("gone", data=MODEL)
+        del root["gone"]
+        zellige.consolidate_metadata(root.store)
+    report = zellige.validate(place.given, deep=True, **place.options)
+    assert report.ok, str(report)
+    found = zellige.open_consolidated(place.given, mode="r", **place.options)
+    assert [name for name, _ in found.members(max_depth=None)] == ["a", "a/s", "a/t"]
+    assert np.array_equal(found["a/t"][...], np.concatenate([MODEL, MODEL[:3]]))
+    assert np.array_equal(found["a/s"][...], MODEL[:11])
+    assert found["a/s"].attrs["unit"] == "K"
+
+
+def test_values_are_copied_here_and_back_and_cut_anew(place, tmp_path):
+    regular = {"chunks": (5, 7)}
+    cut = regular if "rectilinear" in place.without else {"chunks": [[3, 10, 10], [30, 1]]}
+    here = zellige.open_group(tmp_path / "here.zarr", mode="w")
+    here.create_array("a/t", data=MODEL, attributes={"unit": "K"}, **cut)
+    with zellige.open_group(place.given, mode="w", **place.options) as root:
+        assert zellige.copy_all(here, root)[:2] == (2, 0)
+        anew = zellige.rechunk(root["a/t"], root.store, chunks=(4, 31), name="a/anew")
+        assert np.array_equal(anew[...], MODEL)
+    back = zellige.open_group(tmp_path / "back.zarr", mode="w")
+    source = place.node("r")
+    zellige.copy_all(source, back)
+    assert not zellige.diff(here["a/t"], back["a/t"])
+    assert back["a/anew"].chunks == (4, 31)
+    assert np.array_equal(back["a/anew"][...], MODEL)
+
+
+def test_what_is_saved_is_there(place):
+    zellige.save(place.given, MODEL, path="one", **place.options)
+    zellige.save(place.given, MODEL[0], named=MODEL[1], path="more", **place.options)
+    assert np.array_equal(zellige.load(place.given, path="one", **place.options), MODEL)
+    found = zellige.load(place.given, path="more", **place.options)
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "arr_0": MODEL[0].tolist(),
+        "named": MODEL[1].tolist(),
+    }
+
+
+# -- wrappers ---------------------------------------------------------------------------------------
+
+WRAPPERS: dict[str, Callable[[Store], Store]] = {
+    "wrapper": WrapperStore,
+    "prefix": lambda inner: PrefixStore(inner, "a/b"),
+    "logging": LoggingStore,
+    "latency": lambda inner: LatencyStore(inner, 0),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+def test_a_wrapper_keeps_the_promises_of_the_store_inside(place, wrap):
+    inner = resolve(place.given, **place.options)
+    store = wrap(inner)
+    promised = ("transactional", "optimistic", "durability", "read_only", "keeps_decoded")
+    assert {name: getattr(store, name) for name in promised} == {name: getattr(inner, name) for name in promised}
+    root = zellige.create_group(store)
+    array = root.create_array("t", data=MODEL, chunks=(5, 7))
+    array[3:8, 4:9] = 0  # parts of chunks
+    array.resize((11, 20))  # deletes below prefixes
+    root.create_array("gone", data=MODEL)
+    del root["gone"]  # detaches, deletes and prunes
+    expected = MODEL[:11, :20].copy()
+    expected[3:8, 4:9] = 0
+    top = "a/b/" if isinstance(store, PrefixStore) else ""
+    assert np.array_equal(zellige.open_array(inner, path=f"{top}t")[...], expected)
+    assert inner.list_dir(top) == ([f"{top}zarr.json"], [f"{top}t/"])
+    inner.__exit__(ValueError, None, None)  # a zip file that is not to be
+
+
+def fail_after(work: Callable[[], object]) -> None:
+    work()
+    raise RuntimeError("mine")
+
+
+def test_a_wrapper_around_an_archive_drops_what_came_before_an_exception(tmp_path):
+    path = tmp_path / "x.zip"
+    with pytest.raises(RuntimeError, match="mine"), WrapperStore(resolve(path)) as store:
+        fail_after(lambda: store.put("k", b"1"))
+    assert not path.exists()
+    with WrapperStore(resolve(path)) as store:
+        store.put("k", b"1")
+    assert resolve(path, read_only=True).get("k") == b"1"
+
+
+# -- archives ---------------------------------------------------------------------------------------
+
+
+def test_an_archive_is_written_when_the_block_of_its_handle_ends(tmp_path):
+    path = tmp_path / "x.zip"
+    with zellige.open(path, mode="w", shape=4, dtype="i4", chunks=2) as a:
+        a[:] = 7
+        assert not path.exists()
+    assert zellige.load(path).tolist() == [7] * 4
+    with pytest.raises(RuntimeError, match="mine"), zellige.open(path, mode="r+") as a:
+        fail_after(lambda: a.__setitem__(0, 8))
+    assert zellige.load(path).tolist() == [7] * 4
+
+
+def test_an_archive_that_was_only_read_need_not_be_closed(tmp_path, recwarn):
+    path = str(tmp_path / "x.zip")
+    zellige.save(path, MODEL)
+    a = zellige.open(path)  # which could be written to
+    assert np.array_equal(a[...], MODEL)
+    del a
+    assert [str(found.message) for found in recwarn] == []
+    a = zellige.open(path)
+    a[0] = 0
+    with pytest.warns(ZelligeWarning, match=r"not closed.*with zellige\.open"):
+        del a
+    assert np.array_equal(zellige.load(path), MODEL)
+
+
+FINISHED: dict[str, Callable[[str, str], Any]] = {
+    "copy": lambda here, path: zellige.copy(here, path, "t"),
+    "copy_all": lambda here, path: zellige.copy_all(zellige.open_group(here), path),
+    "copy_store": lambda here, path: zellige.copy_store(here, path),
+    "save_array": lambda here, path: zellige.save_array(path, MODEL, path="t"),
+    "save_group": lambda here, path: zellige.save_group(path, t=MODEL),
+}
+
+
+@pytest.mark.parametrize("work", FINISHED.values(), ids=FINISHED)
+def test_functions_without_a_handle_complete_the_archive(tmp_path, work):
+    here, path = str(tmp_path / "here.zarr"), str(tmp_path / "x.zip")
+    zellige.save_group(here, t=MODEL)
+    if work is FINISHED["copy"]:
+        here += "/t"
+    work(here, path)
+    assert np.array_equal(zellige.load(path, path="t"), MODEL)
+
+
+def test_an_archive_is_mended_and_migrated_in_its_place(tmp_path):
+    path = str(tmp_path / "x.zip")
+    zellige.save(path, MODEL, zarr_format=2, chunks=(5, 7))
+    zellige.migrate(path, dry_run=False)
+    assert zellige.open(path, mode="r").metadata.zarr_format == 3
+    with resolve(path) as store:
+        store.put("9.9", b"beyond the end")
+        store.put("0.0", b"nonsense")
+    assert len(zellige.vacuum(path).actions) == 1
+    assert len(zellige.repair(path, dry_run=False).actions) == 1
+    left = {finding.kind for finding in zellige.validate(path, deep=True).findings}
+    assert left.isdisjoint({"chunk", "outside"})
+    assert (zellige.load(path)[:5, :7] == 0).all()
+
+
+def test_the_documentation_of_object_stores_is_true(s3):
+    page = Path(__file__).parents[2] / "docs/stores.md"
+    (block,) = re.findall(r"^```py\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    for name, ours in (("http://127.0.0.1:9000", s3.endpoint), ("s3://bucket/tides.zarr", s3.url())):
+        assert name in block
+        block = block.replace(name, ours)
+    exec(block, {"zellige": zellige, "a": zellige.array(np.arange(59))})
+
+
+def test_an_archive_on_a_server_is_read(s3, tmp_path):
+    zellige.save(tmp_path / "x.zip", MODEL, chunks=(5, 7))
+    place = s3.url().removesuffix("/x.zarr")
+    resolve(place, storage_options=s3.options).put("x.zip", (tmp_path / "x.zip").read_bytes())
+    s3.log()
+    a = zellige.open(f"{place}/x.zip", mode="r", storage_options=s3.options)
+    assert np.array_equal(a[...], MODEL)
+    assert all(asked or method == "HEAD" for method, _, asked in s3.log())  # ranges only
+    with pytest.raises(zellige.errors.ReadOnlyError):
+        zellige.open(f"{place}/x.zip", mode="r+", storage_options=s3.options)[0] = 1
