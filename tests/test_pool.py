@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -498,3 +500,30 @@ def test_an_interrupt_just_before_waiting_waits_for_the_helpers_all_the_same(mon
         pool.run(work, Tasks(list(range(30))), 1 << 20)
     assert not active
     assert not left
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_what_the_frames_of_an_error_held_is_free_once_it_is_handled(count, error):
+    """A lock among it would otherwise stay taken until the next garbage collection."""
+    held = []
+
+    class Lock:
+        pass
+
+    def work(_number):
+        lock = Lock()
+        held.append(ref(lock))
+        raise error
+
+    gc.disable()
+    try:
+        with workers(count):
+            try:
+                pool.run(work, Tasks(list(range(30))), 1 << 20)
+            except error:
+                pass
+        assert held
+        assert [lock() for lock in held] == [None] * len(held)
+    finally:
+        gc.enable()

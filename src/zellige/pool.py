@@ -257,9 +257,15 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
     if errors:
         # An interrupt is meant for the caller, whatever else went wrong.
         first = next((found for found in errors if not isinstance(found, Exception)), errors[0])
-        if stopped is not None:
-            stopped(first, failed, chain(skipped, *runs))
-        raise first
+        try:
+            if stopped is not None:
+                stopped(first, failed, chain(skipped, *runs))
+            raise first
+        finally:
+            # No circle of errors and frames: what the frames hold, such as locks, is freed as soon as the error is.
+            errors.clear()
+            failed.clear()
+            del first
 
 
 def _start(helper: threading.Thread) -> None:

@@ -165,16 +165,15 @@ class Inspection:
         """Read the documents of a node."""
         names = self.survey.own(path)
         keys = [node.join(path, name) for name in names]
-        self._claimed.update(keys)
         if not names:
             return  # attributes or consolidated metadata without a node, which are stray
+        # Those of the other format as well, which a migration leaves beside the new one.
+        self._claimed.update(node.join(path, name) for name in self.survey.names[path])
         try:
             documents = {name: self._parsed(path, name) for name in names}
             metadata = node.parse(documents)
             if isinstance(metadata, GroupMetadata):
                 self.groups[path] = metadata, documents
-                if CONSOLIDATED_V2 in self.survey.names[path]:
-                    self._claimed.add(node.join(path, CONSOLIDATED_V2))
             else:
                 self.arrays[path] = Array.from_documents(self.store, path, documents)
         except MetadataError as error:
