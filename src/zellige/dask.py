@@ -12,14 +12,17 @@
 
 No two tasks write to one stored chunk: where the blocks of a dask array end elsewhere than stored chunks do, their
 ends are moved to the nearest ends of stored chunks first, and an `AlignmentWarning` says so.
+
+In a session of icechunk the tasks of other processes write to forks of it, which are merged; committing is left to you.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, MutableMapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +30,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from zellige import Array, MemoryStore, Store, create_array, open_array
+from zellige import Array, Group, MemoryStore, Store, create_array, open_array, storage
 
 try:
     import dask
@@ -38,7 +41,17 @@ try:
 except ImportError as error:
     raise ImportError("zellige.dask needs dask: pip install 'zellige[dask]'") from error
 
-__all__ = ["AlignmentWarning", "Part", "check_reachable", "edges_of", "from_array", "snap", "store", "store_parts"]
+__all__ = [
+    "AlignmentWarning",
+    "Part",
+    "check_reachable",
+    "edges_of",
+    "forked",
+    "from_array",
+    "snap",
+    "store",
+    "store_parts",
+]
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -101,14 +114,30 @@ def _tag(store: Store, key: str) -> object:
 
 
 class Handle:
-    """An array as tasks hold it: pickled it is the place and a name of its document, which workers read once."""
+    """An array as tasks hold it: pickled it is the place and a name of its document, which workers read once.
 
-    __slots__ = ("_array", "_documents", "_name")
+    They read it when a task first uses it. Reading while a task is unpickled would do so in the scheduler, too, and an
+    error there takes a worker down.
+    """
 
-    def __init__(self, array: Array, name: str | None = None, *, stored: bool = True) -> None:
-        self._array = array
+    __slots__ = ("_documents", "_found", "_name", "_place", "_writes")
+
+    _found: Array | None
+
+    def __init__(self, array: Array, name: str | None = None, *, stored: bool = True, writes: bool = False) -> None:
+        self._found, self._place = array, (array.store, array.path, array.config)
         self._documents = None if stored else array.metadata.to_documents()
-        self._name = name or tokenize(array.metadata.to_documents())
+        self._name, self._writes = name or tokenize(array.metadata.to_documents()), writes
+
+    @property
+    def _array(self) -> Array:
+        if self._found is None:
+            store, path, config = self._place
+            if self._documents is None:
+                self._found = _opened(store, path, config, self._name)
+            else:
+                self._found = Array.from_documents(store, path, self._documents, config)
+        return self._found
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,25 +161,31 @@ class Handle:
     def __setitem__(self, index: Any, value: Any) -> None:
         self._array[index] = value
 
-    def __dask_tokenize__(self) -> tuple[object, ...]:
-        return "zellige.dask.Handle", repr(self._array.store), self._array.path, self._name
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def fork(self) -> Array:
+        """The array in a fork of its store."""
         array = self._array
-        if isinstance(array.store, MemoryStore):
-            raise TypeError(_no_way_out(array.store))
-        return _unpickle, (array.store, array.path, array.config, self._documents, self._name)
+        return Array.from_documents(array.store.fork(), array.path, array.metadata.to_documents(), array.config)
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        store, path, _ = self._place
+        return "zellige.dask.Handle", repr(store), path, self._name
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        store = self._place[0]
+        if isinstance(store, MemoryStore):
+            raise TypeError(_no_way_out(store))
+        if self._writes and store.transactional:
+            raise TypeError(_no_way_back(store))
+        return self._place, self._documents, self._name, self._writes
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._place, self._documents, self._name, self._writes = state
+        self._found = None
 
 
 def _is_fancy(index: Any) -> bool:
     """Whether an index holds lists; dask means each axis on its own."""
     return isinstance(index, tuple) and any(isinstance(part, list | np.ndarray) for part in index)
-
-
-def _unpickle(store: Store, path: str, config: Any, documents: Any, name: str) -> Handle:
-    if documents is None:
-        return Handle(_opened(store, path, config, name), name)
-    return Handle(Array.from_documents(store, path, documents, config), name, stored=False)
 
 
 @lru_cache(maxsize=128)
@@ -180,6 +215,7 @@ def store(
     region: Sequence[slice] | None = None,
     align: bool = True,
     compute: bool = True,
+    progress: bool = False,
     **create: Any,
 ) -> Any:
     """Store a dask array and return the `Array`; with `compute=False` something to be computed later.
@@ -189,7 +225,10 @@ def store(
 
     Blocks that end within stored chunks are rechunked first, with an `AlignmentWarning`; so no two tasks write to
     one stored chunk. `align=False` leaves them: partial writes lock their chunk, which is safe among the threads and
-    processes of one machine.
+    processes of one machine. `progress=True` shows a bar.
+
+    In a session of icechunk, a cluster writes to forks of it: there must be no uncommitted changes at first, and all
+    that was written is in the session at the end, to be committed by you.
 
     >>> import dask.array as da
     >>> import zellige
@@ -200,16 +239,18 @@ def store(
     array([0., 1., 1., 0., 0., 0.])
     """
     _check_known(x)
-    if isinstance(target, Array):
-        if create:
-            raise TypeError(f"{', '.join(sorted(create))}: only for a target that is created, not for an Array")
-        array = target
-    else:
-        check_reachable(target)
-        array = create_array(target, **_creation(x, create))
-    part = Part(x, array, None if region is None else tuple(region))
-    later = store_parts([part], align=align, compute=compute)
-    return array if later is None else later
+    if isinstance(target, Array) and create:
+        raise TypeError(f"{', '.join(sorted(create))}: only for a target that is created, not for an Array")
+    check_reachable(target)
+    with forked(target, compute=compute) as place:
+        array = place if isinstance(place, Array) else create_array(place, **_creation(x, create))
+        part = Part(x, array, None if region is None else tuple(region))
+        later = store_parts([part], align=align, compute=compute, progress=progress)
+    if later is not None:
+        return later
+    if place is target:
+        return array
+    return target if isinstance(target, Array) else open_array(_store_of(target), path=array.path, mode="r+")
 
 
 def _creation(x: da.Array, options: dict[str, Any]) -> dict[str, Any]:
@@ -219,42 +260,141 @@ def _creation(x: da.Array, options: dict[str, Any]) -> dict[str, Any]:
     return {"shape": x.shape, "dtype": x.dtype, **chunks, **options}
 
 
-def store_parts(parts: Iterable[Part], *, align: bool = True, compute: bool = True, then: Any = None) -> Delayed | None:
-    """Store several dask arrays in one computation; `then`, if given, is called at the end, once all is written."""
+def store_parts(
+    parts: Iterable[Part], *, align: bool = True, compute: bool = True, then: Any = None, progress: bool = False
+) -> Delayed | None:
+    """Store several dask arrays in one computation; `then`, if given, is called at the end, once all is written.
+
+    Within a transaction that other processes write to, all must be in one fork of it; see `forked`.
+    """
     ready = [_checked(part) for part in parts]
+    fork = next((part.target.store for part in ready if part.target.store.transactional), None)
+    if not computes_elsewhere():
+        fork = None
     if align:
         ready = [_aligned(part) for part in ready]
-    arrays = [
-        da.store(
-            part.source,
-            # A new name each time: what was written before is to be written again.
-            Handle(part.target, uuid4().hex, stored=part.stored),
-            regions=part.region,
-            lock=False,
-            compute=False,
-            return_stored=True,
-            load_stored=False,
+    elif fork is not None and any(_shared_axes(part) for part in ready):
+        raise ValueError(
+            f"align=False: two tasks would write to one chunk, and each writes to a copy of {fork!r}; leave it out"
         )
-        for part in ready
-    ]
-    later = _joined(dask.optimize(*_flat(arrays)), then)
+    if fork is None:
+        later = _joined(dask.optimize(*map(_stored, ready)), partial(_finish, then))
+    else:
+        later = _joined([_stored_in_forks(part) for part in ready], _merged)
     if not compute:
         return later
-    later.compute()
+    found = _compute(later, progress)
+    if fork is not None and found is not None:
+        fork.merge([found])
     return None
 
 
-def _flat(arrays: Iterable[Any]) -> list[da.Array]:
-    """What dask gives: one array for one source, in some versions within a tuple."""
-    return [found[0] if isinstance(found, tuple) else found for found in arrays]
+def _compute(later: Delayed, progress: bool) -> Any:
+    """Compute, and show how far it is: on a cluster by what its scheduler says."""
+    client = _client()
+    if not progress:
+        return later.compute()
+    if client is None:
+        from dask.diagnostics import ProgressBar
+
+        with ProgressBar():
+            return later.compute()
+    from distributed import progress as show
+
+    future = client.compute(later)
+    show(future, notebook=False)  # type: ignore[no-untyped-call]
+    return future.result()
 
 
-def _joined(arrays: Sequence[da.Array], then: Any) -> Delayed:
-    """One task that waits for all blocks of all arrays, and then calls a function."""
+def _stored(part: Part) -> da.Array:
+    """A dask array whose blocks are written once it is computed."""
+    found = da.store(
+        part.source,
+        # A new name each time: what was written before is to be written again.
+        Handle(part.target, uuid4().hex, stored=part.stored, writes=True),
+        regions=part.region,
+        lock=False,
+        compute=False,
+        return_stored=True,
+        load_stored=False,
+    )
+    return found[0] if isinstance(found, tuple) else found  # in some versions of dask a tuple of one
+
+
+def _joined(arrays: Sequence[da.Array], function: Any) -> Delayed:
+    """One task that waits for all blocks of all arrays, and calls a function of them."""
     keys = [key for array in arrays for key in _keys(array.__dask_keys__())]
     name = f"zellige-stored-{uuid4().hex}"
-    graph = HighLevelGraph.from_collections(name, {name: (_finish, keys, then)}, dependencies=arrays)
+    graph = HighLevelGraph.from_collections(name, {name: (function, keys)}, dependencies=arrays)
     return Delayed(name, graph)
+
+
+def _finish(then: Any, _blocks: Any) -> None:
+    if then is not None:
+        then()
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def forked(place: Any, *, compute: bool = True) -> Iterator[Any]:
+    """A place as the tasks of dask write to it: in a transaction, a fork of it that is merged at the end.
+
+    It is the place itself if dask computes in this process, or if all processes see what one of them writes.
+    """
+    whole = _store_of(place)
+    if whole is None or not whole.transactional or not computes_elsewhere():
+        yield place
+        return
+    if not compute:
+        raise ValueError(f"compute=False: {whole!r} is a transaction, to which forks must be merged; compute at once")
+    fork = whole.fork()
+    if isinstance(place, Array):
+        yield Array.from_documents(fork, place.path, place.metadata.to_documents(), place.config)
+    elif isinstance(place, Group | storage.StorePath):
+        yield storage.StorePath(fork, place.path)
+    else:
+        yield fork
+    whole.merge([fork])
+
+
+def _store_of(place: Any) -> Store | None:
+    """The store that a place is in, if it is open already."""
+    found = getattr(place, "store", place)  # of an array, a group, or a path within a store
+    if hasattr(found, "session"):  # of icechunk
+        return storage.ZarrPythonStore(found)
+    return found if isinstance(found, Store) else None
+
+
+def _stored_in_forks(part: Part) -> da.Array:
+    """A dask array whose blocks, once computed, are forks of the target's store to which they were written."""
+    (x,) = dask.optimize(part.source)
+    # With its document: each fork is a store of its own, and what others have opened is not to be used for it.
+    handle = Handle(part.target, stored=False)
+    name, starts = f"zellige-fork-{uuid4().hex}", [place.start for place in part.region or ()]
+    layer: dict[Any, Any] = {}
+    for key, block in zip(_keys(x.__dask_keys__()), da.core.slices_from_chunks(x.chunks), strict=True):
+        region = tuple(slice(s.start + start, s.stop + start) for s, start in zip(block, starts, strict=True))
+        layer[(name, *key[1:])] = (partial(_write_fork, handle, region), key)
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[x])
+    return da.Array(graph, name, x.chunks, dtype=object)
+
+
+def _write_fork(handle: Handle, region: tuple[slice, ...], block: Any) -> Store:
+    """Write a block to a copy of the transaction, which knows of nothing else that other tasks write."""
+    array = handle.fork()
+    array[region] = block
+    return array.store
+
+
+def _merged(forks: Sequence[Store]) -> Store | None:
+    """One fork with all that was written to several."""
+    if not forks:
+        return None
+    first, *others = forks
+    first.merge(others)
+    return first
 
 
 def _keys(nested: Any) -> Iterable[Any]:
@@ -263,11 +403,6 @@ def _keys(nested: Any) -> Iterable[Any]:
             yield from _keys(inner)
     else:
         yield nested
-
-
-def _finish(_blocks: Any, then: Any) -> None:
-    if then is not None:
-        then()
 
 
 def _check_known(x: da.Array) -> None:
@@ -292,19 +427,36 @@ def _checked(part: Part) -> Part:
     return part._replace(region=whole)
 
 
+def _client() -> Any:
+    """The client of the cluster that dask would compute on, or None."""
+    client = getattr(get_scheduler(), "__self__", None)
+    return client if client is not None and type(client).__module__.split(".")[0] == "distributed" else None
+
+
+def computes_elsewhere() -> bool:
+    """Whether dask would compute in other processes."""
+    scheduler = get_scheduler()
+    return _client() is not None or getattr(scheduler, "__module__", "") == "dask.multiprocessing"
+
+
 def check_reachable(place: Any) -> None:
     """Refuse values in the memory of this process where other processes would have to write or read them."""
     place = getattr(place, "store", place)  # of a group, or of a path within a store
-    if place is None or isinstance(place, MemoryStore | MutableMapping):
-        client = getattr(get_scheduler(), "__self__", None)
-        if client is not None and type(client).__module__.split(".")[0] == "distributed":
-            raise ValueError(_no_way_out(place))
+    if (place is None or isinstance(place, MemoryStore | MutableMapping)) and _client() is not None:
+        raise ValueError(_no_way_out(place))
 
 
 def _no_way_out(store: Any) -> str:
     return (
         f"{store!r} is in the memory of this process, and the workers of a cluster would write to and read from copies "
         "of it; use a directory or an object store, or compute with scheduler='threads'"
+    )
+
+
+def _no_way_back(store: Any) -> str:
+    return (
+        f"{store!r} is a transaction of this process, and what others write to copies of it would be lost; have the "
+        "cluster ready when you call store or write, without compute=False"
     )
 
 
@@ -350,21 +502,24 @@ def snap(blocks: Sequence[int], stored: Sequence[int], start: int = 0) -> tuple[
     return tuple(int(size) for size in np.diff(cuts))
 
 
+def _axes(part: Part) -> list[tuple[Sequence[int], Sequence[int], int]]:
+    """For each axis the blocks, the stored chunks, and where in these the blocks begin."""
+    starts = [place.start for place in part.region or ()]
+    return list(zip(part.source.chunks, part.target.write_chunk_sizes, starts, strict=True))
+
+
+def _shared_axes(part: Part) -> list[int]:
+    """The axes along which two blocks share a stored chunk."""
+    return [axis for axis, found in enumerate(_axes(part)) if not _fits(*found)]
+
+
 def _aligned(part: Part) -> Part:
     """The same with blocks that end where stored chunks end."""
     x, target = part.source, part.target
-    starts = [place.start for place in part.region or ()]
-    shared = [
-        axis
-        for axis, (blocks, stored, start) in enumerate(zip(x.chunks, target.write_chunk_sizes, starts, strict=True))
-        if not _fits(blocks, stored, start)
-    ]
+    shared = _shared_axes(part)
     if not shared:
         return part
-    chunks = tuple(
-        snap(blocks, stored, start) if axis in shared else blocks
-        for axis, (blocks, stored, start) in enumerate(zip(x.chunks, target.write_chunk_sizes, starts, strict=True))
-    )
+    chunks = tuple(snap(*found) if axis in shared else found[0] for axis, found in enumerate(_axes(part)))
     moved = x.rechunk(chunks)
     axes = ", ".join(map(str, shared))
     warnings.warn(

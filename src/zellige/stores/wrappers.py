@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self, TypeVar
 
@@ -192,6 +192,15 @@ class WrapperStore(Store):
     def with_durability(self, durability: Durability) -> Self:
         """The same data through a store whose writes survive this."""
         return self._around(self.inner.with_durability(durability))
+
+    def fork(self) -> Self:
+        """The same wrapper around a fork of what it wraps."""
+        fork = self.inner.fork()
+        return self if fork is self.inner else self._around(fork)
+
+    def merge(self, forks: Iterable[Any]) -> None:
+        """Take over what was written to forks."""
+        self.inner.merge([fork.inner for fork in forks])
 
     def as_read_only(self) -> Self:
         """The same data through a store that refuses to write."""
