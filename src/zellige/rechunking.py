@@ -265,7 +265,8 @@ class _Job:
         held = client.submit(pickle.loads, job, pure=False, key=f"rechunk-job-{uuid4().hex}")
         futures = client.map(_carry_there, left, stage=stage, job=held, pure=False, key=f"rechunk-{stage}")
         try:
-            for _, (region, fork) in as_completed(futures, with_results=True):  # type: ignore[no-untyped-call]
+            finished = as_completed(futures, loop=client.loop, with_results=True)  # type: ignore[no-untyped-call]
+            for _, (region, fork) in finished:
                 if fork is not None:
                     self.target.store.merge([fork])
                 yield region
