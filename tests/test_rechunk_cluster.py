@@ -43,7 +43,7 @@ def source(tmp_path):
 def test_workers_carry_all_boxes_and_tell_so(how, client, source, tmp_path):
     seen = []
     target = zellige.rechunk(
-        source, tmp_path / "b", client=client, progress=lambda *found: seen.append(found), **{"max_memory": 6000, **how}
+        source, tmp_path / "b", client=client, progress=lambda *found: seen.append(found), **{"max_memory": 8000, **how}
     )
     assert np.array_equal(target[...], VALUES)
     assert target.attrs == {"unit": "K"}

@@ -6,7 +6,7 @@ import json
 import pickle
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
@@ -321,35 +321,69 @@ class _Limits:
     """How much may go on at once, so that the memory suffices."""
 
     workers: int
-    """Threads that encode and decode; each has one chunk at a time, as bytes and as values."""
+    """Threads that encode and decode."""
     requests: int
     """Threads that wait for a store, where there are any; each has one chunk as bytes."""
 
-    @classmethod
-    def within(cls, memory: int, workers: int, chunk: int, stores: Sequence[Store]) -> _Limits:
-        """For so many threads and bytes of a chunk; what is waited for has a quarter of the memory."""
-        waiting = max((store.concurrency or 0 for store in stores), default=0)
-        return cls(workers, max(workers, min(waiting, memory // 4 // max(chunk, 1))))
 
-    def held(self, chunk: int) -> int:
-        """The bytes that are needed beside the boxes."""
-        return (self.workers + self.requests) * chunk
+@dataclass(frozen=True)
+class _Budget:
+    """What chunks, boxes and threads need, in bytes."""
+
+    source: Boxes
+    target: Boxes
+    size: int
+    """The bytes of an element."""
+    waiting: int
+    """How many requests at once the stores want."""
+
+    def chunks(self, plan: RechunkPlan | None) -> tuple[int, int]:
+        """The largest chunk that is read, and the largest that is written; those of an intermediate array are both."""
+        middle = 0 if plan is None or plan.middle is None else plan.middle.largest
+        return self.size * max(self.source.largest, middle), self.size * max(self.target.largest, middle)
+
+    def limits(self, memory: int, workers: int, plan: RechunkPlan | None) -> _Limits:
+        """What is waited for has a quarter of the memory."""
+        return _Limits(workers, max(workers, min(self.waiting, memory // 4 // max(*self.chunks(plan), 1))))
+
+    def held(self, limits: _Limits, plan: RechunkPlan | None) -> int:
+        """Beside the box: a thread keeps what it read and what it wrote last, each as bytes and as values."""
+        read, written = self.chunks(plan)
+        return limits.workers * 2 * (read + written) + (limits.requests - limits.workers) * max(read, written)
+
+    def fit(self, memory: int, workers: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits] | None:
+        """The largest boxes that fit; chunks of an intermediate array are smaller if boxes are."""
+        limits = self.limits(memory, workers, None)
+        most = (memory - self.held(limits, None)) // self.size
+        for _ in range(_TRIES):
+            plan = make_plan(self.source, self.target, most, by_middle=by_middle)
+            limits = self.limits(memory, workers, plan)
+            if plan.largest * self.size + self.held(limits, plan) <= memory:
+                return plan, limits
+            most = most * 3 // 4
+        return None
+
+
+_TRIES = 8
 
 
 def _plan(source: Array, target: Array, memory: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits]:
     """The boxes, and how many threads there may be: fewer need less memory, and leave more for the boxes."""
-    pieces = Boxes(tuple(map(ends_of, source.read_chunk_sizes)))
-    stored = Boxes(tuple(map(ends_of, target.write_chunk_sizes)))
-    size = max(_itemsize(source.dtype), _itemsize(target.dtype))
-    chunk = size * max(pieces.largest, stored.largest)
-    for workers in range(pool.workers(), 0, -1):
-        limits = _Limits.within(memory, workers, chunk, (source.store, target.store))
-        plan = make_plan(pieces, stored, (memory - limits.held(chunk)) // size, by_middle=by_middle)
-        needed = plan.largest * size + limits.held(chunk)
-        if needed <= memory:
-            return plan, limits
+    budget = _Budget(
+        Boxes(tuple(map(ends_of, source.read_chunk_sizes))),
+        Boxes(tuple(map(ends_of, target.write_chunk_sizes))),
+        max(_itemsize(source.dtype), _itemsize(target.dtype)),
+        max(source.store.concurrency or 0, target.store.concurrency or 0),
+    )
+    for way in (True, False) if by_middle else (False,):
+        for workers in range(pool.workers(), 0, -1):
+            found = budget.fit(memory, workers, by_middle=way)
+            if found is not None:
+                return found
+    read, written = budget.chunks(None)
     raise ValueError(
-        f"max_memory of {memory:,} bytes is too little for the chunks of source and target; give at least {needed:,}"
+        f"max_memory of {memory:,} bytes is too little for the chunks of source and target; give at least "
+        f"{written + 2 * (read + written):,}"
     )
 
 
