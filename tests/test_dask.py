@@ -274,7 +274,7 @@ class Misaligned:
     def __init__(self, place, seed: int, *, align: bool) -> None:
         rng = np.random.default_rng(seed)
         sizes = np.diff([0, *sorted(rng.choice(np.arange(1, 400), 12, replace=False)), 400])
-        blocks = np.diff([0, *sorted(rng.choice(np.arange(1, 400), 20, replace=False)), 400])
+        blocks = np.diff([0, *sorted(rng.choice(np.arange(1, 400), 10, replace=False)), 400])
         self.data = np.arange(1, 401)
         self.array = zellige.create_array(place, name=str(seed), shape=(400,), dtype="i8", chunks=[sizes])
         x = da.from_array(self.data, chunks=(tuple(map(int, blocks)),)).map_blocks(slowly)

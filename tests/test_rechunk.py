@@ -281,7 +281,7 @@ def stopping(at):
 def test_stopped_anywhere_the_same_call_goes_on(new):
     values = sample((24, 24))
     source = zellige.create_array(data=values, chunks=(1, 24))
-    options = {"chunks": new, "max_memory": 1200}
+    options = {"chunks": new, "max_memory": 2200}
     at, again = 0, True
     while again:
         store, again = stopping(at), False
