@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src tests examples bench reliability tools
 
-.PHONY: help demo test lint format check peer browser docs soak fuzz bench before remote reliability clean
+.PHONY: help demo test lint format check peer browser docs soak fuzz bench before remote reliability oldest clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -37,7 +37,7 @@ docs: $(VENV)/.docs  ## build the documentation site, strictly, into build/site
 	@$(BIN)/python tools/check_site.py build/site
 
 soak: $(VENV)/.dev  ## the long form of the tests against faults, kills and races: about 30 minutes
-	ZELLIGE_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults
+	ZELLIGE_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults tests/test_rechunk.py
 
 fuzz:  ## look for input that breaks a promise, FUZZ_SECONDS=60 in all; what is found is kept as a test
 	@bash tools/fuzz_env.sh
@@ -59,8 +59,11 @@ reliability:  ## compare what is lost with the peers, in about five minutes; QUI
 	@bash tools/bench_env.sh
 	@.venv-bench/bin/python -m reliability $(if $(QUICK),--quick) $(ARGS)
 
+oldest:  ## the tests of xarray, dask and rechunk with the oldest versions of both
+	@bash tools/oldest_xarray.sh $(ARGS)
+
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) .venv-peer .venv-bench .venv-fuzz demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peer .venv-bench .venv-fuzz .venv-oldest demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

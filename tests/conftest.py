@@ -2,4 +2,25 @@
 
 import os
 
+import pytest
+
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Three processes of dask, started once; they are what dask computes on only for those who ask for `client`."""
+    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    with (
+        distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as found,
+        distributed.Client(found, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def client(cluster):
+    """The client of three processes, on which dask computes in this test."""
+    cluster.wait_for_workers(3)
+    with cluster.as_current():
+        yield cluster

@@ -123,7 +123,7 @@ def test_a_task_is_small_even_for_very_many_edges(tmp_path):
 
 
 def test_a_handle_reads_its_document_once_in_each_process(tmp_path):
-    from zellige.dask import Handle
+    from zellige.dask.reading import Handle
 
     array = zellige.create_array(tmp_path, data=np.arange(10), chunks=[[4, 6]])
     raw = pickle.dumps(Handle(array))
@@ -274,7 +274,7 @@ class Misaligned:
     def __init__(self, place, seed: int, *, align: bool) -> None:
         rng = np.random.default_rng(seed)
         sizes = np.diff([0, *sorted(rng.choice(np.arange(1, 400), 12, replace=False)), 400])
-        blocks = np.diff([0, *sorted(rng.choice(np.arange(1, 400), 20, replace=False)), 400])
+        blocks = np.diff([0, *sorted(rng.choice(np.arange(1, 400), 10, replace=False)), 400])
         self.data = np.arange(1, 401)
         self.array = zellige.create_array(place, name=str(seed), shape=(400,), dtype="i8", chunks=[sizes])
         x = da.from_array(self.data, chunks=(tuple(map(int, blocks)),)).map_blocks(slowly)

@@ -282,3 +282,39 @@ def test_a_region_is_checked_before_anything_is_written():
         with pytest.raises((ValueError, KeyError, TypeError), match=message):
             write(data, store, region=region)
         assert contents(store) == before, message
+
+
+# -- what is easily expected otherwise ------------------------------------------------------------
+
+
+def test_a_minus_leaves_stored_variables_without_the_dimension_as_they_are():
+    store = CountingStore()
+    write(daily(end="2021-01-10").assign(mask=("x", [1, 0, 1])), store)
+    more = daily("2021-01-11", "2021-01-20").assign(mask=("x", [0, 0, 0]), new=("x", [7, 8, 9]))
+    store.reset()
+    write(more.assign_coords(x=[5, 6, 7]), store, append_dim="time", mode="a-")
+    assert not [key for key in chunk_writes(store) if key.startswith(("mask", "x"))]
+    found = opened(store)
+    assert found.mask.values.tolist() == [1, 0, 1]
+    assert found.x.values.tolist() == [0, 1, 2]
+    assert found.new.values.tolist() == [7, 8, 9]
+    assert found.sizes["time"] == 20
+
+
+def test_blocks_with_a_shorter_last_one_are_regular_and_what_follows_fills_it_first():
+    store = zellige.MemoryStore()
+    write(daily(end="2021-02-28").chunk(time=(31, 28)), store)
+    assert zellige.open_array(store, path="t").chunks == (31, 3)
+    before = contents(store)
+    with pytest.warns(zellige.errors.ZelligeWarning, match=r"room for 3 more along 'time'.*follow after it"):
+        write(daily("2021-03-01", "2021-03-31"), store, append_dim="time", chunks={"time": "month"})
+    assert zellige.open_array(store, path="t").write_chunk_sizes[0] == (31, 31, 28)
+    assert contents(store)["t/c/0/0"] == before["t/c/0/0"]
+    xr.testing.assert_identical(opened(store), daily(end="2021-03-31"))
+
+
+def test_months_that_were_asked_for_stay_months():
+    store = zellige.MemoryStore()
+    write(daily(end="2021-02-28").chunk(time=(31, 28)), store, chunks={"time": "month"})
+    write(daily("2021-03-01", "2021-03-31").chunk(time=31), store, append_dim="time")
+    assert zellige.open_array(store, path="t").write_chunk_sizes[0] == (31, 28, 31)

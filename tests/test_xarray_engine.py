@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import importlib.metadata
+import json
 import pickle
 import subprocess
 import sys
@@ -277,3 +278,30 @@ def test_it_guesses_what_it_can_open():
     guess = ZelligeBackend().guess_can_open
     assert all(map(guess, ["a.zarr", "a.zarr/", Path("b/c.zarr"), zellige.MemoryStore(), zellige.group()]))
     assert not any(map(guess, ["a.nc", Path("a"), 3, {}]))
+
+
+@pytest.mark.parametrize("place", ["document", "attributes", "newer attributes"])
+def test_the_names_that_netcdfs_library_gives_to_axes_are_read(place, tmp_path):
+    root = zellige.create_group(tmp_path, zarr_format=2)
+    root.create_array("t", data=np.arange(6).reshape(2, 3), fill_value=-1)
+    document = json.loads((tmp_path / "t/.zarray").read_text())
+    names = ["/time", "/inner/x"]
+    if place == "document":  # as of netCDF-C 4.8
+        (tmp_path / "t/.zarray").write_text(json.dumps(document | {"_NCZARR_ARRAY": {"dimrefs": names}}))
+    else:
+        newer = place == "newer attributes"
+        attribute = (
+            {"_nczarr_array": {"dimension_references": names}} if newer else {"_NCZARR_ARRAY": {"dimrefs": names}}
+        )
+        (tmp_path / "t/.zattrs").write_text(json.dumps(attribute | {"units": "K"}))
+    found = opened(tmp_path)["t"]
+    assert found.dims == ("time", "x")
+    assert found.attrs == ({} if place == "document" else {"units": "K"})
+    assert found.values.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("wrong", [{"dimrefs": ["/time"]}, {"dimrefs": [1, 2]}, {}, "no"])
+def test_names_of_netcdfs_library_that_do_not_fit_are_not_used(wrong, tmp_path):
+    root = zellige.create_group(tmp_path, zarr_format=2)
+    root.create_array("t", data=np.zeros((2, 3)), attributes={"_NCZARR_ARRAY": wrong})
+    assert opened(tmp_path)["t"].dims == ("phony_dim_0", "phony_dim_1")

@@ -140,10 +140,13 @@ class RechunkPlan:
         return max(boxes.largest for boxes in self.stages)
 
 
-def make_plan(source: Boxes, target: Boxes, most: int) -> RechunkPlan:
-    """The plan that decodes source chunks seldom, with boxes of at most so many elements."""
+def make_plan(source: Boxes, target: Boxes, most: int, *, by_middle: bool = True) -> RechunkPlan:
+    """The plan that decodes source chunks seldom, with boxes of at most so many elements.
+
+    `by_middle` says whether there is a place for an intermediate array.
+    """
     direct = group(target, source, most)
-    if direct.pieces(source) <= _DIRECT * len(source):
+    if not by_middle or direct.pieces(source) <= _DIRECT * len(source):
         return RechunkPlan(direct)
     into, out = group(source, target, most), group(target, source, most)
     # Small pieces cost more to store than they save: then chunks are rather decoded more often.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -19,7 +23,7 @@ from zellige.derive import from_array
 from zellige.errors import BroadcastError, ConflictError
 from zellige.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
 from zellige.reporting import Progress, ProgressLike, check_progress
-from zellige.stores import MemoryStore, Store, StoreLike, locate
+from zellige.stores import LocalStore, MemoryStore, Store, StoreLike, locate
 from zellige.stores.base import digest
 from zellige.transfer import place
 
@@ -52,12 +56,13 @@ def rechunk(
     chunks, shards
         The new grid, as for `create_array`; without chunks those of the source.
     max_memory
-        The bytes that may be used at a time, by each worker of a cluster; as text with a unit, such as `"500 MB"`.
+        The bytes that may be used at a time, by each process of a cluster; as text with a unit, such as `"500 MB"`.
         Values of variable length are taken to have 64 bytes each.
     progress
         Called as `progress(done, total, region)` after each part; True shows a line on a terminal.
     client
-        A `dask.distributed.Client` whose workers do it; they must reach both places.
+        A `dask.distributed.Client` whose workers do it; they must reach both places. A session of icechunk is written
+        by forks of it, which are merged.
     overwrite
         Replace an array that is there.
     storage_options
@@ -67,7 +72,8 @@ def rechunk(
 
     Each source chunk is decoded as seldom as the memory allows; where that would be often, the values go through an
     intermediate array in the target's store, which is removed at the end. If the call is interrupted or killed, the
-    same call goes on where it was: finished chunks are not written again.
+    same call goes on where it was: finished chunks are not written again. In a transaction (icechunk, zip) a kill
+    leaves nothing to go on from; there, the intermediate array is a folder of temporary files.
 
     >>> import zellige
     >>> rows = zellige.create_array(data=[[1, 2, 3], [4, 5, 6]], chunks=(1, 3))
@@ -89,12 +95,32 @@ def rechunk(
     _check_places(source, store, path, client)
     # Made in memory first: what is refused is refused before anything is written or removed.
     model = dst if isinstance(dst, Array) else from_array(data=source, write_data=False, **options)
-    _plan(source, model, memory)
-    mark = _Mark.make(source, model, (store, path), memory, fresh=model is not dst, overwrite=overwrite)
-    target = dst if isinstance(dst, Array) else _create(source, store, path, options)
-    _Job.of(source, target, mark).run(progress, client)
+    by_middle = client is None or not store.transactional  # temporary files are not seen by all workers
+    _plan(source, model, memory, by_middle=by_middle)
+    written = store if client is None else store.fork()
+    mark = _Mark.make(source, model, (written, path), memory, fresh=model is not dst, overwrite=overwrite)
+    target = _at(dst, written) if isinstance(dst, Array) else _create(source, written, path, options)
+    with _scratch(target) as folder:
+        _Job.of(source, target, mark, folder, by_middle=by_middle).run(progress, client)
     mark.remove()
-    return target
+    if written is not store:
+        store.merge([written])
+    return dst if isinstance(dst, Array) else _at(target, store)
+
+
+def _at(array: Array, store: Store) -> Array:
+    """The same array in another view of its store."""
+    return array if store is array.store else Array(store, array.path, array.metadata, array.config)
+
+
+@contextmanager
+def _scratch(target: Array) -> Iterator[tuple[Store, str]]:
+    """Where an intermediate array goes: below the target, but not within a transaction, which may refuse such keys."""
+    if not target.store.transactional:
+        yield target.store, node.join(target.path, WORK + "/middle")
+        return
+    with TemporaryDirectory(prefix="zellige-rechunk-") as folder:
+        yield LocalStore(folder), ""
 
 
 def _open(src: StoreLike, storage_options: Mapping[str, Any] | None) -> Array:
@@ -162,12 +188,14 @@ class _Mark:
         """Leave a mark, or go on from one that was left."""
         store, path = where
         store._check_writable()
-        # A transaction that is cut short leaves nothing to go on from, and icechunk takes no such keys.
-        marks = MemoryStore() if store.transactional else store
         prefix = node.join(path, WORK) + "/"
+        if store.transactional:  # what is killed there leaves nothing
+            if fresh and placing.check_place(store, path, model.metadata, overwrite=overwrite):
+                removal.clear(store, path)
+            return cls(store, prefix, memory, fresh)
         asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
         asked |= {"source": _described(source), "target": _described(model)}
-        raw = marks.get(prefix + "asked")
+        raw = store.get(prefix + "asked")
         earlier = {} if raw is None else json.loads(raw)
         resumed = raw is not None and asked.items() <= earlier.items()
         if raw is not None and not resumed and not overwrite:
@@ -176,21 +204,23 @@ class _Mark:
                 "arguments to finish it, or pass overwrite=True to start anew"
             )
         if resumed and memory >= earlier["memory"]:
-            keys = [key.removeprefix(prefix + "done/") for key in marks.list(prefix + "done/")]
-            return cls(marks, prefix, earlier["memory"], fresh, frozenset(keys))
+            keys = [key.removeprefix(prefix + "done/") for key in store.list(prefix + "done/")]
+            return cls(store, prefix, earlier["memory"], fresh, frozenset(keys))
         if fresh and not resumed and placing.check_place(store, path, model.metadata, overwrite=overwrite):
             removal.clear(store, path)
-        marks.delete_prefix(prefix)  # boxes of another size
-        marks.put(prefix + "asked", json.dumps({**asked, "memory": memory}).encode())
-        return cls(marks, prefix, memory, fresh, frozenset() if resumed else None)
+        store.delete_prefix(prefix)  # boxes of another size
+        store.put(prefix + "asked", json.dumps({**asked, "memory": memory}).encode())
+        return cls(store, prefix, memory, fresh, frozenset() if resumed else None)
 
     def finish(self, box: str) -> None:
         """Note that a box is done."""
-        self.store.put(f"{self.prefix}done/{box}", b"")
+        if not self.store.transactional:
+            self.store.put(f"{self.prefix}done/{box}", b"")
 
     def remove(self) -> None:
         """All is done."""
-        self.store.delete_prefix(self.prefix)
+        if not self.store.transactional:
+            self.store.delete_prefix(self.prefix)
 
 
 # -- carrying boxes -------------------------------------------------------------------------------
@@ -205,17 +235,17 @@ class _Job:
     middle: Array | None
     plan: RechunkPlan
     mark: _Mark
-    workers: int
+    limits: _Limits
 
     @classmethod
-    def of(cls, source: Array, target: Array, mark: _Mark) -> _Job:
+    def of(cls, source: Array, target: Array, mark: _Mark, scratch: tuple[Store, str], *, by_middle: bool) -> _Job:
         """The job that fills a target."""
-        plan, workers = _plan(source, target, mark.memory)
-        return cls(source, target, _intermediate(source, target, plan), plan, mark, workers)
+        plan, limits = _plan(source, target, mark.memory, by_middle=by_middle)
+        return cls(source, target, _intermediate(source, scratch, plan), plan, mark, limits)
 
     def run(self, progress: ProgressLike, client: Any) -> None:
         """Carry all boxes that are not done."""
-        with Progress(progress, self.plan.tasks, "rechunked", "boxes") as report, self._fewer_threads():
+        with Progress(progress, self.plan.tasks, "rechunked", "boxes") as report:
             for stage, boxes in enumerate(self.plan.stages):
                 left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.mark.done or ())]
                 for _ in range(len(boxes) - len(left)):
@@ -224,21 +254,25 @@ class _Job:
                 for region in carried:
                     report.advance(region)
 
-    def _fewer_threads(self) -> AbstractContextManager[object]:
-        if self.workers == pool.workers():
-            return nullcontext()
-        return config.set({"threading.max_workers": self.workers})
-
-    def _carried(self, client: Any, stage: int, left: list[int]) -> Any:
+    def _carried(self, client: Any, stage: int, left: list[int]) -> Iterator[str]:
         """Boxes carried by the workers of a cluster, as they finish."""
         from distributed import as_completed
 
-        futures = client.map(self.carry, [stage] * len(left), left, pure=False, key=f"rechunk-{stage}")
+        # The job goes to the workers once, by a task that can be repeated if the one that has it is lost; then the
+        # tasks are small, however many edges and boxes there are.
+        done = None if self.mark.done is None else frozenset[str]()
+        source = _at(self.source, self.source.store.fork())
+        job = pickle.dumps(replace(self, source=source, mark=replace(self.mark, done=done)))
+        held = client.submit(pickle.loads, job, pure=False, key=f"rechunk-job-{uuid4().hex}")
+        futures = client.map(_carry_there, left, stage=stage, job=held, pure=False, key=f"rechunk-{stage}")
         try:
-            for _, region in as_completed(futures, with_results=True):  # type: ignore[no-untyped-call]
+            finished = as_completed(futures, loop=client.loop, with_results=True)  # type: ignore[no-untyped-call]
+            for _, (region, fork) in finished:
+                if fork is not None:
+                    self.target.store.merge([fork])
                 yield region
         finally:
-            client.cancel(futures)
+            client.cancel([held, *futures])
 
     def carry(self, stage: int, number: int) -> str:
         """Carry one box, and say which region it was."""
@@ -246,12 +280,20 @@ class _Job:
         here, there = self.source, self.target
         if self.middle is not None:
             here, there = (here, self.middle) if stage == 0 else (self.middle, there)
-        if self.mark.done is None or not (self.mark.fresh or there is self.middle):
-            there[region] = here[region]
-        else:
-            self._carry_rest(here, there, region)
+        here, there = (_at(array, array.store.with_concurrency(self.limits.requests)) for array in (here, there))
+        with config.set({"threading.max_workers": self.limits.workers}):
+            if self.mark.done is None or not (self.mark.fresh or (stage == 0 and self.middle is not None)):
+                there[region] = here[region]
+            else:
+                self._carry_rest(here, there, region)
         self.mark.finish(f"{stage}.{number}")
         return "[" + ", ".join(f"{part.start}:{part.stop}" for part in region) + "]"
+
+    def carry_in_fork(self, stage: int, number: int) -> tuple[str, Store | None]:
+        """The same in a process of a cluster; and if others do not see what it wrote, what they have to merge."""
+        fork = self.target.store.fork()
+        region = replace(self, target=_at(self.target, fork)).carry(stage, number)
+        return region, None if fork is self.target.store else fork
 
     def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:
         """Carry the chunks of a box that are not there yet."""
@@ -265,20 +307,84 @@ class _Job:
                 there[chunk.slices] = here[chunk.slices]
 
 
-def _plan(source: Array, target: Array, memory: int) -> tuple[RechunkPlan, int]:
+_one_box = threading.Lock()
+"""Held while a process of a cluster carries a box: several threads of it would need more memory."""
+
+
+def _carry_there(number: int, stage: int, job: _Job) -> tuple[str, Store | None]:
+    """Carry a box in a process of a cluster."""
+    with _one_box:
+        return job.carry_in_fork(stage, number)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How much may go on at once, so that the memory suffices."""
+
+    workers: int
+    """Threads that encode and decode."""
+    requests: int
+    """Threads that wait for a store, where there are any; each has one chunk as bytes."""
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What chunks, boxes and threads need, in bytes."""
+
+    source: Boxes
+    target: Boxes
+    size: int
+    """The bytes of an element."""
+    waiting: int
+    """How many requests at once the stores want."""
+
+    def chunks(self, plan: RechunkPlan | None) -> tuple[int, int]:
+        """The largest chunk that is read, and the largest that is written; those of an intermediate array are both."""
+        middle = 0 if plan is None or plan.middle is None else plan.middle.largest
+        return self.size * max(self.source.largest, middle), self.size * max(self.target.largest, middle)
+
+    def limits(self, memory: int, workers: int, plan: RechunkPlan | None) -> _Limits:
+        """What is waited for has a quarter of the memory."""
+        return _Limits(workers, max(workers, min(self.waiting, memory // 4 // max(*self.chunks(plan), 1))))
+
+    def held(self, limits: _Limits, plan: RechunkPlan | None) -> int:
+        """Beside the box: a thread keeps what it read and what it wrote last, each as bytes and as values."""
+        read, written = self.chunks(plan)
+        return limits.workers * 2 * (read + written) + (limits.requests - limits.workers) * max(read, written)
+
+    def fit(self, memory: int, workers: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits] | None:
+        """The largest boxes that fit; chunks of an intermediate array are smaller if boxes are."""
+        limits = self.limits(memory, workers, None)
+        most = (memory - self.held(limits, None)) // self.size
+        for _ in range(_TRIES):
+            plan = make_plan(self.source, self.target, most, by_middle=by_middle)
+            limits = self.limits(memory, workers, plan)
+            if plan.largest * self.size + self.held(limits, plan) <= memory:
+                return plan, limits
+            most = most * 3 // 4
+        return None
+
+
+_TRIES = 8
+
+
+def _plan(source: Array, target: Array, memory: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits]:
     """The boxes, and how many threads there may be: fewer need less memory, and leave more for the boxes."""
-    pieces = Boxes(tuple(map(ends_of, source.read_chunk_sizes)))
-    stored = Boxes(tuple(map(ends_of, target.write_chunk_sizes)))
-    size = max(_itemsize(source.dtype), _itemsize(target.dtype))
-    # A thread has one chunk at a time, as bytes and as values.
-    each = 2 * size * max(pieces.largest, stored.largest)
-    for workers in range(pool.workers(), 0, -1):
-        plan = make_plan(pieces, stored, (memory - workers * each) // size)
-        needed = plan.largest * size + workers * each
-        if needed <= memory:
-            return plan, workers
+    budget = _Budget(
+        Boxes(tuple(map(ends_of, source.read_chunk_sizes))),
+        Boxes(tuple(map(ends_of, target.write_chunk_sizes))),
+        max(_itemsize(source.dtype), _itemsize(target.dtype)),
+        max(source.store.concurrency or 0, target.store.concurrency or 0),
+    )
+    for way in (True, False) if by_middle else (False,):
+        for workers in range(pool.workers(), 0, -1):
+            found = budget.fit(memory, workers, by_middle=way)
+            if found is not None:
+                return found
+    read, written = budget.chunks(None)
     raise ValueError(
-        f"max_memory of {memory:,} bytes is too little for the chunks of source and target; give at least {needed:,}"
+        f"max_memory of {memory:,} bytes is too little for the chunks of source and target; give at least "
+        f"{written + 2 * (read + written):,}"
     )
 
 
@@ -287,7 +393,7 @@ def _described(array: Array) -> str:
     return digest(json.dumps(array.metadata.to_documents(), sort_keys=True).encode())
 
 
-def _intermediate(source: Array, target: Array, plan: RechunkPlan) -> Array | None:
+def _intermediate(source: Array, place: tuple[Store, str], plan: RechunkPlan) -> Array | None:
     """The array between source and target; its document is never stored, since the plan tells it."""
     middle = plan.middle
     if middle is None:
@@ -297,7 +403,7 @@ def _intermediate(source: Array, target: Array, plan: RechunkPlan) -> Array | No
     model = create_array(
         shape=source.shape, dtype=source.metadata.data_type, chunks=edges, fill_value=fill, zarr_format=3
     )
-    return Array(target.store, node.join(target.path, WORK + "/middle"), model.metadata, replace(model.config))
+    return Array(*place, model.metadata, replace(model.config))
 
 
 def _itemsize(dtype: np.dtype[Any]) -> int:

@@ -15,7 +15,7 @@ import os
 import threading
 from _thread import RLock
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from io import FileIO
 from typing import Any, Self, TypeAlias
@@ -286,12 +286,33 @@ class Store(ABC):
             return self
         raise ValueError(f"durability={durability!r}: the values of {self!r} survive {self.durability!r}, and no other")
 
+    def with_concurrency(self, most: int) -> Self:
+        """The same data through a store that is asked for less at once, where it would be more."""
+        if self.concurrency is None or self.concurrency <= most:
+            return self
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__, concurrency=most)
+        return view
+
     def batch(self) -> AbstractContextManager[Joined]:
         """Around many writes of one operation: what makes them durable may wait until the end.
 
         Gives a function that turns the work of any thread into a part of the batch.
         """
         return nullcontext(_as_it_is)
+
+    def fork(self) -> Self:
+        """The same data as other processes may write to it; what they wrote comes back by `merge`.
+
+        That is the store itself where everybody sees what one writes. In a transaction it is a copy of it, which can be
+        pickled and forked again.
+        """
+        if self.transactional and not self.read_only:
+            raise TypeError(f"{self!r} is written by one process; write to another store, or without a cluster")
+        return self
+
+    def merge(self, forks: Iterable[Store]) -> None:  # noqa: B027
+        """Take over what was written to forks, each of which wrote other keys."""
 
     @abstractmethod
     def as_read_only(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from typing import Any
 
@@ -20,6 +21,16 @@ def errors() -> tuple[type[Exception], ...]:
     import icechunk
 
     return (icechunk.IcechunkError,)
+
+
+def fork(store: Any) -> Any:
+    """A copy of the store of a session that can be sent to other processes."""
+    import icechunk
+
+    session = store.session
+    if isinstance(session, icechunk.ForkSession):  # which refuses to be forked again once it has changes
+        return pickle.loads(pickle.dumps(session)).store
+    return session.fork().store
 
 
 def _sizes(value: bytes) -> tuple[dict[str, Any], list[Any]] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar
 
@@ -191,6 +191,15 @@ class WrapperStore(Store):
     def with_durability(self, durability: Durability) -> Self:
         """The same data through a store whose writes survive this."""
         return self._around(self.inner.with_durability(durability))
+
+    def fork(self) -> Self:
+        """The same wrapper around a fork of what it wraps."""
+        fork = self.inner.fork()
+        return self if fork is self.inner else self._around(fork)
+
+    def merge(self, forks: Iterable[Any]) -> None:
+        """Take over what was written to forks."""
+        self.inner.merge([fork.inner for fork in forks])
 
     def as_read_only(self) -> Self:
         """The same data through a store that refuses to write."""

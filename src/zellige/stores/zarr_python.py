@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from zellige.stores import icechunk
@@ -220,6 +220,17 @@ class ZarrPythonStore(ForeignStore):
     def identity(self) -> Hashable:
         """The store, compared as zarr-python does."""
         return ("zarr", _Same(self._store))
+
+    def fork(self) -> Self:
+        """For other processes: of a session of icechunk a fork, for which it must have no uncommitted changes."""
+        if not self.transactional or self.read_only:
+            return self
+        return type(self)(icechunk.fork(self._store))
+
+    def merge(self, forks: Iterable[Any]) -> None:
+        """Take over what was written to forks of the session; committing is left to the user."""
+        if self.transactional:
+            self._store.session.merge(*[fork.zarr_store.session for fork in forks])
 
     def as_read_only(self) -> Self:
         """The same store, which refuses to write."""

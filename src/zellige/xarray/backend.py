@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,16 +140,18 @@ class ZelligeDataStore(AbstractDataStore):
 def name_dimensions(arrays: Mapping[str, Array]) -> dict[str, tuple[str, ...]]:
     """The names of all axes of the arrays of a group.
 
-    An axis without a name gets an invented one, as netCDF's libraries do: `phony_dim_0`, `phony_dim_1`, …, one for
-    each length, shared by all arrays of the group; several axes of one length in one array get one each.
+    They are in the document, or where netCDF's library puts them. An axis without a name gets an invented one, as
+    netCDF's libraries do: `phony_dim_0`, `phony_dim_1`, …, one for each length, shared by all arrays of the group;
+    several axes of one length in one array get one each.
     """
-    taken = {name for array in arrays.values() for name in array.dimension_names or () if name is not None}
+    known = {name: array.dimension_names or _nczarr_names(array) for name, array in arrays.items()}
+    taken = {name for names in known.values() for name in names if name is not None}
     free: Iterator[str] = (name for k in range(1 << 62) if (name := f"phony_dim_{k}") not in taken)
     phony: dict[tuple[int, int], str] = {}
 
-    def named(array: Array) -> Iterator[str]:
+    def named(names: Iterable[str | None], array: Array) -> Iterator[str]:
         seen: dict[int, int] = {}
-        for name, length in zip(array.dimension_names or [None] * array.ndim, array.shape, strict=True):
+        for name, length in zip(names, array.shape, strict=True):
             if name is None:
                 nth = seen[length] = seen.get(length, -1) + 1
                 if (length, nth) not in phony:
@@ -157,7 +159,18 @@ def name_dimensions(arrays: Mapping[str, Array]) -> dict[str, tuple[str, ...]]:
                 name = phony[length, nth]
             yield name
 
-    return {name: tuple(named(array)) for name, array in arrays.items()}
+    return {name: tuple(named(known[name], array)) for name, array in arrays.items()}
+
+
+def _nczarr_names(array: Array) -> Sequence[str | None]:
+    """The names that netCDF's library gives to axes: references to dimensions, such as `/group/time`."""
+    places = [array.attrs.get("_NCZARR_ARRAY"), array.attrs.get("_nczarr_array")]
+    places.append(getattr(array.metadata, "extra", {}).get("_NCZARR_ARRAY"))
+    for place in places:
+        found = place.get("dimrefs", place.get("dimension_references")) if isinstance(place, dict) else None
+        if isinstance(found, list) and len(found) == array.ndim and all(isinstance(ref, str) for ref in found):
+            return [ref.rpartition("/")[2] for ref in found]
+    return [None] * array.ndim
 
 
 def stored_variable(array: Array, dimensions: tuple[str, ...], fill_as_mask: bool | None = None) -> xr.Variable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from zellige import Array, Group
+from zellige import Array, Group, errors
 from zellige.xarray import compat
 from zellige.xarray.backend import name_dimensions, stored_variable
 from zellige.xarray.calendar import resolve_chunks
@@ -52,6 +53,7 @@ class Plan:
 
     attributes: dict[str, Any]
     steps: list[Step]
+    zarr_format: Any
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def plan_dataset(ds: xr.Dataset, group: Group | None, wishes: Wishes) -> Plan:
             )
         else:
             steps.append(_new(name, variable, wishes, chunks))
-    return Plan({str(k): compat.encode_attribute(v) for k, v in attributes.items()}, steps)
+    return Plan({str(k): compat.encode_attribute(v) for k, v in attributes.items()}, steps, wishes.zarr_format)
 
 
 def check_names(ds: xr.Dataset) -> None:
@@ -152,8 +154,10 @@ class _Stored:
         region: Mapping[Any, slice] | None,
         chunks: Mapping[Any, Any],
     ) -> Step | None:
-        """What to do with a variable whose array is there; None if it holds these values already."""
+        """What to do with a variable whose array is there; None if it stays as it is."""
         array, dims = self.arrays[name], self.dimensions[name]
+        if wishes.mode == "a-" and wishes.append_dim is not None and wishes.append_dim not in dims:
+            return None
         encoded = self._encoded(name, variable, wishes.zarr_format)
         if set(encoded.dims) != set(dims):
             raise ValueError(f"variable {name!r} has the dimensions {encoded.dims}, the stored one has {dims}")
@@ -266,10 +270,12 @@ def _new_edges(
     """How appended values are cut: as the user says, or as dask or one whole block on an axis with edges.
 
     A regular axis stays regular unless the user says otherwise, for the sake of other readers. Where the last stored
-    chunk reaches beyond the end, the new values fill it first.
+    chunk reaches beyond the end, the new values fill it first: a chunk is stored with its full size, and readers would
+    fail if it were written with another one before they see the new grid.
     """
     dim, length = variable.dims[axis], variable.shape[axis]
     cut = None if variable.dims == (name,) else chunks.get(dim)
+    asked = cut is not None
     stored = array.grid.dimensions[axis].chunks
     if cut is None and isinstance(stored, int):
         return None
@@ -278,6 +284,13 @@ def _new_edges(
     if isinstance(cut, int):
         cut = [cut] * (length // cut) + [length % cut]
     reach = _reach(array, axis) - array.shape[axis]
+    if reach and asked:
+        warnings.warn(
+            f"the last stored chunk of {name!r} has room for {reach} more along {dim!r}, which the new values fill; "
+            "the chunks that you ask for follow after it",
+            errors.ZelligeWarning,
+            stacklevel=2,
+        )
     ends = [int(end) for end in np.cumsum(cut) if end > reach]
     edges = [b - a for a, b in zip([reach, *ends], ends, strict=False) if b > a]
     return edges or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +33,7 @@ def write(
     data: xr.Dataset | xr.DataArray | xr.DataTree,
     store: Any,
     *,
-    mode: Literal["w", "w-", "a", "r+"] | None = None,
+    mode: Literal["w", "w-", "a", "a-", "r+"] | None = None,
     group: str | None = None,
     encoding: Mapping[Any, Any] | None = None,
     append_dim: Any = None,
@@ -52,8 +52,9 @@ def write(
     sizes; numpy data is cut automatically.
 
     mode
-        `w-` (the default) creates, `w` replaces, `a` adds to what is there, `r+` changes values only. With
-        `append_dim` the default is `a`, with `region` `r+`.
+        `w-` (the default) creates, `w` replaces, `a` adds to what is there, `a-` does so but leaves stored variables
+        without `append_dim` as they are, `r+` changes values only. With `append_dim` the default is `a`, with `region`
+        `r+`.
     encoding
         By variable, as in xarray; of a tree by path and variable. Those that come with the variables are used where
         they fit.
@@ -74,7 +75,10 @@ def write(
     consolidated
         Whether to consolidate the metadata of the whole store at the end; by default, and wherever it was before.
     progress
-        True for a progress bar of dask, or a context manager of your own, such as a `dask.diagnostics.Callback`.
+        True for a progress bar, on a cluster that of its scheduler; or a context manager of your own, such as a
+        `dask.diagnostics.Callback`.
+
+    On a cluster, a session of icechunk is written by forks of it, which are merged; committing is left to you.
 
     >>> import numpy as np, pandas as pd
     >>> time = pd.date_range("2023-01-01", "2023-12-31")
@@ -84,41 +88,57 @@ def write(
     ((31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31),)
     """
     chosen = _choose_mode(mode, append_dim, region)
-    place = _Place(store, (group or "").strip("/"), storage_options)
     datasets, encodings = _nodes(data, encoding)
-    there = {path: place.find(path) for path in datasets}
-    top = there[""]
-    form = _choose_format(place, top, chosen, zarr_format)
-    plans = {
-        path: plan_dataset(ds, there[path], Wishes(chosen, form, encodings[path], chunks, append_dim, region))
-        for path, ds in datasets.items()
-    }
-    if top is not None and chosen == "w":
-        _refuse_to_remove_sources(datasets.values(), top)
-    steps = [step for plan in plans.values() for step in plan.steps]
-    if any(step.variable.chunks is not None for step in steps):
-        from zellige.dask import check_reachable
+    wishes = {path: Wishes(chosen, None, encodings[path], chunks, append_dim, region) for path in datasets}
+    path = (group or "").strip("/")
 
-        check_reachable(store)
-    if consolidated is None:
-        consolidated = chosen != "r+"
-    elif chosen != "r+":
-        consolidated = consolidated or place.is_consolidated()  # or it would be out of date
-    _create(place, plans, there, chosen, form)
-    finish = _Finish(place.root() if consolidated else None)
-    later = _Writing(steps, finish, align, progress).run(compute=compute)
-    return place.open() if later is None else later
+    def write_to(place: _Place) -> Any:
+        plans, there = _plans(place, datasets, wishes, zarr_format)
+        consolidates = place.consolidates(consolidated, chosen)
+        _create(place, plans, there, chosen)
+        steps = [step for plan in plans.values() for step in plan.steps]
+        finish = _Finish(place.root() if consolidates else None)
+        return _Writing(steps, finish, align, progress).run(compute=compute)
+
+    with _for_tasks(store, datasets, compute=compute) as reached:
+        later = write_to(_Place(reached, path, storage_options))
+    return _Place(store, path, storage_options).open() if compute else later
+
+
+def _for_tasks(store: Any, datasets: Mapping[str, xr.Dataset], *, compute: bool) -> AbstractContextManager[Any]:
+    """The store as dask writes to it, if there is anything for dask to do."""
+    if not any(v.chunks is not None for ds in datasets.values() for v in ds.variables.values()):
+        return nullcontext(store)
+    from zellige.dask import check_reachable, forked
+
+    check_reachable(store)
+    return forked(store, compute=compute)
+
+
+def _plans(
+    place: _Place, datasets: Mapping[str, xr.Dataset], wishes: Mapping[str, Wishes], zarr_format: Any
+) -> tuple[dict[str, Plan], dict[str, Group | None]]:
+    """What is to be done, by path, and the groups that are there; everything is checked."""
+    there = {path: place.find(path) for path in datasets}
+    top, mode = there[""], wishes[""].mode
+    form = _choose_format(place, top, mode, zarr_format)
+    plans = {
+        path: plan_dataset(ds, there[path], replace(wishes[path], zarr_format=form)) for path, ds in datasets.items()
+    }
+    if top is not None and mode == "w":
+        _refuse_to_remove_sources(datasets.values(), top)
+    return plans, there
 
 
 def _choose_mode(mode: str | None, append_dim: Any, region: Any) -> str:
     if append_dim is not None and region is not None:
         raise ValueError("append_dim= makes a dataset longer, region= changes a part of it; give one of them")
     chosen = mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
-    if chosen not in ("w", "w-", "a", "r+"):
-        raise ValueError(f"mode={mode!r} must be one of 'w', 'w-', 'a', 'r+'")
-    if append_dim is not None and chosen != "a":
-        raise ValueError(f"mode={mode!r}: append_dim= adds to what is there, which is mode 'a'")
-    if region is not None and chosen not in ("a", "r+"):
+    if chosen not in ("w", "w-", "a", "a-", "r+"):
+        raise ValueError(f"mode={mode!r} must be one of 'w', 'w-', 'a', 'a-', 'r+'")
+    if append_dim is not None and chosen not in ("a", "a-"):
+        raise ValueError(f"mode={mode!r}: append_dim= adds to what is there, which is mode 'a' or 'a-'")
+    if region is not None and chosen not in ("a", "a-", "r+"):
         raise ValueError(f"mode={mode!r}: region= changes what is there, which is mode 'r+' or 'a'")
     return chosen
 
@@ -194,10 +214,12 @@ class _Place:
         except errors.GroupNotFoundError:
             return None
 
-    def is_consolidated(self) -> bool:
-        """Whether the root has consolidated metadata."""
+    def consolidates(self, wanted: bool | None, mode: str) -> bool:
+        """Whether to consolidate: as the user says, unless what is there would be out of date."""
+        if wanted is None or mode == "r+":
+            return mode != "r+" if wanted is None else wanted
         try:
-            return open_group(self._store, **self._options).metadata.consolidated is not None
+            return wanted or open_group(self._store, **self._options).metadata.consolidated is not None
         except errors.GroupNotFoundError:
             return False
 
@@ -220,9 +242,10 @@ class _Place:
         return open_group(self._store, path=self.group, **self._options)
 
 
-def _create(place: _Place, plans: Mapping[str, Plan], there: Mapping[str, Group | None], mode: str, form: Any) -> None:
+def _create(place: _Place, plans: Mapping[str, Plan], there: Mapping[str, Group | None], mode: str) -> None:
     """Create groups and arrays that are missing, and follow the attributes of groups."""
     top = None if mode == "w" else there[""]
+    form = plans[""].zarr_format
     if top is None:
         top = place.create(plans[""].attributes, form, overwrite=mode == "w")
     nodes: dict[str, Any] = {}
@@ -230,7 +253,7 @@ def _create(place: _Place, plans: Mapping[str, Plan], there: Mapping[str, Group 
         group = None if mode == "w" else there[path]
         if group is None and path:
             nodes[path] = group_metadata(plan.attributes, form)
-        elif group is not None and mode == "a" and not plan.attributes.items() <= dict(group.attrs).items():
+        elif group is not None and mode in ("a", "a-") and not plan.attributes.items() <= dict(group.attrs).items():
             group.attrs.update(plan.attributes)
         nodes |= {join(path, step.name): step.metadata for step in plan.steps if step.metadata is not None}
     made: dict[str, Any] = dict(top.create_hierarchy(nodes))
@@ -329,13 +352,12 @@ class _Writing:
             Part(step.variable.data, array, region, stored=step.axis is None)
             for step, (array, region) in ((self.steps[k], targets[k]) for k in chunked)
         ]
-        with self._shown():
-            return store_parts(parts, align=self.align, compute=compute, then=None if compute else self.finish)
-
-    def _shown(self) -> AbstractContextManager[Any]:
-        if self.progress is True:
-            from dask.diagnostics import ProgressBar
-
-            bar: AbstractContextManager[Any] = ProgressBar()
-            return bar
-        return nullcontext() if self.progress is False else self.progress
+        shown = nullcontext() if isinstance(self.progress, bool) else self.progress
+        with shown:
+            return store_parts(
+                parts,
+                align=self.align,
+                compute=compute,
+                then=None if compute else self.finish,
+                progress=self.progress is True,
+            )

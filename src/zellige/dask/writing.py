@@ -1,0 +1,208 @@
+"""dask arrays into stored ones: in place, or in a transaction by forks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from zellige import Array, Store, create_array, open_array
+from zellige.dask.alignment import Part, aligned, edges_of, shared_axes
+from zellige.dask.clusters import check_reachable, client, computes_elsewhere, forked, store_of
+from zellige.dask.reading import Handle
+
+
+def store(
+    x: da.Array,
+    target: Any,
+    *,
+    region: Sequence[slice] | None = None,
+    align: bool = True,
+    compute: bool = True,
+    progress: bool = False,
+    **create: Any,
+) -> Any:
+    """Store a dask array and return the `Array`; with `compute=False` something to be computed later.
+
+    `target` is an array, of which `region` says what is written; or a place, where one is created with the keywords
+    of `zellige.create_array` and, if they do not say otherwise, with a stored chunk for each block.
+
+    Blocks that end within stored chunks are rechunked first, with an `AlignmentWarning`; so no two tasks write to
+    one stored chunk. `align=False` leaves them: partial writes lock their chunk, which is safe among the threads and
+    processes of one machine. `progress=True` shows a bar.
+
+    In a session of icechunk, a cluster writes to forks of it: there must be no uncommitted changes at first, and all
+    that was written is in the session at the end, to be committed by you.
+
+    >>> import dask.array as da
+    >>> import zellige
+    >>> a = zellige.zeros((6,), chunks=[[1, 2, 3]])
+    >>> later = store(da.ones(2, chunks=2), a, region=[slice(1, 3)], compute=False)
+    >>> _ = later.compute()
+    >>> a[:]
+    array([0., 1., 1., 0., 0., 0.])
+    """
+    _check_known(x)
+    if isinstance(target, Array) and create:
+        raise TypeError(f"{', '.join(sorted(create))}: only for a target that is created, not for an Array")
+    check_reachable(target)
+    with forked(target, compute=compute) as place:
+        array = place if isinstance(place, Array) else create_array(place, **_creation(x, create))
+        part = Part(x, array, None if region is None else tuple(region))
+        later = store_parts([part], align=align, compute=compute, progress=progress)
+    if later is not None:
+        return later
+    if place is target:
+        return array
+    return target if isinstance(target, Array) else open_array(store_of(target), path=array.path, mode="r+")
+
+
+def _creation(x: da.Array, options: dict[str, Any]) -> dict[str, Any]:
+    if x.dtype == object and "dtype" not in options:
+        raise ValueError("the dask array holds Python objects; say dtype='string' or dtype='bytes'")
+    chunks = {} if {"chunks", "shards"} & options.keys() else {"chunks": edges_of(x.chunks)}
+    return {"shape": x.shape, "dtype": x.dtype, **chunks, **options}
+
+
+def store_parts(
+    parts: Iterable[Part], *, align: bool = True, compute: bool = True, then: Any = None, progress: bool = False
+) -> Delayed | None:
+    """Store several dask arrays in one computation; `then`, if given, is called at the end, once all is written.
+
+    Within a transaction that other processes write to, all must be in one fork of it; see `forked`.
+    """
+    ready = [_checked(part) for part in parts]
+    fork = next((part.target.store for part in ready if part.target.store.transactional), None)
+    if not computes_elsewhere():
+        fork = None
+    if align:
+        ready = [aligned(part) for part in ready]
+    elif fork is not None and any(shared_axes(part) for part in ready):
+        raise ValueError(
+            f"align=False: two tasks would write to one chunk, and each writes to a copy of {fork!r}; leave it out"
+        )
+    if fork is None:
+        later = _joined(dask.optimize(*map(_stored, ready)), partial(_finish, then))
+    else:
+        later = _joined([_stored_in_forks(part) for part in ready], _merged)
+    if not compute:
+        return later
+    found = _compute(later, progress)
+    if fork is not None and found is not None:
+        fork.merge([found])
+    return None
+
+
+def _compute(later: Delayed, progress: bool) -> Any:
+    """Compute, and show how far it is: on a cluster by what its scheduler says."""
+    cluster = client()
+    if not progress:
+        return later.compute()
+    if cluster is None:
+        from dask.diagnostics import ProgressBar
+
+        with ProgressBar():
+            return later.compute()
+    from distributed import progress as show
+
+    future = cluster.compute(later)
+    show(future, notebook=False)  # type: ignore[no-untyped-call]
+    return future.result()
+
+
+def _stored(part: Part) -> da.Array:
+    """A dask array whose blocks are written once it is computed."""
+    found = da.store(
+        part.source,
+        # A new name each time: what was written before is to be written again.
+        Handle(part.target, uuid4().hex, stored=part.stored, writes=True),
+        regions=part.region,
+        lock=False,
+        compute=False,
+        return_stored=True,
+        load_stored=False,
+    )
+    return found[0] if isinstance(found, tuple) else found  # in some versions of dask a tuple of one
+
+
+def _joined(arrays: Sequence[da.Array], function: Any) -> Delayed:
+    """One task that waits for all blocks of all arrays, and calls a function of them."""
+    keys = [key for array in arrays for key in _keys(array.__dask_keys__())]
+    name = f"zellige-stored-{uuid4().hex}"
+    graph = HighLevelGraph.from_collections(name, {name: (function, keys)}, dependencies=arrays)
+    return Delayed(name, graph)
+
+
+def _finish(then: Any, _blocks: Any) -> None:
+    if then is not None:
+        then()
+
+
+def _check_known(x: da.Array) -> None:
+    if not isinstance(x, da.Array):
+        raise TypeError(f"expected a dask array, found {type(x).__name__}; assign other data to the array itself")
+    if any(np.isnan(size) for axis in x.chunks for size in axis):
+        raise ValueError("the dask array has chunks of unknown size; call compute_chunk_sizes() first")
+
+
+def _checked(part: Part) -> Part:
+    """The same with a slice for every axis; raises if the values do not fit there."""
+    _check_known(part.source)
+    check_reachable(part.target.store)
+    shape = part.target.shape
+    region = part.region or (slice(None),) * len(shape)
+    if len(region) != len(shape) or any(s.step not in (None, 1) for s in region):
+        raise ValueError(f"region={part.region}: give one slice without a step for each of {len(shape)} axes")
+    whole = tuple(slice(*s.indices(n)[:2]) for s, n in zip(region, shape, strict=True))
+    wanted = tuple(max(0, s.stop - s.start) for s in whole)
+    if part.source.shape != wanted:
+        raise ValueError(f"the dask array has shape {part.source.shape}, its place in the array has shape {wanted}")
+    return part._replace(region=whole)
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+def _stored_in_forks(part: Part) -> da.Array:
+    """A dask array whose blocks, once computed, are forks of the target's store to which they were written."""
+    (x,) = dask.optimize(part.source)
+    # With its document: each fork is a store of its own, and what others have opened is not to be used for it.
+    handle = Handle(part.target, stored=False)
+    name, starts = f"zellige-fork-{uuid4().hex}", [place.start for place in part.region or ()]
+    layer: dict[Any, Any] = {}
+    for key, block in zip(_keys(x.__dask_keys__()), da.core.slices_from_chunks(x.chunks), strict=True):
+        region = tuple(slice(s.start + start, s.stop + start) for s, start in zip(block, starts, strict=True))
+        layer[(name, *key[1:])] = (partial(_write_fork, handle, region), key)
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[x])
+    return da.Array(graph, name, x.chunks, dtype=object)
+
+
+def _write_fork(handle: Handle, region: tuple[slice, ...], block: Any) -> Store:
+    """Write a block to a copy of the transaction, which knows of nothing else that other tasks write."""
+    array = handle.fork()
+    array[region] = block
+    return array.store
+
+
+def _merged(forks: Sequence[Store]) -> Store | None:
+    """One fork with all that was written to several."""
+    if not forks:
+        return None
+    first, *others = forks
+    first.merge(others)
+    return first
+
+
+def _keys(nested: Any) -> Iterable[Any]:
+    if isinstance(nested, list):
+        for inner in nested:
+            yield from _keys(inner)
+    else:
+        yield nested
