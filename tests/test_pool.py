@@ -5,7 +5,9 @@ from __future__ import annotations
 import _thread
 import gc
 import os
+import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +31,14 @@ SHAPE, CHUNK = (CHUNKS * 64, 1024), (64, 1024)  # 256 KiB a chunk: enough for th
 
 def workers(count: int) -> Any:
     return zellige.config.set({"threading.max_workers": count})
+
+
+def settled(threads: int) -> bool:
+    """Whether there are so many threads besides the main one, once those that are just ending have ended."""
+    end = time.monotonic() + 10
+    while _thread._count() != threads and time.monotonic() < end:
+        time.sleep(0.001)
+    return _thread._count() == threads
 
 
 def large(before: Callable[[str, str], None] | None = None) -> tuple[zellige.Array, np.ndarray, CountingStore]:
@@ -87,14 +97,14 @@ def test_large_plans_use_all_workers_with_the_caller_among_them(count):
             met.once = meeting.wait(10)
 
     array, model, store = large(meet)
-    before = threading.active_count()
+    before = _thread._count()
     with workers(count):
         found = array[...]
     assert np.array_equal(found, model)
     threads = {call.thread for call in store.calls}
     assert len(threads) == count
     assert threading.get_ident() in threads
-    assert threading.active_count() == before
+    assert settled(before)
 
 
 def test_one_chunk_and_small_plans_stay_in_the_calling_thread():
@@ -108,11 +118,11 @@ def test_one_chunk_and_small_plans_stay_in_the_calling_thread():
 
 
 def test_each_task_is_done_once_even_if_no_thread_can_be_started(monkeypatch):
-    def refuse(_thread: threading.Thread) -> None:
+    def refuse(_function: object, _args: object) -> None:
         raise RuntimeError("can't start new thread")
 
     array, model, store = large()
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(pool, "start_new_thread", refuse)
     with workers(4):
         found = array[...]
     assert np.array_equal(found, model)
@@ -204,23 +214,22 @@ def test_the_tightest_limit_is_the_number_of_workers(monkeypatch):
 def helpers(monkeypatch) -> Iterator[list[int]]:
     """How many helpers there were whenever one began."""
     lock, alive, seen = threading.Lock(), [0], []
-    real = threading.Thread.run
 
-    def run(thread: threading.Thread) -> None:
-        if "help_out" not in getattr(thread._target, "__qualname__", ""):
-            real(thread)
-            return
-        with lock:
-            alive[0] += 1
-            seen.append(alive[0])
-        try:
-            real(thread)
-        finally:
+    def start(run: Callable[[int], None], args: tuple[int]) -> None:
+        def counted(me: int) -> None:
+            with lock:
+                alive[0] += 1
+                seen.append(alive[0])
+            run(me)
             with lock:
                 alive[0] -= 1
 
-    monkeypatch.setattr(threading.Thread, "run", run)
+        _thread.start_new_thread(counted, args)
+
+    monkeypatch.setattr(pool, "start_new_thread", start)
+    before = _thread._count()
     yield seen
+    assert settled(before)
     assert alive == [0]
     assert pool._helpers.busy == 0
 
@@ -295,11 +304,11 @@ def test_helpers_come_back_after_errors(error, helpers):
 
 
 def test_helpers_come_back_if_no_thread_can_be_started(monkeypatch):
-    def refuse(_thread: threading.Thread) -> None:
+    def refuse(_function: object, _args: object) -> None:
         raise RuntimeError("can't start new thread")
 
     array, model, _ = large()
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(pool, "start_new_thread", refuse)
     with workers(4):
         assert np.array_equal(array[...], model)
     assert pool._helpers.busy == 0
@@ -350,7 +359,7 @@ def test_a_forked_child_has_all_helpers_while_those_of_the_parent_are_at_work():
 
 def test_an_interrupt_while_the_caller_waits_lets_no_chunk_land_after_it():
     array, model, store = large()
-    caller, before = threading.get_ident(), threading.active_count()
+    caller, before = threading.get_ident(), _thread._count()
 
     def last(_method: str, _key: str) -> None:
         if threading.get_ident() != caller:
@@ -366,7 +375,7 @@ def test_an_interrupt_while_the_caller_waits_lets_no_chunk_land_after_it():
     landed = len(store.calls)
     time.sleep(0.3)
     assert len(store.calls) == landed == CHUNKS
-    assert threading.active_count() == before
+    assert settled(before)
 
 
 def test_an_interrupt_surfaces_although_a_chunk_has_failed_before():
@@ -404,12 +413,12 @@ def test_an_error_in_one_worker_surfaces_and_stops_the_others(failing, error, wr
         time.sleep(0.01)  # while the one that failed says so
 
     array, model, store = large(fail)
-    before = threading.active_count()
+    before = _thread._count()
     act = partial(array.__setitem__, ..., -model) if writing else partial(array.__getitem__, ...)
     with workers(4), pytest.raises(type(error)) as found:
         act()
     assert found.value is error
-    assert threading.active_count() == before
+    assert settled(before)
     assert len(store.calls) < CHUNKS // 2
     store.before = None
     array[...] = model
@@ -482,12 +491,12 @@ def test_attributes_from_several_threads_all_arrive():
 
 
 def test_an_interrupt_just_before_waiting_waits_for_the_helpers_all_the_same(monkeypatch):
-    real, left, active = pool._join, [KeyboardInterrupt], []
+    real, left, active = pool._Team.wait, [KeyboardInterrupt], []
 
-    def join(*args):
+    def wait(team):
         if left:
             raise left.pop()
-        real(*args)
+        real(team)
 
     def work(number):
         active.append(number)
@@ -495,7 +504,7 @@ def test_an_interrupt_just_before_waiting_waits_for_the_helpers_all_the_same(mon
         time.sleep(0 if threading.current_thread() is threading.main_thread() else 0.05)
         active.remove(number)
 
-    monkeypatch.setattr(pool, "_join", join)
+    monkeypatch.setattr(pool._Team, "wait", wait)
     with workers(3), pytest.raises(KeyboardInterrupt):
         pool.run(work, Tasks(list(range(30))), 1 << 20)
     assert not active
@@ -527,3 +536,27 @@ def test_what_the_frames_of_an_error_held_is_free_once_it_is_handled(count, erro
         assert [lock() for lock in held] == [None] * len(held)
     finally:
         gc.enable()
+
+
+def test_no_interrupt_is_lost_and_none_stops_all_forever(monkeypatch):
+    """By a timer, at any moment of starting, working and waiting."""
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    chance, surfaced = random.Random(1), 0
+    try:
+        with workers(3):
+            for _ in range(500):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 4e-4))
+                    for _ in range(3):
+                        pool.run(lambda _: None, Tasks(list(range(6))), 1 << 20)
+                    time.sleep(1)
+                except KeyboardInterrupt:
+                    surfaced += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert surfaced == 500
+    assert not lost
+    assert pool._helpers.busy == 0

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import threading
+from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -210,6 +210,7 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
     errors: list[BaseException] = []
     failed: list[tuple[Any, BaseException]] = []
     skipped: list[Any] = []
+    team = _Team(nworkers)
 
     def drain(me: int) -> None:
         _worker.busy = True
@@ -230,18 +231,12 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
             _worker.busy = False
 
     def help_out(me: int) -> None:
-        try:
+        if not errors:
             drain(me)
             scratch.hand_on()
-        finally:
-            ended[me].set()
-
-    helpers = [threading.Thread(target=help_out, args=(k,), daemon=True) for k in range(1, nworkers)]
-    ended = [threading.Event() for _ in range(nworkers)]
 
     def begin() -> None:
-        for helper in helpers:
-            _start(helper)
+        team.start(help_out)
         drain(0)
 
     # An interrupt may come between any two steps, also of handling an error: nothing is left before all have ended.
@@ -250,7 +245,7 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
         try:
             while ahead:
                 ahead.pop()()
-            _join(helpers, ended[1:], errors)
+            team.wait()
             break
         except BaseException as error:  # noqa: BLE001  (raised again below)
             errors.append(error)
@@ -268,26 +263,50 @@ def _run_threads(work: Callable[[Any], None], tasks: Tasks, nworkers: int, stopp
             del first
 
 
-def _start(helper: threading.Thread) -> None:
-    """Start a helper; without one, the others do its work."""
-    with suppress(RuntimeError):  # no more threads, or the interpreter is shutting down
-        helper.start()
+def _forget_this_thread() -> None:
+    """Before Python 3.13 `threading` remembers threads like these, if anybody asks who they are, for good."""
+    threading._active.pop(get_ident(), None)  # type: ignore[attr-defined]
 
 
-def _join(helpers: Sequence[threading.Thread], ended: Sequence[threading.Event], errors: list[BaseException]) -> None:
-    """Wait for all helpers that were started, also through interrupts, which stop them.
+class _Team:
+    """The helpers of one operation: threads that nothing can keep from being waited for.
 
-    By events: in Python 3.11 an interrupted `join` takes the thread for ended, and would not wait again.
+    Made of the plainest parts. `threading.Thread` and `Event` are written in Python: an interrupt at a bad moment in
+    them leaves their locks taken, and all wait forever; or it is lost in a callback that runs when a thread is freed.
     """
-    waiting = [(helper, event) for helper, event in zip(helpers, ended, strict=True) if helper.ident is not None]
-    while waiting:
-        try:
-            helper, event = waiting[-1]
-            event.wait()
-            helper.join()
-            waiting.pop()
-        except BaseException as error:  # noqa: BLE001  (raised again by the caller)
-            errors.append(error)
+
+    def __init__(self, size: int) -> None:
+        self._locks = [allocate_lock() for _ in range(size)]
+        for lock in self._locks:
+            lock.acquire()
+        self._launched: list[int] = []
+        self._begun: list[int] = []
+        self._done: list[int] = []
+
+    def start(self, work: Callable[[int], None]) -> None:
+        """Let all but the caller, who is number 0, do some work; without a helper, the others do its share."""
+
+        def run(me: int) -> None:
+            self._begun.append(me)  # before it looks for errors: who is not waited for finds one, and does nothing
+            try:
+                work(me)
+            finally:
+                _forget_this_thread()
+                self._done.append(me)
+                self._locks[me].release()
+
+        for me in range(1, len(self._locks)):
+            try:
+                start_new_thread(run, (me,))
+            except RuntimeError:  # no more threads, or the interpreter is shutting down
+                return
+            self._launched.append(me)
+
+    def wait(self) -> None:
+        """Wait for all that were started; after an interrupt once more."""
+        for me in {*self._launched, *self._begun}:
+            if me not in self._done:  # else an interrupt came just after this lock was taken
+                self._locks[me].acquire()
 
 
 def gather(
