@@ -13,7 +13,7 @@ demo: $(VENV)/.installed  ## show the main job on a local directory
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev peer browser  ## run all tests
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto --dist worksteal -q
 
 lint: $(VENV)/.dev  ## check format, style and types
 	$(BIN)/ruff format --check $(CODE)

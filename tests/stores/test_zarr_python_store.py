@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import pickle
 import subprocess
@@ -15,6 +14,7 @@ from store_suite import StoreSuite, fork, run_threads
 
 import zellige
 from zellige.errors import ReadOnlyError, ShortReadError
+from zellige.stores import zarr_python
 from zellige.stores.zarr_python import ZarrPythonStore
 
 zarr = pytest.importorskip("zarr", reason="zarr-python is not installed")
@@ -103,12 +103,12 @@ def test_an_interrupt_ends_the_request_that_was_waited_for(monkeypatch):
             finally:
                 ended.set()
 
-    def interrupted(self, timeout=None):
+    def interrupted(_errand):
         begun.wait(10)
         raise KeyboardInterrupt
 
     store = ZarrPythonStore(Endless(zarr.storage.MemoryStore()))
-    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
+    monkeypatch.setattr(zarr_python._Errand, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.get("a")
     assert ended.wait(10)
