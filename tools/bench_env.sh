@@ -50,13 +50,13 @@ reason() {
 install() { "$env/bin/python" -m pip install --quiet --disable-pip-version-check "$@" 2>&1; }
 
 # Whether the peers are there; zellige is not asked, since it may be in the middle of a change.
-has_peers() { "$env/bin/python" -c 'import zarr, tensorstore' 2>/dev/null; }
+has_peers() { "$env/bin/python" -c 'import zarr, tensorstore, aiohttp' 2>/dev/null; }
 
 has_zellige() { "$env/bin/python" -c 'import importlib.metadata as m; m.version("zellige")' 2>/dev/null; }
 
 if [ -f "$env/.ready" ] && has_peers; then
     if [ pyproject.toml -nt "$env/.ready" ] || ! has_zellige; then # what zellige needs may have changed
-        if output=$(install -e .); then touch "$env/.ready"; else say "kept as it is: $(reason "$output")"; fi
+        if output=$(install -e '.[cloud]'); then touch "$env/.ready"; else say "kept as it is: $(reason "$output")"; fi
     fi
     say "$env is ready ($(cat "$env/.ready"))"
     exit 0
@@ -76,7 +76,7 @@ if ! output=$("$python" -m venv "$env" 2>&1); then
     say "not made: $python cannot make an environment: $(reason "$output")"
 elif ! output=$(install "${peers[@]}"); then
     say "not made: pip cannot install ${peers[*]} for $python: $(reason "$output")"
-elif ! output=$(install -e .); then
+elif ! output=$(install -e '.[cloud]'); then
     say "not made: pip cannot install this checkout for $python: $(reason "$output")"
 elif ! output=$("$env/bin/python" -c '
 import platform
