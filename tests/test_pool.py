@@ -21,6 +21,7 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import CountingStore
+from running import run_threads, settled
 from zellige import pool
 from zellige.plans import Tasks
 from zellige.stores import LocalStore, MemoryStore
@@ -33,14 +34,6 @@ def workers(count: int) -> Any:
     return zellige.config.set({"threading.max_workers": count})
 
 
-def settled(threads: int) -> bool:
-    """Whether there are so many threads besides the main one, once those that are just ending have ended."""
-    end = time.monotonic() + 10
-    while _thread._count() != threads and time.monotonic() < end:
-        time.sleep(0.001)
-    return _thread._count() == threads
-
-
 def large(before: Callable[[str, str], None] | None = None) -> tuple[zellige.Array, np.ndarray, CountingStore]:
     """An array of many chunks on a store with a hook, which is set when all is written."""
     model = ours.counted(SHAPE)
@@ -48,27 +41,6 @@ def large(before: Callable[[str, str], None] | None = None) -> tuple[zellige.Arr
     array = zellige.create_array(store, data=model, chunks=CHUNK)
     store.before = before
     return array, model, store.reset()
-
-
-def run_threads(count: int, work: Callable[[int], None]) -> None:
-    """Run the work at the same time in several threads; the first exception is raised here."""
-    errors: list[BaseException] = []
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        try:
-            start.wait(10)
-            work(number)
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 # -- how threads are used -------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 import zellige
 from counting_store import CountingStore, contents
+from running import settled
 from zellige import pool, turns
 from zellige.codecs.chain import BoundChain
 from zellige.storage import CacheStore, LatencyStore, LocalStore, MemoryStore, Store
@@ -229,10 +230,7 @@ def test_as_many_requests_are_under_way_as_the_store_wants(workers):
     with zellige.config.set({"threading.max_workers": workers}):
         assert np.array_equal(found[...], MODEL)
     assert store.most == 16
-    end = time.monotonic() + 10
-    while _thread._count() != before and time.monotonic() < end:
-        time.sleep(0.001)  # for those that are just ending
-    assert _thread._count() == before
+    assert settled(before)
 
 
 def test_few_decode_while_many_wait(monkeypatch):
@@ -340,10 +338,7 @@ def test_nothing_is_written_after_an_error(error, kind):
     time.sleep(0.05)
     assert len(inner.inner._data) == written < 256  # type: ignore[attr-defined]
     assert inner.calls == []
-    end = time.monotonic() + 10
-    while _thread._count() != before and time.monotonic() < end:
-        time.sleep(0.001)  # for those that are just ending
-    assert _thread._count() == before
+    assert settled(before)
     assert turns._turns.taken == 0
     inner.before = None
     found[...] = MODEL

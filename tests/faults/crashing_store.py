@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
-import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from math import prod
@@ -169,40 +167,3 @@ def held_locks() -> list[object]:
     between = [known() for known in list(base._file_locks.values())]
     held = [lock for lock in keys if lock is not None and not repr(lock).startswith("<unlocked")]
     return held + [lock for lock in between if lock is not None and not lock.closed]
-
-
-def run_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """What the work gives in several threads at the same time; the first exception is raised here."""
-    errors: list[BaseException] = []
-    found: list[Any] = [None] * count
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        try:
-            start.wait(60)
-            found[number] = work(number)
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return found
-
-
-def fork(work: Callable[[], bool]) -> Callable[[], bool]:
-    """Start the work in a forked child, killed if it hangs; the result waits and says whether it succeeded."""
-    child = os.fork()
-    if not child:
-        signal.alarm(10)
-        try:
-            code = 7 if work() else 1
-        except BaseException:  # noqa: BLE001 - told by the exit code
-            traceback.print_exc()
-            code = 2
-        os._exit(code)
-    return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

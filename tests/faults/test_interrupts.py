@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crashing_store import LONG, CrashingStore, counted, fork, held_locks, run_threads
+from crashing_store import LONG, CrashingStore, counted, held_locks
 
 import zellige
+from running import fork, run_threads, settled
 from zellige import pool, shards
 from zellige.stores import LocalStore, MemoryStore, Store, base, files
 
@@ -57,14 +58,6 @@ def _interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-def settled(threads: int) -> bool:
-    """Whether there are so many threads besides the main one, once those that are just ending have ended."""
-    end = time.monotonic() + 10
-    while _thread._count() != threads and time.monotonic() < end:
-        time.sleep(0.001)
-    return _thread._count() == threads
 
 
 def check_quiet(array: zellige.Array, model: np.ndarray, store: CrashingStore, threads: int) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crashing_store import LONG, CrashingStore, counted, run_threads
+from crashing_store import LONG, CrashingStore, counted
 
 import zellige
+from running import run_threads
 from zellige import upkeep
 from zellige.node import PENDING
 from zellige.stores import LocalStore, MemoryStore, Store, files

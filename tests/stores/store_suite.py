@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import threading
-from collections.abc import Callable
 
 import pytest
 
+from running import run_threads
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.stores import Store, base
 
@@ -51,38 +49,6 @@ def enter(store: Store, key: str) -> None:
 
 
 ALL = READING | WRITING | LISTING | {"exclusive": enter}
-
-
-def run_threads(count: int, work: Callable[[int], object]) -> list[object]:
-    """What each thread's work gave; its exception is raised here."""
-    results: list[object] = [None] * count
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            results[number] = work(number)
-        except BaseException as exc:  # noqa: BLE001 - handed to the test
-            results[number] = exc
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
-
-
-def fork(work: Callable[[], bool]) -> Callable[[], bool]:
-    """Start the work in a forked child, killed if it hangs; the result waits and says whether it succeeded."""
-    child = os.fork()
-    if not child:
-        signal.alarm(20)
-        os._exit(7 if work() else 1)
-    return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 class StoreSuite:

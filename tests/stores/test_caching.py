@@ -14,9 +14,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from store_suite import StoreSuite, fork, run_threads
+from store_suite import StoreSuite
 
 import zellige
+from running import fork, run_threads
 from zellige.errors import CorruptChunkError, ShortReadError
 from zellige.storage import CacheStore, LocalStore, LoggingStore, MemoryStore, PrefixStore, Store
 from zellige.stores import caching

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from store_suite import enter, run_threads
+from store_suite import enter
 
 import zellige
+from running import run_threads
 from zellige import pool
 from zellige.stores import LocalStore, MemoryStore
 from zellige.stores.base import TEMPORARY

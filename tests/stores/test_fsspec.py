@@ -11,9 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 from node_laws import check_arrays, check_groups
-from store_suite import StoreSuite, fork
+from store_suite import StoreSuite
 
 import zellige
+from running import fork
 from zellige.errors import ReadOnlyError, ShortReadError
 from zellige.stores import LocalStore, MemoryStore
 from zellige.stores.fsspec import FsspecStore

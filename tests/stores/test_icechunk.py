@@ -7,9 +7,10 @@ import pickle
 import numpy as np
 import pytest
 from node_laws import MODEL, RECTILINEAR, check_arrays, check_groups
-from store_suite import StoreSuite, run_threads
+from store_suite import StoreSuite
 
 import zellige
+from running import run_threads
 from zellige.errors import ReadOnlyError, ShortReadError
 from zellige.stores import Store
 from zellige.stores.icechunk import with_runs

@@ -14,9 +14,10 @@ import threading
 import time
 
 import pytest
-from store_suite import ALL, READING, StoreSuite, enter, fork, run_threads
+from store_suite import ALL, READING, StoreSuite, enter
 
 import zellige.stores.local
+from running import fork, run_threads
 from zellige.errors import UnsafeLinkError
 from zellige.stores import LocalStore, base, files
 

@@ -5,8 +5,9 @@ import pickle
 import threading
 
 import pytest
-from store_suite import StoreSuite, enter, fork
+from store_suite import StoreSuite, enter
 
+from running import fork
 from zellige.stores import MemoryStore
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import obstore.store
 import pytest
 from servers import BUCKET, PAGE, S3Server, free_port, set_environment
-from store_suite import READING, WRITING, StoreSuite, fork, run_threads
+from store_suite import READING, WRITING, StoreSuite
 
 import zellige
+from running import fork, run_threads
 from zellige import claims
 from zellige.errors import AccessDeniedError, ConflictError, CredentialsWarning, RemoteError, ShortReadError
 from zellige.stores import objects, resolve

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from store_suite import StoreSuite, run_threads
+from store_suite import StoreSuite
 
 import zellige
+from running import run_threads
 from zellige.errors import StoreKeyError
 from zellige.storage import LatencyStore, LocalStore, LoggingStore, MemoryStore, PrefixStore, Store, WrapperStore
 from zellige.stores import latency

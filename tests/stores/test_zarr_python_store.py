@@ -10,9 +10,10 @@ import threading
 import numpy as np
 import pytest
 from node_laws import check_arrays, check_groups
-from store_suite import StoreSuite, fork, run_threads
+from store_suite import StoreSuite
 
 import zellige
+from running import fork, run_threads
 from zellige.errors import ReadOnlyError, ShortReadError
 from zellige.stores import zarr_python
 from zellige.stores.zarr_python import ZarrPythonStore

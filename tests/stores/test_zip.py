@@ -18,9 +18,10 @@ import zlib
 import numpy as np
 import pytest
 from node_laws import check_arrays, check_groups
-from store_suite import WRITING, StoreSuite, fork, run_threads
+from store_suite import WRITING, StoreSuite
 
 import zellige
+from running import fork, run_threads
 from zellige.errors import BadArchiveError, ConflictError, ReadOnlyError, StoreKeyError, ZelligeWarning
 from zellige.stores import MemoryStore
 from zellige.stores.archive import TAIL, Entry

@@ -240,7 +240,8 @@ class Inspection:
                 yield Finding("outside", path, key, f"chunk {coords} lies beyond the end of the array", coords)
         total = prod(array.grid.grid_shape)
         if 0 < len(here) < total:
-            first = next(c for c in array.grid.all_chunk_coords() if c not in {coords for coords, _ in here})
+            stored = {coords for coords, _ in here}
+            first = next(coords for coords in array.grid.all_chunk_coords() if coords not in stored)
             message = f"{total - len(here):,} of {total:,} chunks are not stored, and read as the fill value"
             yield Finding("missing", path, array._engine.key(first), f"{message}; the first is {first}", first)
 
