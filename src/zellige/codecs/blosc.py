@@ -1,4 +1,4 @@
-"""The `blosc` codec (containers of c-blosc 1), by the library in numcodecs.
+"""The `blosc` codec (containers of c-blosc 1), by the library in numcodecs: large values straight, see `native`.
 
 The library trusts the sizes in a container, so all of them are checked before it sees the bytes.
 """
@@ -11,6 +11,7 @@ from functools import cache
 from struct import Struct, unpack_from
 from typing import Any, ClassVar, Literal, Self
 
+from zellige.codecs import native
 from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
 from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
@@ -26,9 +27,6 @@ _HEADER = Struct("<BBBBIII")
 _MEMCPY, _NO_SPLIT = 0x02, 0x10
 _MAX_SPLITS, _MIN_SPLIT = 16, 128
 _LARGEST_BLOCK = 1 << 20  # that the library makes by itself
-
-# `dest=` costs the library 2 us; below this size a fresh bytes object is cheaper.
-_SMALL = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +76,18 @@ class BloscCodec(BytesBytesCodec):
         """A container holds what it cannot compress as it is."""
         return nbytes + _OVERHEAD
 
-    def encode(self, raw: Buffer) -> bytes:
-        """One container."""
+    def encode(self, raw: Buffer) -> Buffer:
+        """One container, in this thread's scratch if it is large."""
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
-        shuffle, typesize = _SHUFFLES.index(self.shuffle), self.typesize or 1
+        cname, shuffle, typesize = self.cname.encode(), _SHUFFLES.index(self.shuffle), self.typesize or 1
+        if len(raw) >= native.LEAST and (blosc := native.blosc()):
+            out = scratch_for(raw, "blosc container", len(raw) + _OVERHEAD)
+            size = blosc.compress(raw, out, cname, self.clevel, shuffle, typesize, self.blocksize)
+            if size > 0:
+                return out[:size]
         try:
-            container: bytes = _blosc().compress(
-                raw, self.cname.encode(), self.clevel, shuffle, self.blocksize, typesize=typesize
-            )
+            container: bytes = _blosc().compress(raw, cname, self.clevel, shuffle, self.blocksize, typesize=typesize)
         except (RuntimeError, ValueError) as error:  # e.g. a library that was built without snappy
             raise CodecError(f"blosc: {error}") from error
         return container
@@ -96,11 +97,11 @@ class BloscCodec(BytesBytesCodec):
         nbytes = _content_size(raw)
         if nbytes > limit:
             raise CodecError(f"blosc: at most {limit} bytes expected, {nbytes} stated")
-        if nbytes > _SMALL:
-            out = scratch_for(raw, "blosc", nbytes)
-            _decompress(raw, dest=out)
-            return out
-        return _decompress(raw) if nbytes else b""
+        if nbytes < native.LEAST:  # fresh memory is faster then
+            return _decompress(raw) if nbytes else b""
+        out = scratch_for(raw, "blosc", nbytes)
+        _decompress(raw, out)
+        return out
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
         """The first block, as a container of its own."""
@@ -108,25 +109,27 @@ class BloscCodec(BytesBytesCodec):
         return None if block is None else self.decode(block, max(_LARGEST_BLOCK, most))
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
-        """As fresh bytes, which for many small values is faster than into a buffer."""
+        """Small values as fresh bytes, which for these is faster than into a buffer."""
+        if sizes and max(sizes) >= native.LEAST:
+            return BytesBytesCodec.decode_many(self, raws, sizes)
         return [self._fresh(raw, size) for raw, size in zip(raws, sizes, strict=True)]
 
     def _fresh(self, raw: Buffer, size: int) -> bytes:
         nbytes = _content_size(raw)
         if nbytes != size:
             raise CodecError(f"blosc: {size} bytes expected, {nbytes} stated")
-        found: bytes = _decompress(raw) if nbytes else b""
+        found: bytes = _decompress(raw) if size else b""
         return found
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Decode straight into `out`, if that is worth it."""
-        if len(out) <= _SMALL:
+        if len(out) < native.LEAST:
             out[:] = self._fresh(raw, len(out))
             return
         nbytes = _content_size(raw)
         if nbytes != len(out):
             raise CodecError(f"blosc: {len(out)} bytes expected, {nbytes} stated")
-        _decompress(raw, dest=out)
+        _decompress(raw, out)
 
 
 def _check(values: Mapping[str, JSON]) -> None:
@@ -147,6 +150,9 @@ def _blosc() -> Any:
 
 
 def _decompress(raw: Buffer, dest: memoryview | None = None) -> Any:
+    """The content of a container that was checked; with `dest`, which has its size, it goes there."""
+    if dest is not None and (blosc := native.blosc()) and blosc.decompress(raw, dest) == len(dest):
+        return dest
     try:
         return _blosc().decompress(raw, dest)
     except RuntimeError as error:

@@ -1,7 +1,8 @@
 """The `zstd` codec (RFC 8878).
 
-The library's readers tell neither where a frame ends nor whether it was whole, so the frames are
-walked first: that costs one step per block of up to 128 KiB.
+Larger values go straight to the C library, which decodes all frames into a buffer of the right size or refuses.
+What it refuses, and small values, go to `zstandard`. Its readers tell neither where a frame ends nor whether it was
+whole, so the frames are walked first: that costs one step per block of up to 128 KiB, and says what is wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import scratch
+from zellige.codecs import native
 from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
 from zellige.errors import CodecError
 from zellige.types import JSON, Buffer
@@ -23,7 +25,6 @@ from zellige.types import JSON, Buffer
 _MAGIC = bytes.fromhex("28b52ffd")
 _SKIPPABLE = bytes.fromhex("2a4d18")  # after a byte from 50 to 5f
 _ROOM = 64 << 10  # offered to frames that do not state their size
-_LARGE = 256 << 10
 _MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
 _LEVELS = -131072, 22
 
@@ -64,18 +65,23 @@ class ZstdCodec(BytesBytesCodec):
         """Generous: other writers may cut their output into many frames or raw blocks."""
         return 2 * nbytes + 4096
 
-    def encode(self, raw: Buffer) -> bytes:
-        """One frame."""
-        if len(raw) >= _LARGE:
-            # The same library in another build, which measured a fifth faster; for small values its call costs more.
-            found: bytes = library("zstd", "numcodecs.zstd", "numcodecs").compress(raw, self.level, self.checksum)
-            return found
+    def encode(self, raw: Buffer) -> Buffer:
+        """One frame, in this thread's scratch if it is large."""
+        if len(raw) >= native.LEAST and (zstd := native.zstd()):
+            out = scratch_for(raw, "zstd frame", zstd.bound(len(raw)))
+            return out[: zstd.compress(raw, out, self.level, self.checksum)]
         make = partial(_compressor, self.level, self.checksum)
         frame: bytes = scratch.context(("zstd", self.level, self.checksum), make).compress(raw)
         return frame
 
     def decode(self, raw: Buffer, limit: int) -> memoryview:
         """The content of all frames, in this thread's scratch."""
+        if limit >= native.LEAST and (zstd := native.zstd()):
+            stated = zstd.stated(raw)
+            if native.LEAST <= stated <= min(limit, EXPANSION * len(raw)):
+                out = scratch_for(raw, "zstd", stated)
+                if _filled(raw, out):
+                    return out
         frames = _frames(raw, limit)
         sizes = [size for _, _, size in frames if size is not None]
         if len(sizes) == len(frames):
@@ -102,12 +108,16 @@ class ZstdCodec(BytesBytesCodec):
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Decode straight into `out`."""
+        if len(out) >= native.LEAST and _filled(raw, out):
+            return
         found = _decompress(raw, _frames(raw, len(out)), out)
         if found != len(out):
             raise CodecError(f"zstd: {len(out)} bytes expected, {found} found")
 
     def encode_rows(self, rows: memoryview, size: int) -> list[Buffer]:
-        """All rows in one call, without holding the interpreter."""
+        """Small rows in one call, without holding the interpreter."""
+        if size >= native.LEAST and native.zstd():
+            return BytesBytesCodec.encode_rows(self, rows, size)
         spans = np.empty((len(rows) // size, 2), np.uint64)
         spans[:, 0] = np.arange(0, len(rows), size)
         spans[:, 1] = size
@@ -117,7 +127,9 @@ class ZstdCodec(BytesBytesCodec):
         return [memoryview(found[k]) for k in range(len(found))]
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
-        """All values in one call if each is one frame that states its size; else one by one."""
+        """Small values in one call if each is one frame that states its size; else one by one."""
+        if sizes and max(sizes) >= native.LEAST and native.zstd():
+            return BytesBytesCodec.decode_many(self, raws, sizes)
         # The library ends the process when there is nothing to decode, or nothing in a frame.
         if len(raws) == len(sizes) != 0 and 0 not in sizes and False not in map(_is_frame_of, raws, sizes):
             decompressor = scratch.context("zstd", _decompressor)
@@ -131,9 +143,10 @@ class ZstdCodec(BytesBytesCodec):
         return BytesBytesCodec.decode_many(self, raws, sizes)
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: memoryview) -> None:
-        """All values in one call if each is one whole frame; else one by one, which also finds a damaged one."""
+        """Small values in one call if each is one whole frame; else one by one, which also finds a damaged one."""
         size = len(rows) // len(spans)
-        if size and _whole_frames(np.frombuffer(raw, np.uint8), spans.astype(np.int64)):
+        alone = size >= native.LEAST and native.zstd()
+        if size and not alone and _whole_frames(np.frombuffer(raw, np.uint8), spans.astype(np.int64)):
             decompressor = scratch.context("zstd", _decompressor)
             frames = _zstandard().BufferWithSegments(raw, spans.tobytes())
             sizes = np.full(len(spans), size, np.uint64).tobytes()
@@ -144,6 +157,16 @@ class ZstdCodec(BytesBytesCodec):
             except _zstandard().ZstdError:
                 pass  # the loop below says what is wrong
         BytesBytesCodec.decode_rows(self, raw, spans, rows)
+
+
+def _filled(raw: Buffer, out: memoryview) -> bool:
+    """Decode exactly as many bytes as `out` has; False to have a closer look at the frames."""
+    if raw[:4] != _MAGIC or (zstd := native.zstd()) is None:
+        return False
+    try:
+        return zstd.decompress(raw, out) == len(out)
+    except native.NativeError:
+        return False
 
 
 class _TooLongError(CodecError):

@@ -1,0 +1,184 @@
+"""The C libraries that numcodecs brings, called directly: with contexts that are kept, and into memory that is warm.
+
+The Python functions around them make a context and fresh memory for every call. Two threads that take fresh memory
+wait for each other in the kernel: into a buffer of the thread's own, two of them decode blosc chunks of 64 KiB twice as
+fast, and compress large chunks a third faster. numcodecs itself is not imported, which would take 70 ms.
+
+Only functions of the libraries' stable interfaces are used. A build that does not show them, as on Windows, leaves
+nothing here: then the codecs use the Python functions.
+"""
+
+from __future__ import annotations
+
+import os
+from ctypes import CDLL, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from zellige import scratch
+from zellige.types import Buffer
+
+LEAST = 32 << 10
+"""For fewer bytes the calls by the Python functions are faster."""
+
+_LEVEL, _CHECKSUM = 100, 201  # ZSTD_cParameter
+
+
+def _load(module: str) -> CDLL | None:
+    """The library within an extension module of numcodecs."""
+    spec = find_spec("numcodecs")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for suffix in EXTENSION_SUFFIXES:
+            path = os.path.join(folder, module + suffix)
+            if os.path.exists(path):
+                try:
+                    return CDLL(path)
+                except OSError:  # it needs symbols that this interpreter does not show
+                    return None
+    return None
+
+
+def _declared(library: CDLL | None, functions: dict[str, tuple[Any, ...]]) -> CDLL | None:
+    """The library with the types of its functions: what each returns, then its parameters; None if one is missing."""
+    try:
+        for name, (result, *parameters) in functions.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, parameters
+    except AttributeError:
+        return None
+    return library
+
+
+def _address(buffer: Buffer) -> int:
+    address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+# -- zstd -----------------------------------------------------------------------------------------
+
+
+class NativeError(Exception):
+    """What a library says about bytes that it cannot decode."""
+
+
+class Zstd:
+    """The functions of libzstd; contexts are kept for each thread."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def bound(self, nbytes: int) -> int:
+        """No frame of `nbytes` is longer."""
+        found: int = self._library.ZSTD_compressBound(nbytes)
+        return found
+
+    def compress(self, raw: Buffer, out: memoryview, level: int, checksum: bool) -> int:
+        """Write one frame into `out`, which has room for it; returns its length."""
+        context = scratch.context(("native zstd", level, checksum), lambda: _Compressor(self._library, level, checksum))
+        size = self._library.ZSTD_compress2(context.pointer, _address(out), len(out), _address(raw), len(raw))
+        return self._checked(size)
+
+    def stated(self, raw: Buffer) -> int:
+        """The size that the first frame states, not to be believed; very large if it states none, or is no frame."""
+        found: int = self._library.ZSTD_getFrameContentSize(_address(raw), len(raw))
+        return found
+
+    def decompress(self, raw: Buffer, out: memoryview) -> int:
+        """Decode all frames, which end where `raw` ends, into `out`; returns how many bytes they filled."""
+        context = scratch.context("native zstd", lambda: _Decompressor(self._library))
+        size = self._library.ZSTD_decompressDCtx(context.pointer, _address(out), len(out), _address(raw), len(raw))
+        return self._checked(size)
+
+    def _checked(self, size: int) -> int:
+        if self._library.ZSTD_isError(size):
+            raise NativeError(self._library.ZSTD_getErrorName(size).decode())
+        return size
+
+
+class _Compressor:
+    def __init__(self, library: Any, level: int, checksum: bool) -> None:
+        self.pointer, self._free = library.ZSTD_createCCtx(), library.ZSTD_freeCCtx
+        if not self.pointer:
+            raise MemoryError("zstd: no memory for a context")
+        library.ZSTD_CCtx_setParameter(self.pointer, _LEVEL, level)
+        library.ZSTD_CCtx_setParameter(self.pointer, _CHECKSUM, int(checksum))
+
+    def __del__(self) -> None:
+        self._free(self.pointer)
+
+
+class _Decompressor:
+    def __init__(self, library: Any) -> None:
+        self.pointer, self._free = library.ZSTD_createDCtx(), library.ZSTD_freeDCtx
+        if not self.pointer:
+            raise MemoryError("zstd: no memory for a context")
+
+    def __del__(self) -> None:
+        self._free(self.pointer)
+
+
+@cache
+def zstd() -> Zstd | None:
+    """libzstd, if there is one."""
+    context_and_buffers = (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)
+    library = _declared(
+        _load("zstd"),
+        {
+            "ZSTD_createCCtx": (c_void_p,),
+            "ZSTD_freeCCtx": (c_size_t, c_void_p),
+            "ZSTD_CCtx_setParameter": (c_size_t, c_void_p, c_int, c_int),
+            "ZSTD_compressBound": (c_size_t, c_size_t),
+            "ZSTD_compress2": (c_size_t, *context_and_buffers),
+            "ZSTD_getFrameContentSize": (c_ulonglong, c_void_p, c_size_t),
+            "ZSTD_createDCtx": (c_void_p,),
+            "ZSTD_freeDCtx": (c_size_t, c_void_p),
+            "ZSTD_decompressDCtx": (c_size_t, *context_and_buffers),
+            "ZSTD_isError": (c_uint, c_size_t),
+            "ZSTD_getErrorName": (c_char_p, c_size_t),
+        },
+    )
+    return None if library is None else Zstd(library)
+
+
+# -- blosc ----------------------------------------------------------------------------------------
+
+
+class Blosc:
+    """The functions of c-blosc 1 that need no state of the process, and start no threads."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def compress(
+        self, raw: Buffer, out: memoryview, cname: bytes, clevel: int, shuffle: int, typesize: int, blocksize: int
+    ) -> int:
+        """Write one container into `out`; returns its length, or less than 1 if there is no such compressor."""
+        found: int = self._library.blosc_compress_ctx(
+            clevel, shuffle, typesize, len(raw), _address(raw), _address(out), len(out), cname, blocksize, 1
+        )
+        return found
+
+    def decompress(self, raw: Buffer, out: memoryview) -> int:
+        """Decode a container whose sizes are known to be right; less than 1 if it is damaged."""
+        found: int = self._library.blosc_decompress_ctx(_address(raw), _address(out), len(out), 1)
+        return found
+
+
+@cache
+def blosc() -> Blosc | None:
+    """c-blosc 1, if there is one."""
+    library = _declared(
+        _load("blosc"),
+        {
+            "blosc_compress_ctx": (
+                *(c_int, c_int, c_int, c_size_t, c_size_t),
+                *(c_void_p, c_void_p, c_size_t, c_char_p, c_size_t, c_int),
+            ),
+            "blosc_decompress_ctx": (c_int, c_void_p, c_void_p, c_size_t, c_int),
+        },
+    )
+    return None if library is None else Blosc(library)
