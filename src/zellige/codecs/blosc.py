@@ -81,7 +81,7 @@ class BloscCodec(BytesBytesCodec):
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
         cname, shuffle, typesize = self.cname.encode(), _SHUFFLES.index(self.shuffle), self.typesize or 1
-        if len(raw) >= native.LEAST and (blosc := native.blosc()):
+        if len(raw) >= native.ALONE and (blosc := native.blosc()):
             out = scratch_for(raw, "blosc container", len(raw) + _OVERHEAD)
             size = blosc.compress(raw, out, cname, self.clevel, shuffle, typesize, self.blocksize)
             if size > 0:
@@ -110,7 +110,7 @@ class BloscCodec(BytesBytesCodec):
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
         """Small values as fresh bytes, which for these is faster than into a buffer."""
-        if sizes and max(sizes) >= native.LEAST:
+        if sizes and max(sizes) >= native.ALONE:
             return BytesBytesCodec.decode_many(self, raws, sizes)
         return [self._fresh(raw, size) for raw, size in zip(raws, sizes, strict=True)]
 

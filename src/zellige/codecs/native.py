@@ -11,7 +11,7 @@ nothing here: then the codecs use the Python functions.
 from __future__ import annotations
 
 import os
-from ctypes import CDLL, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import CDLL, PYFUNCTYPE, addressof, c_char, c_char_p, c_int, c_size_t, c_ulonglong, c_void_p, sizeof
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
@@ -23,9 +23,12 @@ from zellige import scratch
 from zellige.types import Buffer
 
 LEAST = 32 << 10
-"""For fewer bytes the calls by the Python functions are faster."""
+"""To decode fewer bytes the calls by the Python functions are faster."""
+ALONE = 128 << 10
+"""Fewer bytes are better encoded by them too, and decoded many in one call, which lets other threads run only once."""
 
 _LEVEL, _CHECKSUM = 100, 201  # ZSTD_cParameter
+_ERRORS = 2 ** (8 * sizeof(c_size_t)) - 1000  # sizes above this are numbers of errors: ZSTD_isError
 
 
 def _load(module: str) -> CDLL | None:
@@ -43,7 +46,10 @@ def _load(module: str) -> CDLL | None:
 
 
 def _declared(library: CDLL | None, functions: dict[str, tuple[Any, ...]]) -> CDLL | None:
-    """The library with the types of its functions: what each returns, then its parameters; None if one is missing."""
+    """The library with the types of its functions: what each returns, then its parameters; None if one is missing.
+
+    All of them let other threads run. For what takes less than a microsecond that would cost more than it does.
+    """
     try:
         for name, (result, *parameters) in functions.items():
             function = getattr(library, name)
@@ -54,8 +60,14 @@ def _declared(library: CDLL | None, functions: dict[str, tuple[Any, ...]]) -> CD
 
 
 def _address(buffer: Buffer) -> int:
-    address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
-    return address
+    try:
+        return addressof(_byte_of(buffer))
+    except TypeError:  # it is read-only, for which there is only the long way
+        address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+        return address
+
+
+_byte_of = c_char.from_buffer
 
 
 # -- zstd -----------------------------------------------------------------------------------------
@@ -70,11 +82,8 @@ class Zstd:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-
-    def bound(self, nbytes: int) -> int:
-        """No frame of `nbytes` is longer."""
-        found: int = self._library.ZSTD_compressBound(nbytes)
-        return found
+        types = PYFUNCTYPE(c_ulonglong, c_void_p, c_size_t)  # which does not let other threads run
+        self._stated = types(("ZSTD_getFrameContentSize", library))
 
     def compress(self, raw: Buffer, out: memoryview, level: int, checksum: bool) -> int:
         """Write one frame into `out`, which has room for it; returns its length."""
@@ -84,7 +93,7 @@ class Zstd:
 
     def stated(self, raw: Buffer) -> int:
         """The size that the first frame states, not to be believed; very large if it states none, or is no frame."""
-        found: int = self._library.ZSTD_getFrameContentSize(_address(raw), len(raw))
+        found: int = self._stated(_address(raw), len(raw))
         return found
 
     def decompress(self, raw: Buffer, out: memoryview) -> int:
@@ -94,7 +103,7 @@ class Zstd:
         return self._checked(size)
 
     def _checked(self, size: int) -> int:
-        if self._library.ZSTD_isError(size):
+        if size > _ERRORS:
             raise NativeError(self._library.ZSTD_getErrorName(size).decode())
         return size
 
@@ -131,13 +140,11 @@ def zstd() -> Zstd | None:
             "ZSTD_createCCtx": (c_void_p,),
             "ZSTD_freeCCtx": (c_size_t, c_void_p),
             "ZSTD_CCtx_setParameter": (c_size_t, c_void_p, c_int, c_int),
-            "ZSTD_compressBound": (c_size_t, c_size_t),
             "ZSTD_compress2": (c_size_t, *context_and_buffers),
             "ZSTD_getFrameContentSize": (c_ulonglong, c_void_p, c_size_t),
             "ZSTD_createDCtx": (c_void_p,),
             "ZSTD_freeDCtx": (c_size_t, c_void_p),
             "ZSTD_decompressDCtx": (c_size_t, *context_and_buffers),
-            "ZSTD_isError": (c_uint, c_size_t),
             "ZSTD_getErrorName": (c_char_p, c_size_t),
         },
     )

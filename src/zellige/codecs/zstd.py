@@ -67,8 +67,8 @@ class ZstdCodec(BytesBytesCodec):
 
     def encode(self, raw: Buffer) -> Buffer:
         """One frame, in this thread's scratch if it is large."""
-        if len(raw) >= native.LEAST and (zstd := native.zstd()):
-            out = scratch_for(raw, "zstd frame", zstd.bound(len(raw)))
+        if len(raw) >= native.ALONE and (zstd := native.zstd()):
+            out = scratch_for(raw, "zstd frame", self.encoded_bound(len(raw)))
             return out[: zstd.compress(raw, out, self.level, self.checksum)]
         make = partial(_compressor, self.level, self.checksum)
         frame: bytes = scratch.context(("zstd", self.level, self.checksum), make).compress(raw)
@@ -116,7 +116,7 @@ class ZstdCodec(BytesBytesCodec):
 
     def encode_rows(self, rows: memoryview, size: int) -> list[Buffer]:
         """Small rows in one call, without holding the interpreter."""
-        if size >= native.LEAST and native.zstd():
+        if size >= native.ALONE and native.zstd():
             return BytesBytesCodec.encode_rows(self, rows, size)
         spans = np.empty((len(rows) // size, 2), np.uint64)
         spans[:, 0] = np.arange(0, len(rows), size)
@@ -128,7 +128,7 @@ class ZstdCodec(BytesBytesCodec):
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
         """Small values in one call if each is one frame that states its size; else one by one."""
-        if sizes and max(sizes) >= native.LEAST and native.zstd():
+        if sizes and max(sizes) >= native.ALONE and native.zstd():
             return BytesBytesCodec.decode_many(self, raws, sizes)
         # The library ends the process when there is nothing to decode, or nothing in a frame.
         if len(raws) == len(sizes) != 0 and 0 not in sizes and False not in map(_is_frame_of, raws, sizes):
