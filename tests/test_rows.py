@@ -248,9 +248,8 @@ def rows_used(monkeypatch) -> list[int]:
         real = getattr(engine.Engine, name)
 
         def counted(self: Any, *given: Any) -> None:
-            box, requests = given[-1][0], list(given[-1][1])
-            found.append(len(requests))
-            real(self, *given[:-1], (box, requests))
+            found.append(len(given[-1].wanted))
+            real(self, *given)
 
         monkeypatch.setattr(engine.Engine, name, counted)
 
@@ -324,6 +323,16 @@ def test_rows_of_any_length_leave_out_nothing_and_repeat_nothing(store, chain, r
         assert same(array[...], -model)
         assert sorted(store.keys()) == sorted(KEYS)
     assert all(count * 3 * 2 * 2 <= row for count in rows_used)
+
+
+def test_whole_rows_below_each_other_are_done_together(store, workers, rows_used):
+    array, model = filled(store, {})
+    rows_used.clear()
+    assert same(array[...], model)
+    array[...] = -model
+    assert same(array[:, 1:], -model[:, 1:])
+    assert rows_used == [len(KEYS)] * 3
+    assert store.counts() == {"borrow_many": 2 * len(KEYS), "put": len(KEYS)}
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -505,7 +514,7 @@ def test_rows_are_about_as_long_as_they_may_be(sizes, workers):
     model = ours.counted((8, 4096), "int8")
     array = zellige.create_array(MemoryStore(), data=model, chunks=(4, 2))
     assert same(array[...], model)
-    assert SMALL_ROW // 2 < sizes["row"] <= SMALL_ROW
+    assert SMALL_ROW // 2 < sizes["decoded"] <= SMALL_ROW
     assert SMALL_ROW // 2 < sizes["chunks"] <= SMALL_ROW
 
 

@@ -112,28 +112,27 @@ class Engine:
         elif first is None or first.reads_little(out.size / len(plan), self.store.gap):
             pool.run(work, plan, 0)
         elif not kept and (rows := self._rows(plan, first, out)):
-            pool.run(partial(self._read_row, out, plan), rows, first.decode_work)
+            pool.run(partial(self._read_row, out, plan), rows, _together(first, first.decode_work, plan, rows))
         else:
             pool.run(work, plan, first.decode_work)
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
-        """Read chunks side by side into one small array, and copy that as a whole."""
-        box, wanted = row
-        target = out[box]
-        slab: AnyArray = np.ndarray(target.shape, out.dtype, scratch.buffer("row", target.nbytes))
+        """Read chunks side by side, and copy them row by row."""
+        target, wanted = out[row.box], row.wanted
         chunks = self._chunks(wanted)
         if chunks is None:
+            slab: AnyArray = np.ndarray(target.shape, out.dtype, scratch.buffer("row", target.nbytes))
             for request in wanted:
                 self._read_chunk(slab, plan, request)
-        else:
-            for (coords, shape, inside, outside, _), chunk in zip(wanted, chunks, strict=True):
-                if chunk is None:
-                    self._check_missing(coords, self.key(coords))
-                slab[outside] = self.chain.bound[shape].fill if chunk is None else chunk[inside]
-        target[...] = slab
+            target[...] = slab
+            return
+        picked = [chunk[request[2]] for request, chunk in zip(wanted, chunks, strict=True)]
+        for first in range(0, len(wanted), row.width):
+            place = target[..., wanted[first][3][-2], :]
+            np.concatenate(picked[first : first + row.width], axis=-1, out=place)
 
-    def _chunks(self, wanted: list[Request]) -> list[AnyArray | None] | None:
-        """Chunks that are read and decoded together, None for one that is missing; None if that cannot be."""
+    def _chunks(self, wanted: list[Request]) -> Sequence[AnyArray] | None:
+        """Chunks that are read and decoded together, those that are missing as fill values; None if that cannot be."""
         bounds = [self.chain.bound[request[1]] for request in wanted]
         parts = False in [request[4] for request in wanted]
         if (parts and bounds[0].strides is not None) or not bounds[0].takes_rows:
@@ -142,9 +141,15 @@ class Engine:
             return None
         raws = self.store.borrow_many([self._key_form % request[0] for request in wanted])
         try:
-            return BoundChain.decode_many(bounds, raws)
+            chunks = BoundChain.decode_many(bounds, raws)
         except CodecError:
             return None  # one by one, which names the one that is damaged
+        if None in raws:
+            for k, raw in enumerate(raws):
+                if raw is None:
+                    self._check_missing(wanted[k][0], self.key(wanted[k][0]))
+                    chunks[k] = np.broadcast_to(bounds[k].fill, bounds[k].shape)
+        return chunks  # type: ignore[return-value]
 
     def _read_chunk(self, out: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
@@ -289,16 +294,16 @@ class Engine:
             if self.store.concurrency is not None:
                 work_on = joined(partial(self._write_chunk, value, plan, to_end))
                 self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
-            elif rows is None:
+            elif first is None or rows is None:
                 pool.run(joined(partial(self._write_chunk, value, plan, to_end)), plan, work, partial(report, plan))
             else:
-                pool.run(joined(partial(self._write_row, value, plan, to_end)), rows, work, partial(report, plan))
+                work_on = joined(partial(self._write_row, value, plan, to_end))
+                pool.run(work_on, rows, _together(first, work, plan, rows), partial(report, plan))
 
     def _write_row(self, value: AnyArray, plan: Plan, to_end: bool, row: Row) -> None:
         """Write chunks side by side."""
-        box, wanted = row
-        source = value[box]
-        if self._put_together(source, wanted):
+        source, wanted = value[row.box], row.wanted
+        if self._put_together(source, row):
             return
         slab: AnyArray = np.ndarray(source.shape, value.dtype, scratch.buffer("row", source.nbytes))
         slab[...] = source
@@ -307,18 +312,22 @@ class Engine:
                 self._write_chunk(slab, plan, to_end, request)
                 done.count += 1
 
-    def _put_together(self, values: AnyArray, wanted: list[Request]) -> bool:
+    def _put_together(self, values: AnyArray, row: Row) -> bool:
         """Encode and store whole chunks of one shape together; declines others, and if one need not be stored."""
-        shape, count = wanted[0][1], len(wanted)
+        wanted, width, count = row.wanted, row.width, len(row.wanted)
+        shape, height = wanted[0][1], count // width
         bound = self.chain.bound[shape]
-        if values.dtype != bound.dtype or values.shape != (*shape[:-1], shape[-1] * count) or not bound.takes_rows:
+        filled = (*shape[:-2], shape[-2] * height, shape[-1] * width)
+        if values.dtype != bound.dtype or values.shape != filled or not bound.takes_rows:
             return False
         if False in [request[4] and request[1] == shape for request in wanted]:
             return False
         chunks: AnyArray = np.ndarray((count, *shape), bound.dtype, scratch.buffer("chunks", count * bound.nbytes))
         # As one item for each row of a chunk, which numpy copies faster than its elements.
         item = f"V{shape[-1] * bound.dtype.itemsize}"
-        chunks.view(item)[..., 0] = np.moveaxis(values.view(item), -1, 0)
+        lines = values.view(item).reshape(*shape[:-2], height, shape[-2], width)
+        into = chunks.view(item).reshape(height, width, *shape[:-1])
+        into[...] = np.moveaxis(lines, (-3, -1), (0, 1))
         if not self.config.write_empty_chunks and rows_of_fill(chunks, bound.fill).any():
             return False
         raws = bound.encode_rows(chunks)
@@ -508,6 +517,11 @@ class Engine:
         inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
         with self.store.batch() as joined:
             pool.run(joined(copy), Tasks(inside), 1 << 20, None, pool.crowd(pool.farther(source.store, self.store)))
+
+
+def _together(bound: BoundChain, work: int, plan: Plan, rows: Rows) -> int:
+    """How much work a row is for threads; where files are most of it they fight over each, and it counts as a chunk."""
+    return work * len(plan) // len(rows) if work > bound.nbytes else work
 
 
 def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, islice, pairwise, product
 from math import prod
 from types import EllipsisType
-from typing import Any, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -78,41 +78,51 @@ class Plan:
 
 
 class Rows:
-    """The requests of a plan in groups: chunks side by side along the last axis, and the box that they fill.
+    """The requests of a plan in groups: chunks side by side along the last axis, or the last two, and their box.
 
-    Chunks with short rows touch every cache line of the work array far from the last one. A row of them goes
-    into a small array first, and from there in long pieces into its place, which is faster than without.
+    Chunks with short rows touch every cache line of the work array far from the last one. A group of them is read
+    and decoded together, and put into its place row by row, which is faster than chunk by chunk.
     """
 
     __slots__ = ("_axes",)
 
-    def __init__(self, plan: Plan, width: int) -> None:
-        """`width` is how long a box may be along the last axis, unless it is of one chunk."""
-        *heads, last = plan.projections
-        self._axes = [*([_group([entry]) for entry in head] for head in heads), [*map(_group, _runs(last, width))]]
+    def __init__(self, plan: Plan, width: int, height: int) -> None:
+        """`width` is how long a box may be along the last axis, unless it is of one chunk; `height` the one before."""
+        *heads, upright, last = plan.projections
+        singles = ([_group([entry]) for entry in head] for head in heads)
+        wide = [*map(_group, _runs(last, width))]
+        self._axes = [*singles, [*map(_group, _runs(upright, height if len(wide) == 1 else 0))], wide]
 
     def __len__(self) -> int:
         return prod(map(len, self._axes))
 
     def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Row]:
-        """Some of the rows. The iterator may be shared by threads."""
+        """Some of the groups. The iterator may be shared by threads."""
         return map(_row, islice(product(*self._axes), start, stop))
 
 
-Row: TypeAlias = tuple[tuple[slice, ...], list[Request]]
-"""A box of the work array, and requests for an array of just its size."""
+class Row(NamedTuple):
+    """Chunks side by side."""
+
+    box: tuple[slice, ...]
+    """Their place in the work array."""
+    wanted: list[Request]
+    """Requests for an array of just that size, in C order."""
+    width: int
+    """How many lie side by side along the last axis."""
 
 
 def grouped(plan: Plan, itemsize: int, most: int) -> Rows | None:
-    """The plan in rows of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway."""
+    """The plan in groups of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway."""
     axes = plan.projections
     if plan.order is not None or len(axes) < 2 or len(axes[-1]) < 2:
         return None
-    *heads, widest = map(_longest, axes)
-    width = most // max(1, prod(heads) * itemsize)
+    *heads, tallest, widest = map(_longest, axes)
+    room = most // max(1, prod(heads) * itemsize)
+    width = room // max(1, tallest)
     if not widest or widest * itemsize > _LONG_ROW or width < _FEW * widest:
         return None
-    return Rows(plan, width)
+    return Rows(plan, width, room // axes[-1][-1][3].stop)
 
 
 def _longest(axis: Sequence[Any]) -> int:
@@ -146,7 +156,7 @@ def _group(entries: list[Projection]) -> tuple[slice, list[Projection]]:
 
 def _row(groups: tuple[tuple[slice, list[Projection]], ...]) -> Row:
     box, entries = zip(*groups, strict=True)
-    return box, [*map(_request, product(*entries))]
+    return Row(box, [*map(_request, product(*entries))], len(entries[-1]))
 
 
 def _product(axes: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -109,9 +109,7 @@ class BloscCodec(BytesBytesCodec):
         return None if block is None else self.decode(block, max(_LARGEST_BLOCK, most))
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
-        """Small values as fresh bytes, which for these is faster than into a buffer."""
-        if sizes and max(sizes) >= native.ALONE:
-            return BytesBytesCodec.decode_many(self, raws, sizes)
+        """As fresh bytes, which for many small values is faster than into a buffer."""
         return [self._fresh(raw, size) for raw, size in zip(raws, sizes, strict=True)]
 
     def _fresh(self, raw: Buffer, size: int) -> bytes:

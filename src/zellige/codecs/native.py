@@ -25,7 +25,7 @@ from zellige.types import Buffer
 LEAST = 32 << 10
 """To decode fewer bytes the calls by the Python functions are faster."""
 ALONE = 128 << 10
-"""Fewer bytes are better encoded by them too, and decoded many in one call, which lets other threads run only once."""
+"""Fewer bytes are better encoded by them, too."""
 
 _LEVEL, _CHECKSUM = 100, 201  # ZSTD_cParameter
 _ERRORS = 2 ** (8 * sizeof(c_size_t)) - 1000  # sizes above this are numbers of errors: ZSTD_isError

@@ -127,9 +127,7 @@ class ZstdCodec(BytesBytesCodec):
         return [memoryview(found[k]) for k in range(len(found))]
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
-        """Small values in one call if each is one frame that states its size; else one by one."""
-        if sizes and max(sizes) >= native.ALONE and native.zstd():
-            return BytesBytesCodec.decode_many(self, raws, sizes)
+        """All values in one call if each is one frame that states its size; else one by one."""
         # The library ends the process when there is nothing to decode, or nothing in a frame.
         if len(raws) == len(sizes) != 0 and 0 not in sizes and False not in map(_is_frame_of, raws, sizes):
             decompressor = scratch.context("zstd", _decompressor)
