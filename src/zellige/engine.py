@@ -310,7 +310,7 @@ class Engine:
         with Done() as done:
             for request in wanted:
                 self._write_chunk(slab, plan, to_end, request)
-                done.count += 1
+                done.append(self.key(request[0]))
 
     def _put_together(self, values: AnyArray, row: Row) -> bool:
         """Encode and store whole chunks of one shape together; declines others, and if one need not be stored."""
@@ -333,10 +333,7 @@ class Engine:
         raws = bound.encode_rows(chunks)
         keys = [self._key_form % request[0] for request in wanted]
         with Done() as done:
-            for key, raw in zip(keys, raws, strict=True):
-                with self.store.exclusive_here(key):  # for the reason that `_put_whole` gives
-                    self.store.put(key, raw)
-                done.count += 1
+            self.store.put_many(keys, raws, done)
         return True
 
     def _write_chunk(self, value: AnyArray, plan: Plan, to_end: bool, request: Request) -> None:

@@ -12,20 +12,15 @@ _MOST = 100_000  # chunks that are listed
 _SHOWN = 5
 
 
-class Done:
-    """Counts the chunks of a row that are written, and notes the count on an error."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+class Done(list[str]):
+    """The keys of the chunks of a row that are written; notes on an error how many they are."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None:
-            error.__dict__["_done_in_row"] = self.count
+            error.__dict__["_done_in_row"] = len(self)
 
 
 def report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseException]], left: Iterator[Any]) -> None:

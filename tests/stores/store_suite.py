@@ -10,6 +10,7 @@ import pytest
 from running import run_threads
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.stores import Store, base
+from zellige.types import Buffer
 
 BAD_KEYS = ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/../b", "a/./b", "./a", "a\0b", "\0", "\ud800"]
 BAD_KEYS += [".zellige-tmp-1", "a/.zellige-tmp-1/b"]
@@ -28,9 +29,11 @@ READING = {
     "size": lambda s, k: s.size(k),
     "exists": lambda s, k: s.exists(k),
 }
+KEYS = [f"a/{k}" for k in range(3)]
 WRITING = {
     "put": lambda s, k: s.put(k, b"new"),
     "put_parts": lambda s, k: s.put_parts(k, [b"n", b"ew"]),
+    "put_many": lambda s, k: s.put_many([k], [b"new"], []),
     "update": lambda s, k: s.update(k, lambda old: b"new"),
     "create": lambda s, k: s.create(k, b"new"),
     "replace": lambda s, k: s.replace(k, b"new", "version"),
@@ -113,6 +116,41 @@ class StoreSuite:
         for key in BAD_KEYS:
             with pytest.raises(StoreKeyError):
                 store.borrow_many(["a", key, "a"])
+
+    def test_many_values_are_put_in_order_and_over_others(self, store):
+        values = {f"a/{k % 3}/{k}": b"%d" % k * 1000 * k for k in range(20)}
+        store.put("a/1/1", b"old")
+        stored: list[str] = []
+        store.put_many([*values], [*values.values()], stored)
+        assert stored == [*values]
+        assert {key: store.get(key) for key in values} == values
+        assert sorted(store.list()) == sorted(values)
+        store.put_many([], [], stored)
+        assert len(stored) == len(values)
+
+    def test_many_values_with_a_bad_key_among_them_name_it(self, store):
+        for key in BAD_KEYS:
+            stored: list[str] = []
+            with pytest.raises(StoreKeyError):
+                store.put_many(["a", key, "b"], [b"1", b"2", b"3"], stored)
+            assert store.get("a") == (b"1" if stored else None)
+            assert store.get("b") is None
+
+    def test_many_values_wait_for_who_changes_one_of_them(self, store):
+        store.put("a/1", b"old")
+        changing, stored = threading.Event(), []
+        many = threading.Thread(target=lambda: (changing.wait(10), store.put_many(KEYS, [b"many"] * 3, stored)))
+
+        def change(old: Buffer | None) -> bytes:
+            changing.set()
+            many.join(0.05)  # it would be done by then
+            return bytes(old or b"") + b" changed"
+
+        many.start()
+        store.update("a/1", change)
+        many.join()
+        assert stored == KEYS
+        assert [store.get(key) for key in KEYS] == [b"many"] * 3
 
     @pytest.mark.parametrize("kind", [bytearray, lambda b: memoryview(bytearray(b))])
     @pytest.mark.parametrize("write", [Store.put, Store.create])

@@ -15,7 +15,7 @@ import os
 import threading
 from _thread import RLock
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from io import FileIO
 from typing import Any, Self, TypeAlias
@@ -205,6 +205,17 @@ class Store(ABC):
         """Store a value given in parts, all or nothing."""
         self.put(key, b"".join(parts))
 
+    def put_many(self, keys: Sequence[str], values: Sequence[Buffer], stored: MutableSequence[str]) -> None:
+        """Store several small values, each all or nothing, and add the keys to `stored` as that is done.
+
+        A thread that changes one of them by `update` does not store its older copy over it.
+        """
+        self._check_writable()
+        for key, value in zip(keys, values, strict=True):
+            with self.exclusive_here(key):
+                self.put(key, value)
+            stored.append(key)
+
     def write(self, key: str, value: Encoded | None) -> None:
         """Store a value, maybe in parts; None removes it."""
         if value is None:
@@ -350,24 +361,48 @@ class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Pyth
     may at the beginning of a function.
     """
 
-    __slots__ = ("name", "held")
+    __slots__ = ("name", "held", "passing")
 
     name: Hashable
     held: ref[FileLock] | None
     """The lock against other processes that the owner of this one has, too."""
+    passing: bool
+    """Whether this is one of `for_all`."""
 
     def __new__(cls, name: Hashable) -> Self:
         """The lock that is in use under this name, or a new one; it lasts as long as somebody uses it."""
+        while True:
+            with _guard:
+                known = _locks.get(name)
+                found: Any = None if known is None else known()
+                if found is None:
+                    found = cls._register((name,), passing=False)
+            if not found.passing:
+                return found  # type: ignore[no-any-return]
+            with found:
+                pass  # those who write many values have done so
+            del found
+
+    @classmethod
+    def for_all(cls, names: Sequence[Hashable]) -> Self | None:
+        """One lock for names that nobody uses, quicker than one for each; None if somebody uses one of them.
+
+        Who has it waits for nobody, and nobody else gets it: they wait until it is free, and then take their own.
+        """
         with _guard:
-            known = _locks.get(name)
-            found: Any = None if known is None else known()
-            if found is None:
-                found = super().__new__(cls)
-                found.name, found.held = name, None
-                if len(_locks) >= _MANY:
-                    _sweep()
-                _locks[name] = ref(found)
-        return found  # type: ignore[no-any-return]
+            if any(known is not None and known() is not None for known in map(_locks.get, names)):
+                return None
+            return cls._register(names, passing=True)
+
+    @classmethod
+    def _register(cls, names: Sequence[Hashable], *, passing: bool) -> Self:
+        """A new lock for names without one; under the guard."""
+        lock: Any = super().__new__(cls)
+        lock.name, lock.held, lock.passing = names[0], None, passing
+        if len(_locks) + len(names) > _MANY:
+            _sweep()
+        _locks.update(dict.fromkeys(names, ref(lock)))
+        return lock  # type: ignore[no-any-return]
 
 
 # Without callbacks that would remove what is not used any more: an interrupt that comes within one is lost.

@@ -10,9 +10,9 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -198,6 +198,33 @@ def write(
     except BaseException:
         unlink(temporary)
         raise
+
+
+def write_many(base: str, keys: Sequence[str], values: Sequence[Buffer], stored: MutableSequence[str]) -> None:
+    """`write` several values and `rename` them; adds the keys to `stored` as that is done.
+
+    With as little as possible between the calls, which let other threads run: each change of threads costs.
+    """
+    mine = f"{TEMPORARY}{owner(os.getpid())}-"
+    temporaries = [f"{base}{key[: key.rfind('/') + 1]}{mine}{next(_numbers)}" for key in keys]
+    for key, temporary, value in zip(keys, temporaries, values, strict=True):
+        path = base + key
+        try:
+            fd = os.open(temporary, _WRITE, 0o666)
+        except FileNotFoundError:
+            in_folder(path, partial(write, path=path, parts=(value,), place=rename))
+            stored.append(key)
+            continue
+        try:
+            try:
+                _write_one(fd, value)
+            finally:
+                os.close(fd)
+            os.replace(temporary, path)
+        except BaseException:
+            unlink(temporary)
+            raise
+        stored.append(key)
 
 
 def _write_one(fd: int, part: Buffer) -> None:

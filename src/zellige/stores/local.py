@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, Self, TypeVar
 from weakref import ref
@@ -96,14 +96,14 @@ class LocalStore(Store):
         # The body of `_with_file` once more: this is called for every chunk.
         if not is_key(key):
             check_key(key)
+        if key[: key.rfind("/") + 1] not in self._inside:
+            self._check_place(key)
         try:
             fd = os.open(self._base + key, _READ)
         except OSError as exc:
             fd = self._after(exc, key)
             if fd < 0:
                 return None
-        if key[: key.rfind("/") + 1] not in self._inside:
-            self._check_opened(fd, key)
         try:
             try:
                 into = buffer("file", files.capacity)
@@ -116,21 +116,18 @@ class LocalStore(Store):
 
     def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
         """Several values one after the other in this thread's scratch buffer."""
+        self._check_all(keys)
         # With as little as possible between the calls, which let other threads run: each change of threads costs.
-        base, rest = self._base, buffer("file", files.capacity)
+        rest = buffer("file", files.capacity)
         found: list[Buffer | None] = []
-        for key in keys:
-            if not is_key(key):
-                check_key(key)
+        for key, path in zip(keys, [self._base + key for key in keys], strict=True):
             try:
-                fd = os.open(base + key, _READ)
+                fd = os.open(path, _READ)
             except OSError as exc:
                 fd = self._after(exc, key)
                 if fd < 0:
                     found.append(None)
                     continue
-            if key[: key.rfind("/") + 1] not in self._inside:
-                self._check_opened(fd, key)
             try:
                 try:
                     count = os.preadv(fd, [rest], 0)
@@ -144,6 +141,14 @@ class LocalStore(Store):
             except OSError as exc:
                 raise self._named(exc, key) from exc
         return found
+
+    def _check_all(self, keys: Sequence[str]) -> None:
+        """Refuse what is no key, and what lies in a directory that a link puts elsewhere."""
+        for key in keys:
+            if not is_key(key):
+                check_key(key)
+            if key[: key.rfind("/") + 1] not in self._inside:
+                self._check_place(key)
 
     def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
         """Hand over the value in pieces, all read from one descriptor; see `Store.read_pieces`."""
@@ -178,14 +183,14 @@ class LocalStore(Store):
         """What `read` makes of the file's descriptor, or None if there is no such key."""
         if not is_key(key):
             check_key(key)
+        if key[: key.rfind("/") + 1] not in self._inside:
+            self._check_place(key)
         try:
             fd = os.open(self._base + key, _READ)
         except OSError as exc:
             fd = self._after(exc, key)
             if fd < 0:
                 return None
-        if key[: key.rfind("/") + 1] not in self._inside:
-            self._check_opened(fd, key)
         try:
             try:
                 return read(fd)
@@ -199,7 +204,6 @@ class LocalStore(Store):
     def _after(self, error: OSError, key: str) -> int:
         """After a key could not be opened: a descriptor of what a link leads to, or -1 if it is missing."""
         if error.errno in MISSING:
-            self._check_place(key)
             return -1
         if error.errno != errno.ELOOP:
             raise self._named(error, key) from error
@@ -209,14 +213,6 @@ class LocalStore(Store):
             if exc.errno in MISSING:
                 return -1
             raise self._named(exc, key) from exc
-
-    def _check_opened(self, fd: int, key: str) -> None:
-        """Close what lies in a directory that a link puts elsewhere."""
-        try:
-            self._check_folder(key[: key.rfind("/") + 1])
-        except BaseException:
-            os.close(fd)
-            raise
 
     def _check_folder(self, folder: str) -> None:
         """Refuse a directory, given as a prefix of keys, that a link puts elsewhere; remember the others."""
@@ -317,6 +313,21 @@ class LocalStore(Store):
         """Store a value given in parts, all or nothing, without joining them in memory."""
         self._check_writable()
         self._write(key, parts, files.rename)
+
+    def put_many(self, keys: Sequence[str], values: Sequence[Buffer], stored: MutableSequence[str]) -> None:
+        """Store several small values, each all or nothing; see `Store.put_many`."""
+        self._check_writable()
+        self._check_all(keys)
+        names = [f"{self.identity[1]}/{key}" for key in keys]
+        lock = None if not keys or any(map(self._is_durable, keys)) else KeyLock.for_all(names)
+        if lock is None:
+            super().put_many(keys, values, stored)
+            return
+        with lock:
+            try:
+                files.write_many(self._base, keys, values, stored)
+            except OSError as exc:
+                raise self._named(exc, keys[len(stored)]) from exc
 
     def create(self, key: str, value: Buffer) -> bool:
         """Store the value if there is no such key yet; False, and nothing changed, if there is."""
