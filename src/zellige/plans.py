@@ -244,7 +244,9 @@ def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[Dime
         return Plan((lead, *(_project(axes[k], dims[k]) for k in others)), (*points, *others), len(points))
     projections = tuple(map(_project, axes, dims))
     if sum(not isinstance(at, range) for at in axes) > 1:
-        projections = tuple(_as_mesh(p, axis, len(axes)) for axis, p in enumerate(projections))
+        arrays = [axis for axis, at in zip(projections, axes, strict=True) if not isinstance(at, range)]
+        in_order = all(type(place) is slice for axis in arrays for _, _, _, place, _ in axis)
+        projections = tuple(_as_mesh(p, axis, len(axes), places=not in_order) for axis, p in enumerate(projections))
     return Plan(projections, None)
 
 
@@ -349,11 +351,17 @@ def _groups(chunks: Indices, at: Sequence[Indices]) -> Iterator[tuple[Pick, list
         yield positions, [axis[start:stop] for axis in at]
 
 
-def _as_mesh(projections: Iterable[Projection], axis: int, ndim: int) -> list[Projection]:
-    """Positions shaped so that several index arrays pick their product, not points (numpy's `ix_`)."""
+def _as_mesh(projections: Iterable[Projection], axis: int, ndim: int, *, places: bool) -> list[Projection]:
+    """Positions shaped so that several index arrays pick their product, not points (numpy's `ix_`).
+
+    With `places` those in the work array too, which is not needed where all of them are slices.
+    """
     shape = (-1, *[1] * (ndim - 1 - axis))
 
     def open_mesh(pick: Pick) -> Indices:
         return (np.arange(pick.start, pick.stop, pick.step) if isinstance(pick, slice) else pick).reshape(shape)
 
-    return [(chunk, size, open_mesh(i), open_mesh(o), whole) for chunk, size, i, o, whole in projections]
+    return [
+        (chunk, size, open_mesh(inside), open_mesh(place) if places else place, whole)
+        for chunk, size, inside, place, whole in projections
+    ]

@@ -338,7 +338,7 @@ class BoundChain:
         """A range for each element that arrays pick, or for several that lie close to each other."""
         if not inside or not _ARRAYS.issuperset(map(type, inside)):
             return None
-        if not self.reads_little(prod(np.broadcast_shapes(*(pick.shape for pick in inside))), gap):  # type: ignore[union-attr]
+        if not self.reads_little(np.broadcast(*inside).size, gap):  # type: ignore[arg-type]
             return None
         offsets: Indices = sum(pick * stride for pick, stride in zip(inside, strides, strict=True))  # type: ignore[operator,assignment,misc]
         return Points(offsets, stored, gap)
@@ -348,7 +348,7 @@ class BoundChain:
         start, last = 0, 0
         shape, steps, rest = [], [], []
         for pick, stride in zip(inside, strides, strict=True):
-            box, inner = _bounding(pick)
+            box = _bounding(pick)
             count = len(box)
             start += box.start * stride
             last += (count - 1) * box.step * stride
@@ -356,7 +356,7 @@ class BoundChain:
                 return None
             shape.append(count)
             steps.append(box.step * stride)
-            rest.append(inner)
+            rest.append(slice(None) if isinstance(pick, slice) else pick - box.start)
         return Part(start, last + self.dtype.itemsize, tuple(shape), tuple(steps), tuple(rest), stored)
 
 
@@ -421,12 +421,11 @@ def _as_bytes(array: AnyArray) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
-def _bounding(pick: slice | Indices) -> tuple[range, slice | Indices]:
-    """The smallest range that holds what is picked, and the pick within it."""
+def _bounding(pick: slice | Indices) -> range:
+    """The smallest range that holds what is picked."""
     if isinstance(pick, slice):
-        return range(pick.start, pick.stop, pick.step or 1), slice(None)
-    low = int(pick.min())
-    return range(low, int(pick.max()) + 1), pick - low
+        return range(pick.start, pick.stop, pick.step or 1)
+    return range(int(pick.min()), int(pick.max()) + 1)
 
 
 def _c_strides(shape: Shape, dtype: np.dtype[Any]) -> tuple[int, ...]:
