@@ -38,6 +38,7 @@ from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
 _ALIGN_FROM = 64 << 10
 _TRIES = 16
+_LONG_ROW = 4 << 10
 _ROW = 1 << 20  # about as much as stays in the cache of a processor
 
 
@@ -415,10 +416,9 @@ class Engine:
     ) -> Encoded | None:
         """A shard in which only the inner chunks that change are encoded anew."""
         assert bound.shard is not None
-        bound.shard.keep_empty = self._keeps(raw)
         try:
             # Other threads may decode from these bytes too; this one asks for nothing else until they are done.
-            return bound.shard.update(raw, inside, plan, data, pool.run)
+            return bound.shard.update(raw, inside, plan, data, pool.run, keep_empty=self._keeps(raw))
         except UnsupportedCodecError:
             raise
         except CodecError as error:
@@ -433,9 +433,8 @@ class Engine:
         if bound.shard is not None or data.flags.c_contiguous or bound.dtype.hasobject:
             chunk = data.astype(bound.dtype, copy=False)
         else:
-            # A row here and there into one piece, in memory that is warm already.
-            chunk = _scratch_chunk(bound)
-            chunk[...] = data
+            chunk = _scratch_chunk(bound)  # in memory that is warm already
+            _gather(chunk, data)
         raw = self._encode(bound, chunk)
         # A thread that writes a part of this chunk must not store its older copy over this one.
         with self.store.exclusive_here(key):
@@ -479,8 +478,7 @@ class Engine:
             return None
         if bound.shard is None:
             return bound.encode(chunk)
-        bound.shard.keep_empty = keep
-        return bound.shard.encode(chunk, pool.run)
+        return bound.shard.encode(chunk, pool.run, keep_empty=keep)
 
     def _keeps(self, raw: Buffer | None) -> bool:
         """Whether fill values are stored as such, in place of these bytes."""
@@ -528,6 +526,14 @@ def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:
     padded = np.full(shape, bound.fill, bound.dtype)
     padded[tuple(map(slice, data.shape))] = data
     return padded
+
+
+def _gather(chunk: AnyArray, data: AnyArray) -> None:
+    """Copy rows that lie here and there into one piece: as one item each, which numpy copies faster than elements."""
+    row = data.shape[-1] * data.itemsize if data.ndim and data.strides[-1] == data.itemsize else 0
+    if 0 < row <= _LONG_ROW and data.dtype == chunk.dtype:
+        chunk, data = chunk.view(f"V{row}"), data.view(f"V{row}")
+    chunk[...] = data
 
 
 def _scratch_chunk(bound: BoundChain) -> AnyArray:

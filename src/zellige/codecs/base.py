@@ -130,10 +130,10 @@ Runner: TypeAlias = Callable[[Callable[[Any], None], Any, int], None]
 
 
 class Shard(Protocol):
-    """Chunks of one shape that hold inner chunks, of which parts can be read and written."""
+    """Chunks of one shape that hold inner chunks, of which parts can be read and written.
 
-    keep_empty: bool
-    """Whether inner chunks of fill values are stored all the same."""
+    With `keep_empty`, inner chunks of fill values are stored all the same.
+    """
 
     @property
     def chunk_shape(self) -> Shape:
@@ -143,11 +143,11 @@ class Shard(Protocol):
         """Fill the work array with what a request of a plan picks; False if there is no such shard."""
 
     def update(
-        self, old: Buffer | None, inside: Sequence[Any], plan: Any, value: AnyArray, run: Runner
+        self, old: Buffer | None, inside: Sequence[Any], plan: Any, value: AnyArray, run: Runner, *, keep_empty: bool
     ) -> Sequence[Buffer] | None:
         """The shard after writing what a request picks, in parts; None if nothing but fill values is left."""
 
-    def encode(self, chunk: AnyArray, run: Runner) -> Sequence[Buffer]:
+    def encode(self, chunk: AnyArray, run: Runner, *, keep_empty: bool) -> Sequence[Buffer]:
         """A whole shard, in parts."""
 
 

@@ -129,7 +129,7 @@ class ShardingCodec(ArrayBytesCodec):
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """The whole shard."""
-        return b"".join(self._plain(spec).encode(chunk, _inline))
+        return b"".join(self._plain(spec).encode(chunk, _inline, keep_empty=False))
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """All elements of the shard."""
@@ -170,8 +170,6 @@ class BoundShard:
         self.counts = self.grid.grid_shape
         self._codec = codec
         self.index = IndexLayout(codec.index_codecs, self.counts, at_start=codec.index_location == "start")
-        self.keep_empty = False
-        """Whether inner chunks of fill values are stored all the same."""
 
     @cached_property
     def inner(self) -> BoundChain:
@@ -371,41 +369,40 @@ class BoundShard:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def encode(self, chunk: AnyArray, run: Runner) -> list[Buffer]:
+    def encode(self, chunk: AnyArray, run: Runner, *, keep_empty: bool) -> list[Buffer]:
         """A whole shard: the bytes of its inner chunks, and its index."""
         chunk = chunk.transpose(self.order)
         parts: dict[int, Buffer] = {}
         if self.inner.takes_rows and chunk.dtype == self.inner.dtype:
             slabs = list(self._slabs())
-            run(partial(self._encode_slab, chunk, parts), plans.Tasks(slabs), self._slab_bytes)
+            run(partial(self._encode_slab, chunk, parts, keep_empty), plans.Tasks(slabs), self._slab_bytes)
             return self._join(parts)
 
         def encode_one(request: Request) -> None:
             coords, _, _, outside, _ = request
-            raw = self._encode_inner(chunk[outside])
+            raw = self._encode_inner(chunk[outside], keep_empty)
             if raw is not None:
                 parts[self.index.number(coords)] = raw
 
         run(encode_one, self._whole_plan(), self.inner.encode_work)
         return self._join(parts)
 
-    def _encode_slab(self, chunk: AnyArray, parts: dict[int, Buffer], slab: Any) -> None:
+    def _encode_slab(self, chunk: AnyArray, parts: dict[int, Buffer], keep_empty: bool, slab: Any) -> None:
         first, many, region, counts = slab
         source = self._as_rows(chunk[region], counts)
         # Of its own, because the bytes of uncompressed chunks are views of it.
         rows = np.ascontiguousarray(source).reshape(many, *self.inner.shape)
-        kept = np.arange(many) if self.keep_empty else np.flatnonzero(~rows_of_fill(rows, self.spec.fill))
+        kept = np.arange(many) if keep_empty else np.flatnonzero(~rows_of_fill(rows, self.spec.fill))
         if len(kept):
             raws = self.inner.encode_rows(rows if len(kept) == many else rows[kept])
             parts.update(zip((first + kept).tolist(), raws, strict=True))
 
-    def _encode_inner(self, chunk: AnyArray) -> Buffer | None:
+    def _encode_inner(self, chunk: AnyArray, keep_empty: bool) -> Buffer | None:
         """The bytes of an inner chunk, which outlive the thread's scratch; None for one of fill values."""
-        if not self.keep_empty and equals_fill(chunk, self.spec.fill):
+        if not keep_empty and equals_fill(chunk, self.spec.fill):
             return None
         if self.inner.shard is not None:
-            self.inner.shard.keep_empty = self.keep_empty
-            return b"".join(self.inner.shard.encode(chunk, _inline))
+            return b"".join(self.inner.shard.encode(chunk, _inline, keep_empty=keep_empty))
         raw = self.inner.encode(np.ascontiguousarray(chunk))
         return raw if isinstance(raw, bytes) else bytes(raw)
 
@@ -416,6 +413,8 @@ class BoundShard:
         plan: Plan,
         value: AnyArray,
         run: Runner,
+        *,
+        keep_empty: bool,
     ) -> list[Buffer] | None:
         """The shard after writing what a request picks; None if nothing but fill values is left."""
         axes, points, value = self._in_order(inside, plan, value)
@@ -430,14 +429,14 @@ class BoundShard:
             else:
                 chunk = self._writable(parts.get(number), coords)
                 (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
-            raw = self._encode_inner(chunk)
+            raw = self._encode_inner(chunk, keep_empty)
             if raw is None:
                 parts.pop(number, None)
             else:
                 parts[number] = raw
 
         run(change_one, plan, self.inner.nbytes)
-        return self._join(parts) if parts or self.keep_empty else None
+        return self._join(parts) if parts or keep_empty else None
 
     def _parts(self, raw: Buffer) -> Iterator[tuple[int, Buffer]]:
         """The bytes of each inner chunk that is stored."""
