@@ -234,6 +234,17 @@ def test_a_failing_server_is_named_with_key_and_cause(s3, store, method, status)
     assert len(requests(s3)) == (1 if status == 400 else 2)  # and as many retries as were allowed
 
 
+def test_a_server_that_takes_no_values_at_all_is_an_error_that_names_the_key(monkeypatch):
+    def refuse(*_args: object, **_options: object) -> None:
+        raise NotImplementedError("no writing here")
+
+    store = ObjectStore(obstore.store.MemoryStore())
+    monkeypatch.setattr(objects.library().calls, "put", refuse)
+    for write in (store.put, store.create):
+        with pytest.raises(RemoteError, match="'k'.*no writing here"):
+            write("k", b"x")
+
+
 def test_a_passing_failure_is_retried(s3, store):
     store.put("k", b"x")
     s3.rules({"match": "/k", "status": 503, "times": 1})

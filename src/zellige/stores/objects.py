@@ -148,7 +148,9 @@ class ObjectStore(RemoteStore):
             if mode in ("create", "overwrite"):
                 self._fail(key, error)
             return False
-        except NotImplementedError:
+        except NotImplementedError as error:
+            if mode == "overwrite":
+                self._fail(key, error)
             return self._put_here(key, value, mode)
         except Exception as error:  # noqa: BLE001 - raises
             self._fail(key, error)
