@@ -241,7 +241,7 @@ def test_a_server_that_takes_no_values_at_all_is_an_error_that_names_the_key(mon
     store = ObjectStore(obstore.store.MemoryStore())
     monkeypatch.setattr(objects.library().calls, "put", refuse)
     for write in (store.put, store.create):
-        with pytest.raises(RemoteError, match="'k'.*no writing here"):
+        with pytest.raises(RemoteError, match=r"'k'.*no writing here"):
             write("k", b"x")
 
 
