@@ -335,6 +335,19 @@ def test_whole_rows_below_each_other_are_done_together(store, workers, rows_used
     assert store.counts() == {"borrow_many": 2 * len(KEYS), "put": len(KEYS)}
 
 
+@every_chain
+def test_chunks_of_many_shapes_in_a_row_are_written_with_one_request_for_each(store, chain, workers, rows_used):
+    model = ours.counted((7, 60), "int16")
+    array = zellige.create_array(store, data=model, chunks=[[3, 4], [1, 2, 3] * 10], **chain)
+    store.reset()
+    rows_used.clear()
+    array[...] = -model
+    assert store.keys() == store.keys("put")
+    assert len(store.keys()) == len(set(store.keys())) == 60
+    assert rows_used == [60]
+    assert same(array[...], -model)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_rows_of_larger_arrays_leave_something_for_every_thread(workers, rows_used):
     array, model = filled(NearStore(), {})

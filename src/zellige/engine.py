@@ -19,7 +19,7 @@ from zellige import pool, scratch
 from zellige.codecs.base import Shard
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.config import ArrayConfig, told
-from zellige.dtypes.fill import equals_fill, rows_of_fill
+from zellige.dtypes.fill import equals_fill
 from zellige.errors import (
     ChunkNotFoundError,
     CodecError,
@@ -38,7 +38,6 @@ from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
 _ALIGN_FROM = 64 << 10
 _TRIES = 16
-_LONG_ROW = 4 << 10
 _ROW = 1 << 20  # about as much as stays in the cache of a processor
 
 
@@ -314,24 +313,20 @@ class Engine:
                 done.append(self.key(request[0]))
 
     def _put_together(self, values: AnyArray, row: Row) -> bool:
-        """Encode and store whole chunks of one shape together; declines others, and if one need not be stored."""
-        wanted, width, count = row.wanted, row.width, len(row.wanted)
-        shape, height = wanted[0][1], count // width
-        bound = self.chain.bound[shape]
-        filled = (*shape[:-2], shape[-2] * height, shape[-1] * width)
-        if values.dtype != bound.dtype or values.shape != filled or not bound.takes_rows:
+        """Encode and store whole chunks together; declines others, and if one need not be stored."""
+        from zellige.gathering import gather_row  # only for those who write
+
+        wanted = row.wanted
+        bounds = [self.chain.bound[request[1]] for request in wanted]
+        if values.dtype != bounds[0].dtype or not bounds[0].takes_rows or False in [request[4] for request in wanted]:
             return False
-        if False in [request[4] and request[1] == shape for request in wanted]:
+        if sum([bound.nbytes for bound in bounds]) != values.nbytes:
+            return False  # some reach beyond the end of the array
+        flat = scratch.buffer("chunks", values.nbytes)
+        empty = gather_row(values, row, bounds, flat)
+        if empty and not self.config.write_empty_chunks:
             return False
-        chunks: AnyArray = np.ndarray((count, *shape), bound.dtype, scratch.buffer("chunks", count * bound.nbytes))
-        # As one item for each row of a chunk, which numpy copies faster than its elements.
-        item = f"V{shape[-1] * bound.dtype.itemsize}"
-        lines = values.view(item).reshape(*shape[:-2], height, shape[-2], width)
-        into = chunks.view(item).reshape(height, width, *shape[:-1])
-        into[...] = np.moveaxis(lines, (-3, -1), (0, 1))
-        if not self.config.write_empty_chunks and rows_of_fill(chunks, bound.fill).any():
-            return False
-        raws = bound.encode_rows(chunks)
+        raws = BoundChain.encode_many(bounds, flat)
         keys = [self._key_form % request[0] for request in wanted]
         with Done() as done:
             self.store.put_many(keys, raws, done)
@@ -433,8 +428,10 @@ class Engine:
         if bound.shard is not None or data.flags.c_contiguous or bound.dtype.hasobject:
             chunk = data.astype(bound.dtype, copy=False)
         else:
+            from zellige.gathering import gather
+
             chunk = _scratch_chunk(bound)  # in memory that is warm already
-            _gather(chunk, data)
+            gather(chunk, data)
         raw = self._encode(bound, chunk)
         # A thread that writes a part of this chunk must not store its older copy over this one.
         with self.store.exclusive_here(key):
@@ -526,14 +523,6 @@ def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:
     padded = np.full(shape, bound.fill, bound.dtype)
     padded[tuple(map(slice, data.shape))] = data
     return padded
-
-
-def _gather(chunk: AnyArray, data: AnyArray) -> None:
-    """Copy rows that lie here and there into one piece: as one item each, which numpy copies faster than elements."""
-    row = data.shape[-1] * data.itemsize if data.ndim and data.strides[-1] == data.itemsize else 0
-    if 0 < row <= _LONG_ROW and data.dtype == chunk.dtype:
-        chunk, data = chunk.view(f"V{row}"), data.view(f"V{row}")
-    chunk[...] = data
 
 
 def _scratch_chunk(bound: BoundChain) -> AnyArray:

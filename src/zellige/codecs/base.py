@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from itertools import accumulate
 from math import prod
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
@@ -241,9 +242,9 @@ class BytesBytesCodec(Codec):
 
     # Many small values at once: codecs that can do them in one call of their library override these.
 
-    def encode_rows(self, rows: memoryview, size: int) -> list[Buffer]:
-        """Each `size` bytes of `rows`, encoded; the results do not depend on `rows` or on scratch."""
-        parts = (self.encode(rows[at : at + size]) for at in range(0, len(rows), size))
+    def encode_many(self, flat: memoryview, sizes: Sequence[int]) -> list[Buffer]:
+        """Values that lie one after the other, encoded; the results do not depend on `flat` or on scratch."""
+        parts = (self.encode(flat[end - size : end]) for end, size in zip(accumulate(sizes), sizes, strict=True))
         return [part if isinstance(part, bytes) else bytes(part) for part in parts]
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:

@@ -8,6 +8,7 @@ decoding never yields more than the grid expects, whatever the bytes say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -270,7 +271,7 @@ class BoundChain:
 
     @property
     def takes_rows(self) -> bool:
-        """Whether `encode_rows` and `decode_rows` work: plain elements through at most one bytes codec."""
+        """Whether the methods for many chunks work: plain elements through at most one bytes codec."""
         return self._direct and len(self._steps) <= 1
 
     @staticmethod
@@ -289,12 +290,17 @@ class BoundChain:
             raise CodecError(f"bytes: {self.nbytes} bytes expected, {len(raw)} found")
         return np.ndarray(self.shape, self.dtype, raw)
 
+    @staticmethod
+    def encode_many(bounds: Sequence[BoundChain], flat: memoryview) -> list[Buffer]:
+        """The bytes of chunks of one chain, which `takes_rows`, one after the other; they may be views of `flat`."""
+        sizes = [bound.nbytes for bound in bounds]
+        if bounds[0]._steps:
+            return bounds[0]._steps[0][0].encode_many(flat, sizes)
+        return [flat[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
+
     def encode_rows(self, rows: AnyArray) -> list[Buffer]:
-        """The bytes of chunks that lie one after the other in a C-contiguous array; they may be views of it."""
-        flat = _as_bytes(rows)
-        if self._steps:
-            return self._steps[0][0].encode_rows(flat, self.nbytes)
-        return [flat[at : at + self.nbytes] for at in range(0, len(flat), self.nbytes)]
+        """`encode_many` for chunks of this shape, in a C-contiguous array."""
+        return self.encode_many([self] * len(rows), _as_bytes(rows))
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: AnyArray) -> AnyArray:
         """Decode the chunks at some (offset, length) of `raw`: in `rows`, or a view where nothing needs decoding."""

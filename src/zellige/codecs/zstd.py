@@ -114,16 +114,16 @@ class ZstdCodec(BytesBytesCodec):
         if found != len(out):
             raise CodecError(f"zstd: {len(out)} bytes expected, {found} found")
 
-    def encode_rows(self, rows: memoryview, size: int) -> list[Buffer]:
-        """Small rows in one call, without holding the interpreter."""
-        if size >= native.ALONE and native.zstd():
-            return BytesBytesCodec.encode_rows(self, rows, size)
-        spans = np.empty((len(rows) // size, 2), np.uint64)
-        spans[:, 0] = np.arange(0, len(rows), size)
-        spans[:, 1] = size
+    def encode_many(self, flat: memoryview, sizes: Sequence[int]) -> list[Buffer]:
+        """Small values in one call, without holding the interpreter."""
+        if max(sizes, default=0) >= native.ALONE and native.zstd():
+            return BytesBytesCodec.encode_many(self, flat, sizes)
+        spans = np.empty((len(sizes), 2), np.uint64)
+        spans[:, 1] = sizes
+        spans[:, 0] = np.cumsum(spans[:, 1]) - spans[:, 1]
         make = partial(_compressor, self.level, self.checksum)
         compressor = scratch.context(("zstd", self.level, self.checksum), make)
-        found = compressor.multi_compress_to_buffer(_zstandard().BufferWithSegments(rows, spans.tobytes()))
+        found = compressor.multi_compress_to_buffer(_zstandard().BufferWithSegments(flat, spans.tobytes()))
         return [memoryview(found[k]) for k in range(len(found))]
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
