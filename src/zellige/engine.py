@@ -126,7 +126,9 @@ class Engine:
                 self._read_chunk(slab, plan, request)
             target[...] = slab
             return
-        picked = [chunk[request[2]] for request, chunk in zip(wanted, chunks, strict=True)]
+        picked = chunks
+        if sum([chunk.size for chunk in chunks]) != target.size:  # parts, or some that reach beyond the end
+            picked = [chunk[request[2]] for request, chunk in zip(wanted, chunks, strict=True)]
         for first in range(0, len(wanted), row.width):
             place = target[..., wanted[first][3][-2], :]
             np.concatenate(picked[first : first + row.width], axis=-1, out=place)

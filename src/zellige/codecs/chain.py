@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -277,18 +277,23 @@ class BoundChain:
     @staticmethod
     def decode_many(bounds: Sequence[BoundChain], raws: Sequence[Buffer | None]) -> list[AnyArray | None]:
         """Chunks of one chain, which `takes_rows`; views that are valid until this thread decodes again."""
-        here = [(bound, raw) for bound, raw in zip(bounds, raws, strict=True) if raw is not None]
-        found: Sequence[Buffer] = [raw for _, raw in here]
-        if here and bounds[0]._steps:
-            found = bounds[0]._steps[0][0].decode_many(found, [bound.nbytes for bound, _ in here])
-        rest = iter(found)
-        return [None if raw is None else bound._as_chunk(next(rest)) for bound, raw in zip(bounds, raws, strict=True)]
+        if bounds[0]._steps:
+            here = [(bound, raw) for bound, raw in zip(bounds, raws, strict=True) if raw is not None]
+            sizes = [bound.nbytes for bound, _ in here]
+            found = iter(bounds[0]._steps[0][0].decode_many([raw for _, raw in here], sizes) if here else ())
+            raws = [None if raw is None else next(found) for raw in raws]
+        # As in `decode`, without a call for each.
+        return [
+            None
+            if raw is None
+            else np.ndarray(bound.shape, bound.dtype, raw)
+            if len(raw) == bound.nbytes
+            else bound._refuse(raw)
+            for bound, raw in zip(bounds, raws, strict=True)
+        ]
 
-    def _as_chunk(self, raw: Buffer) -> AnyArray:
-        """The elements of a chunk of plain ones."""
-        if len(raw) != self.nbytes:
-            raise CodecError(f"bytes: {self.nbytes} bytes expected, {len(raw)} found")
-        return np.ndarray(self.shape, self.dtype, raw)
+    def _refuse(self, raw: Buffer) -> NoReturn:
+        raise CodecError(f"bytes: {self.nbytes} bytes expected, {len(raw)} found")
 
     @staticmethod
     def encode_many(bounds: Sequence[BoundChain], flat: memoryview) -> list[Buffer]:

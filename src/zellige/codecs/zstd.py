@@ -76,7 +76,7 @@ class ZstdCodec(BytesBytesCodec):
 
     def decode(self, raw: Buffer, limit: int) -> memoryview:
         """The content of all frames, in this thread's scratch."""
-        if limit >= native.LEAST and (zstd := native.zstd()):
+        if limit >= native.LEAST and raw[:4] == _MAGIC and (zstd := native.zstd()):
             stated = zstd.stated(raw)
             if native.LEAST <= stated <= min(limit, EXPANSION * len(raw)):
                 out = scratch_for(raw, "zstd", stated)
