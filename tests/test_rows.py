@@ -518,8 +518,9 @@ def test_no_more_than_a_row_is_held_at_once(shape, chunks, index, chain, sizes, 
     assert same(array[index], model[index])
     array[index] = 3
     assert (array[index] == 3).all()
-    assert sizes["row"] <= SMALL_ROW
-    assert sizes.get("chunks", 0) <= SMALL_ROW
+    most = SMALL_ROW if isinstance(chunks, tuple) else 2 * SMALL_ROW  # more, if some are larger than usual
+    assert sizes["row"] <= most
+    assert sizes.get("chunks", 0) <= most
     assert sizes["decoded"] <= 2 * SMALL_ROW
 
 

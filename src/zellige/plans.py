@@ -113,14 +113,20 @@ class Row(NamedTuple):
 
 
 def grouped(plan: Plan, itemsize: int, most: int) -> Rows | None:
-    """The plan in groups of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway."""
+    """The plan in groups of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway.
+
+    Where sizes differ, that is meant for usual ones: a group of the largest may have twice as many.
+    """
     axes = plan.projections
     if plan.order is not None or len(axes) < 2 or len(axes[-1]) < 2:
         return None
-    *heads, tallest, widest = map(_longest, axes)
-    room = most // max(1, prod(heads) * itemsize)
-    width = room // max(1, tallest)
-    if not widest or widest * itemsize > _LONG_ROW or width < _FEW * widest:
+    *heads, tallest, widest = longest = [*map(_longest, axes)]
+    if _NEVER in longest or not prod(longest):
+        return None
+    usual = prod(axis[-1][3].stop / len(axis) for axis in axes[:-2])
+    room = int(most / (max(usual, prod(heads) / 2) * itemsize))
+    width = room // tallest
+    if widest * itemsize > _LONG_ROW or width < _FEW * widest:
         return None
     return Rows(plan, width, room // axes[-1][-1][3].stop)
 
