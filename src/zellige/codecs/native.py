@@ -1,8 +1,9 @@
 """The C libraries that numcodecs brings, called directly: with contexts that are kept, and into memory that is warm.
 
-The Python functions around them make a context and fresh memory for every call. Two threads that take fresh memory
-wait for each other in the kernel: into a buffer of the thread's own, two of them decode blosc chunks of 64 KiB twice as
-fast, and compress large chunks a third faster. numcodecs itself is not imported, which would take 70 ms.
+The Python functions around them make a context and fresh memory for every call, and two threads that take fresh memory
+wait for each other in the kernel: into buffers of their own, two of them compress chunks of 512 KiB a fifth to a third
+faster. This build of zstd also decodes faster than that of `zstandard`: 512 KiB in 450 us instead of 540. numcodecs
+itself is not imported, which would take 70 ms.
 
 Only functions of the libraries' stable interfaces are used. A build that does not show them, as on Windows, leaves
 nothing here: then the codecs use the Python functions.
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from zellige import scratch
+from zellige.errors import CodecError
 from zellige.types import Buffer
 
 LEAST = 32 << 10
@@ -73,8 +75,8 @@ _byte_of = c_char.from_buffer
 # -- zstd -----------------------------------------------------------------------------------------
 
 
-class NativeError(Exception):
-    """What a library says about bytes that it cannot decode."""
+class NativeError(CodecError):
+    """What a library says about bytes that it cannot decode, or encode."""
 
 
 class Zstd:
@@ -104,7 +106,7 @@ class Zstd:
 
     def _checked(self, size: int) -> int:
         if size > _ERRORS:
-            raise NativeError(self._library.ZSTD_getErrorName(size).decode())
+            raise NativeError(f"zstd: {self._library.ZSTD_getErrorName(size).decode()}")
         return size
 
 

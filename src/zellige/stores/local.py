@@ -217,7 +217,11 @@ class LocalStore(Store):
     def _check_folder(self, folder: str) -> None:
         """Refuse a directory, given as a prefix of keys, that a link puts elsewhere; remember the others."""
         if folder and self._links == "inside":
-            self._target(folder.rstrip("/"))
+            path = folder.rstrip("/")
+            above = path[: path.rfind("/") + 1]
+            # In one that was looked at only a link leads elsewhere.
+            if (above and above not in self._inside) or os.path.islink(self._base + path):
+                self._target(path)
         if len(self._inside) >= _KNOWN:
             self._inside.clear()
         self._inside.add(folder)
