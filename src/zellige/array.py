@@ -142,11 +142,11 @@ class Array(Selecting, Resizing, NodeHandle):
         """The array that parsed documents describe; nothing is read or written."""
         settings = ArrayConfig.of(config)
         try:
-            blueprint = similar(documents, keep_empty=settings.write_empty_chunks)
+            blueprint = similar(documents)
             metadata: Any = node.parse(documents) if blueprint is None else blueprint.metadata
             array = cls(store, path, metadata, settings, holder, blueprint)
             if blueprint is None:
-                remember_similar(documents, array._blueprint(), keep_empty=settings.write_empty_chunks)
+                remember_similar(documents, array._blueprint())
             return array
         except RecursionError as error:
             raise MetadataError(
@@ -500,7 +500,7 @@ def open_array_or(
         raw = read(DOCUMENT)
     else:
         raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
-    if raw is not None and (known := remembered(raw, keep_empty=settings.write_empty_chunks)) is not None:
+    if raw is not None and (known := remembered(raw)) is not None:
         return Array(store, path, known.metadata, settings, holder, known)
     if raw is None and zarr_format != 2:
         if zarr_format == 3:
@@ -511,7 +511,7 @@ def open_array_or(
         return documents
     array = Array.from_documents(store, path, documents, settings, holder)
     if raw is not None:
-        remember(raw, array._blueprint(), keep_empty=settings.write_empty_chunks)
+        remember(raw, array._blueprint())
     return array
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from zellige.metadata.groups import Documents
     from zellige.node import ArrayMetadata
 
-_MOST, _LONGEST = 256, 16 << 10
-_known: dict[tuple[bytes, bool], Blueprint] = {}
+_MOST, _LONGEST = 1024, 16 << 10
+_known: dict[bytes, Blueprint] = {}
 
 
 class Blueprint(NamedTuple):
@@ -55,35 +55,32 @@ def check_shards(inner: Shape | None, grid: ChunkGrid) -> None:
             )
 
 
-def remember(raw: bytes, blueprint: Blueprint, *, keep_empty: bool) -> None:
-    """Keep what a document, or its fingerprint, came to.
-
-    Chains know whether empty inner chunks are kept, so that is a part of the key.
-    """
+def remember(raw: bytes, blueprint: Blueprint) -> None:
+    """Keep what a document, or its fingerprint, came to."""
     if len(raw) <= _LONGEST:
         if len(_known) >= _MOST:
             _known.clear()
-        _known[raw, keep_empty] = _copied(blueprint)
+        _known[raw] = _copied(blueprint)
 
 
-def remembered(raw: bytes, *, keep_empty: bool) -> Blueprint | None:
+def remembered(raw: bytes) -> Blueprint | None:
     """What a document came to before; its attributes are a copy, because their values can be changed in place."""
-    found = _known.get((raw, keep_empty))
+    found = _known.get(raw)
     return None if found is None else _copied(found)
 
 
-def remember_similar(documents: Documents, blueprint: Blueprint, *, keep_empty: bool) -> None:
+def remember_similar(documents: Documents, blueprint: Blueprint) -> None:
     """Keep what documents came to, for others that differ in nothing but the attributes."""
     key = _fingerprint(documents)
     if key is not None:
         bare = blueprint._replace(metadata=blueprint.metadata.with_attributes({}))
-        remember(key, bare, keep_empty=keep_empty)
+        remember(key, bare)
 
 
-def similar(documents: Documents, *, keep_empty: bool) -> Blueprint | None:
+def similar(documents: Documents) -> Blueprint | None:
     """What documents come to, if others with the same content but for the attributes were met before."""
     key = _fingerprint(documents)
-    found = None if key is None else _known.get((key, keep_empty))
+    found = None if key is None else _known.get(key)
     if found is None:
         return None
     attributes = as_attributes(documents[DOCUMENT].get("attributes"))

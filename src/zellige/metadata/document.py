@@ -35,6 +35,9 @@ def _pairs(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     return repeated
 
 
+_decoder = json.JSONDecoder(object_pairs_hook=_pairs)
+
+
 def parse(raw: bytes | memoryview) -> dict[str, JSON]:
     """The object that a document holds."""
     return as_object(_parse(raw), "")
@@ -48,7 +51,7 @@ def parse_attributes(raw: bytes | memoryview) -> dict[str, JSON]:
 def _parse(raw: bytes | memoryview) -> JSON:
     try:
         text = bytes(raw).decode("utf-8-sig")  # a byte order mark is met in the wild, and harmless
-        return json.loads(text, object_pairs_hook=_pairs)
+        return _decoder.decode(text)
     except UnicodeDecodeError as error:
         raise MetadataError(f"the document is not UTF-8: {error}", field="") from error
     except RecursionError as error:
