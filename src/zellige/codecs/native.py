@@ -25,9 +25,9 @@ from zellige.errors import CodecError
 from zellige.types import Buffer
 
 LEAST = 32 << 10
-"""To decode fewer bytes the calls by the Python functions are faster."""
+"""Fewer bytes are decoded faster by the Python functions."""
 ALONE = 128 << 10
-"""Fewer bytes are better encoded by them, too."""
+"""Fewer bytes are encoded faster by the Python functions, which do many values in one call."""
 
 _LEVEL, _CHECKSUM = 100, 201  # ZSTD_cParameter
 _ERRORS = 2 ** (8 * sizeof(c_size_t)) - 1000  # sizes above this are numbers of errors: ZSTD_isError
@@ -50,7 +50,7 @@ def _load(module: str) -> CDLL | None:
 def _declared(library: CDLL | None, functions: dict[str, tuple[Any, ...]]) -> CDLL | None:
     """The library with the types of its functions: what each returns, then its parameters; None if one is missing.
 
-    All of them let other threads run. For what takes less than a microsecond that would cost more than it does.
+    Called like this, all of them let other threads run.
     """
     try:
         for name, (result, *parameters) in functions.items():
@@ -84,12 +84,14 @@ class Zstd:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        types = PYFUNCTYPE(c_ulonglong, c_void_p, c_size_t)  # which does not let other threads run
+        types = PYFUNCTYPE(
+            c_ulonglong, c_void_p, c_size_t
+        )  # without letting other threads run, which would take longer than it does
         self._stated = types(("ZSTD_getFrameContentSize", library))
 
     def compress(self, raw: Buffer, out: memoryview, level: int, checksum: bool) -> int:
         """Write one frame into `out`, which has room for it; returns its length."""
-        context = scratch.context(("native zstd", level, checksum), lambda: _Compressor(self._library, level, checksum))
+        context = scratch.context(("native zstd", level, checksum), lambda: self._compressor(level, checksum))
         size = self._library.ZSTD_compress2(context.pointer, _address(out), len(out), _address(raw), len(raw))
         return self._checked(size)
 
@@ -100,9 +102,18 @@ class Zstd:
 
     def decompress(self, raw: Buffer, out: memoryview) -> int:
         """Decode all frames, which end where `raw` ends, into `out`; returns how many bytes they filled."""
-        context = scratch.context("native zstd", lambda: _Decompressor(self._library))
+        context = scratch.context("native zstd", self._decompressor)
         size = self._library.ZSTD_decompressDCtx(context.pointer, _address(out), len(out), _address(raw), len(raw))
         return self._checked(size)
+
+    def _compressor(self, level: int, checksum: bool) -> _Context:
+        context = _Context(self._library.ZSTD_createCCtx(), self._library.ZSTD_freeCCtx)
+        self._library.ZSTD_CCtx_setParameter(context.pointer, _LEVEL, level)
+        self._library.ZSTD_CCtx_setParameter(context.pointer, _CHECKSUM, int(checksum))
+        return context
+
+    def _decompressor(self) -> _Context:
+        return _Context(self._library.ZSTD_createDCtx(), self._library.ZSTD_freeDCtx)
 
     def _checked(self, size: int) -> int:
         if size > _ERRORS:
@@ -110,22 +121,12 @@ class Zstd:
         return size
 
 
-class _Compressor:
-    def __init__(self, library: Any, level: int, checksum: bool) -> None:
-        self.pointer, self._free = library.ZSTD_createCCtx(), library.ZSTD_freeCCtx
-        if not self.pointer:
-            raise MemoryError("zstd: no memory for a context")
-        library.ZSTD_CCtx_setParameter(self.pointer, _LEVEL, level)
-        library.ZSTD_CCtx_setParameter(self.pointer, _CHECKSUM, int(checksum))
+class _Context:
+    """A context of the library, freed with this object."""
 
-    def __del__(self) -> None:
-        self._free(self.pointer)
-
-
-class _Decompressor:
-    def __init__(self, library: Any) -> None:
-        self.pointer, self._free = library.ZSTD_createDCtx(), library.ZSTD_freeDCtx
-        if not self.pointer:
+    def __init__(self, pointer: int | None, free: Any) -> None:
+        self.pointer, self._free = pointer, free
+        if not pointer:
             raise MemoryError("zstd: no memory for a context")
 
     def __del__(self) -> None:
