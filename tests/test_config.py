@@ -30,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "async.concurrency": 10,
     "async.timeout": None,
     "codecs.max_variable_chunk_bytes": 1 << 30,
+    "memory.keep_bytes": 1 << 28,
     "threading.max_workers": None,
     "remote.concurrency": 64,
     "remote.max_retries": 5,
@@ -70,7 +71,7 @@ def test_a_setting_is_asked_for_by_its_key(config):
 def test_a_section_is_a_dict(config):
     assert config.get("async") == config["async"] == {"concurrency": 10, "timeout": None}
     assert config.get("array")["sharding_coalesce_max_bytes"] == 16 << 20
-    sections = {"array", "async", "codecs", "threading", "remote"}
+    sections = {"array", "async", "codecs", "memory", "threading", "remote"}
     assert config.to_dict().keys() == {"default_zarr_format", "json_indent", *sections}
     assert config.to_dict()["threading"] == {"max_workers": None}
     config.to_dict()["array"]["order"] = config.get("array")["order"] = "F"
@@ -180,6 +181,7 @@ GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("async.concurrency", [1, 128]),
     ("async.timeout", [None, 1, 0.5]),
     ("codecs.max_variable_chunk_bytes", [1, 1 << 40]),
+    ("memory.keep_bytes", [0, 1, 1 << 40]),
     ("threading.max_workers", [None, 1, 64]),
     ("remote.concurrency", [1, 256]),
     ("remote.max_retries", [0, 10]),
@@ -203,6 +205,7 @@ BAD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("async.concurrency", [0, None, 1.5]),
     ("async.timeout", [0, -1.0, float("nan"), "1", True]),
     ("codecs.max_variable_chunk_bytes", [0, None, True, 1.0, "1"]),
+    ("memory.keep_bytes", [-1, None, True, 1.0, "1"]),
     ("threading.max_workers", [0, 1.5, True, "2"]),
     ("remote.concurrency", [0, None, 1.5]),
     ("remote.max_retries", [-1, None, True]),

@@ -25,7 +25,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = ["zellige", *sorted(found.name for found in pkgutil.walk_packages(zellige.__path__, "zellige."))]
 
 LAYERS = [
-    {"errors", "types", "config", "scratch", "reporting"},
+    {"errors", "types", "config", "scratch", "results", "reporting"},
     {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "gathering", "pool", "stopped", "telling", "shards", "turns", "upkeep"},

@@ -76,6 +76,7 @@ _SETTINGS: dict[str, _Setting] = {
     "async.concurrency": _int(10, 1),
     "async.timeout": _or_none(_positive(None)),
     "codecs.max_variable_chunk_bytes": _int(1 << 30, 1),
+    "memory.keep_bytes": _int(256 << 20, 0),
     "threading.max_workers": _or_none(_int(None, 1)),
     "remote.concurrency": _int(64, 1),
     "remote.max_retries": _int(5, 0),
@@ -119,6 +120,7 @@ class Config:
     | `codecs.max_variable_chunk_bytes` | 1 GiB | the most bytes of a chunk of strings, or of others of any length |
     | `default_zarr_format` | 3 | the format of new nodes |
     | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
+    | `memory.keep_bytes` | 256 MiB | how much memory of large results that were dropped is kept for the next; 0: none |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
     | `remote.concurrency` | 64 | how many requests to a server are under way at once |
     | `remote.max_retries` | 5 | how often a failed request is repeated |

@@ -37,6 +37,7 @@ from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
 
 _ALIGN_FROM = 64 << 10
+_KEEP_FROM = 4 << 20  # of smaller results the allocator keeps the memory by itself
 _TRIES = 16
 _ROW = 1 << 20  # about as much as stays in the cache of a processor
 
@@ -46,7 +47,13 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
     nbytes = prod(shape) * dtype.itemsize
     if nbytes < _ALIGN_FROM or dtype.hasobject:
         return np.empty(shape, dtype, order=order)
-    raw = np.empty(nbytes + 64, np.uint8)
+    raw = None
+    if nbytes >= _KEEP_FROM:
+        from zellige.results import memory  # only for those who read much
+
+        raw = memory(nbytes)
+    if raw is None:
+        raw = np.empty(nbytes + 64, np.uint8)
     skip = -raw.__array_interface__["data"][0] % 64
     return np.ndarray(shape, dtype, raw, skip, order=order)
 

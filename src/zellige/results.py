@@ -1,0 +1,74 @@
+"""Memory for large results: that of results which were dropped.
+
+Fresh memory costs a page fault and the zeroing of every page, a tenth to a third of the time of a large read. A program
+that reads in a loop drops one result after the other, so their memory is kept, up to `memory.keep_bytes`, and given to
+the next of about that size. What is kept is marked as free: the system takes the pages as soon as it needs them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from contextlib import suppress
+from weakref import finalize
+
+import numpy as np
+
+from zellige.config import config
+from zellige.types import AnyArray
+
+_WASTE = 2  # a result may lie in memory that is so many times as large
+_CAN_BE_KEPT = hasattr(mmap, "MADV_FREE") and hasattr(mmap, "MAP_ANONYMOUS")
+
+_kept: list[mmap.mmap] = []
+"""Blocks that nobody uses, the oldest first. Only single steps of lists change it, because a result can be dropped at
+any moment, also between two steps of this module."""
+
+
+def memory(nbytes: int) -> AnyArray | None:
+    """Bytes that are kept again when the last array that sees them is gone; None if so many are never kept."""
+    if not _CAN_BE_KEPT or nbytes > _trim():
+        return None
+    try:
+        block = _kept_block(nbytes) or _new_block(nbytes)
+    except (OSError, OverflowError):  # there is not enough, which numpy says better
+        _kept.clear()
+        return None
+    seen = np.frombuffer(block, np.uint8)
+    finalize(seen, _keep, block).atexit = False
+    return seen
+
+
+def _kept_block(nbytes: int) -> mmap.mmap | None:
+    """The smallest block that is large enough, if it is not much too large."""
+    for block in sorted(_kept, key=len):
+        if nbytes <= len(block) <= _WASTE * nbytes:
+            with suppress(ValueError):  # another thread was faster
+                _kept.remove(block)
+                return block
+    return None
+
+
+def _new_block(nbytes: int) -> mmap.mmap:
+    """Fresh memory, in huge pages where there are any, as numpy asks for them."""
+    block = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system that was built without them
+            block.madvise(mmap.MADV_HUGEPAGE)
+    return block
+
+
+def _keep(block: mmap.mmap) -> None:
+    """Keep the memory of a result that was dropped, and less of what was dropped before."""
+    with suppress(OSError):  # a system that is too old for this frees it
+        block.madvise(mmap.MADV_FREE)
+        _kept.append(block)
+    _trim()
+
+
+def _trim() -> int:
+    """Keep no more than the setting allows, which is returned."""
+    most: int = config.get("memory.keep_bytes")
+    while sum(map(len, _kept)) > most:
+        with suppress(IndexError):  # another thread was faster
+            del _kept[0]
+    return most
