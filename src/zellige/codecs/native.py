@@ -12,6 +12,7 @@ nothing here: then the codecs use the Python functions.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from ctypes import CDLL, PYFUNCTYPE, addressof, c_char, c_char_p, c_int, c_size_t, c_ulonglong, c_void_p, sizeof
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -176,6 +177,15 @@ class Blosc:
         """Decode a container whose sizes are known to be right; less than 1 if it is damaged."""
         found: int = self._library.blosc_decompress_ctx(_address(raw), _address(out), len(out), 1)
         return found
+
+    def decompress_many(self, raws: Sequence[Buffer], out: memoryview, sizes: Sequence[int]) -> bool:
+        """The same for several, one after the other; whether none is damaged."""
+        decompress, place = self._library.blosc_decompress_ctx, _address(out)
+        for raw, size in zip(raws, sizes, strict=True):
+            if decompress(_address(raw), place, size, 1) != size:
+                return False
+            place += size
+        return True
 
 
 @cache
