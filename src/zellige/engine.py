@@ -220,7 +220,7 @@ class Engine:
         """Some ranges of a chunk; None if it is missing."""
         if len(spans) > 1:
             return self.store.get_ranges(key, spans)
-        piece = self.store.get_range(key, *spans[0])
+        piece = self.store.borrow_range(key, *spans[0])
         return None if piece is None else (piece,)
 
     def _read_shard(self, key: str, shard: Shard, out: AnyArray, plan: Plan, request: Request) -> bool:

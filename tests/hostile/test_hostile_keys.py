@@ -112,6 +112,7 @@ REQUESTS = {
     "borrow_many": lambda store, key: store.borrow_many(["zarr.json", key]),
     "read_pieces": lambda store, key: store.read_pieces(key, 10, list),
     "get_range": lambda store, key: store.get_range(key, 0, 1),
+    "borrow_range": lambda store, key: store.borrow_range(key, 0, 1),
     "get_ranges": lambda store, key: store.get_ranges(key, [(0, 1)]),
     "get_tagged": lambda store, key: store.get_tagged(key, [(0, 1)]),
     "get_versioned": lambda store, key: store.get_versioned(key),

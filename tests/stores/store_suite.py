@@ -23,6 +23,7 @@ READING = {
     "borrow": lambda s, k: s.borrow(k),
     "borrow_many": lambda s, k: s.borrow_many([k])[0],
     "get_range": lambda s, k: s.get_range(k, 0, 1),
+    "borrow_range": lambda s, k: s.borrow_range(k, 0, 1),
     "get_ranges": lambda s, k: s.get_ranges(k, [(0, 1)]),
     "get_ranges of none": lambda s, k: s.get_ranges(k, []),
     "get_versioned": lambda s, k: s.get_versioned(k),
@@ -263,6 +264,23 @@ class StoreSuite:
         store.put("k", b"0123456789")
         with pytest.raises(ValueError, match="-1"):
             store.get_range("k", 3, -1)
+
+    @pytest.mark.parametrize(
+        ("start", "length"), [(0, 4), (7, 70_000), (-5, 5), (-200_000, 99_999), (3, (1 << 20) + 9), (5, 0)]
+    )
+    def test_a_range_is_borrowed(self, store, start, length):
+        value = bytes(range(256)) * 8192
+        store.put("a/k", value)
+        begin = start % len(value)
+        found = store.borrow_range("a/k", start, length)
+        assert found == value[begin : begin + length]
+        assert store.borrow_range("a/none", start, length) is None
+
+    @pytest.mark.parametrize("span", [(0, 80_001), (79_999, 2), (1, 80_000), (90_000, 70_000), (0, 1 << 40)])
+    def test_a_borrowed_range_beyond_the_value_is_refused(self, store, span):
+        store.put("k", b"x" * 80_000)
+        with pytest.raises(ShortReadError, match="80000"):
+            store.borrow_range("k", *span)
 
     def test_ranges_keep_their_order(self, store):
         value = bytes(range(256)) * 8192

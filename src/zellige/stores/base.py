@@ -145,6 +145,10 @@ class Store(ABC):
         beyond the value raises `ShortReadError`.
         """
 
+    def borrow_range(self, key: str, start: int, length: int) -> Buffer | None:
+        """Like `get_range`, but the buffer may be overwritten by this thread's next call on any store."""
+        return self.get_range(key, start, length)
+
     def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
         """Several ranges of one value, or None if there is no such key."""
         if not spans:

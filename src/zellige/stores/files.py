@@ -23,6 +23,8 @@ from zellige.types import Buffer
 T = TypeVar("T")
 
 _GUESS = 64 << 10  # `get` reads this much before it asks for the size
+LONG = 64 << 10
+"""From here on fresh memory takes longer than a scratch buffer."""
 _CHECKED = 1 << 20  # a longer range is compared with the size before memory is taken for it
 _FAR = 1 << 62  # so is one that starts where no file reaches
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -126,6 +128,15 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
             resolve_span(key, start, length, regular(os.fstat(fd)))
         data += more
     return data
+
+
+def borrow_range(fd: int, key: str, start: int, length: int) -> Buffer:
+    """`read_range` into a scratch buffer."""
+    if start >= 0 and (length <= _CHECKED or start + length <= regular(os.fstat(fd))):
+        into = buffer("file", length)
+        if os.preadv(fd, [into], start) == length:
+            return into
+    return read_range(fd, key, start, length)
 
 
 # -- writing --------------------------------------------------------------------------------------

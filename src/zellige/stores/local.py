@@ -163,6 +163,11 @@ class LocalStore(Store):
         """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
         return self._with_file(key, lambda fd: files.read_range(fd, key, start, length))
 
+    def borrow_range(self, key: str, start: int, length: int) -> Buffer | None:
+        """Like `get_range`, into this thread's scratch buffer if it is long."""
+        read = files.read_range if length < files.LONG else files.borrow_range
+        return self._with_file(key, lambda fd: read(fd, key, start, length))
+
     def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
         """Several ranges of one value, or None if there is no such key; opens the file once."""
         return self._with_file(key, lambda fd: [files.read_range(fd, key, *span) for span in spans])
@@ -476,8 +481,7 @@ class LocalStore(Store):
 
     def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         """Read a value, change it and write it back, so that no other change is lost; see `Store.update`."""
-        if self.read_only:
-            self._check_writable()
+        self._check_writable()
         # The body of `exclusive` once more, without its functions: see `KeyLock`.
         lock = self.exclusive_here(key)
         with lock, self._lock_file(lock, key) as held:
@@ -501,10 +505,9 @@ class LocalStore(Store):
         held = None if lock.held is None else lock.held()
         if self.read_only or (held is not None and not held.closed):
             return nullcontext()
-        name = files.lock_name(key)
         try:
             self._check_place(key)
-            file = files.in_folder(self._base + key, lambda folder: FileLock.taken(folder + name))
+            file = files.in_folder(self._base + key, lambda folder: FileLock.taken(folder + files.lock_name(key)))
         except OSError as exc:
             raise self._named(exc, key) from exc
         lock.held = ref(file)
@@ -533,8 +536,7 @@ class LocalStore(Store):
         return type(self)(self._root, read_only=self.read_only, durability=durability, links=self._links)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("root", "read_only", "durability", "links")
-        return dict(zip(names, (self._root, self.read_only, self.durability, self._links), strict=True))
+        return {"root": self._root, "read_only": self.read_only, "durability": self.durability, "links": self._links}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         LocalStore.__init__(self, **state)
