@@ -98,6 +98,51 @@ def skippable(content):
     return bytes.fromhex("502a4d18") + len(content).to_bytes(4, "little") + content
 
 
+# -- larger values, which some codecs hand to their libraries one by one --------------------------
+
+LARGE = [np.random.default_rng(k).integers(0, 9, size, np.uint8).tobytes() for k, size in enumerate((32 << 10, 99_998))]
+LARGE += [bytes(40_000), bytes(range(250)) * 500]
+LARGE_SIZES = [len(value) for value in LARGE]
+
+
+@every_codec
+def test_many_large_values_are_what_each_is(codec):
+    raws = [memoryview(bytearray(codec.encode(value))) for value in LARGE]
+    assert check(codec, raws, LARGE_SIZES) == LARGE
+    assert check(codec, raws[::-1], LARGE_SIZES[::-1]) == LARGE[::-1]
+    for wrong in (-1, +1, +1000):
+        for place in range(len(LARGE)):
+            assert check(codec, raws, [size + wrong * (k == place) for k, size in enumerate(LARGE_SIZES)]) is None
+    assert check(codec, raws, [*LARGE_SIZES[1::-1], *LARGE_SIZES[2:]]) is None
+
+
+@every_codec
+def test_many_large_values_of_which_one_is_damaged(codec):
+    good = [bytes(codec.encode(value)) for value in LARGE]
+    chosen = np.random.default_rng(1)
+    for place in range(len(good)):
+        for _ in range(40):
+            raw = bytearray(good[place])
+            raw[int(chosen.integers(min(len(raw), 64 if chosen.random() < 0.5 else len(raw))))] ^= int(
+                chosen.integers(1, 256)
+            )
+            check(codec, [raw if k == place else other for k, other in enumerate(good)], LARGE_SIZES)
+        cut = good[place][: int(chosen.integers(len(good[place])))]
+        check(codec, [cut if k == place else other for k, other in enumerate(good)], LARGE_SIZES)
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_large_zstd_values_of_any_frames(checksum):
+    codec = ZstdCodec(3, checksum)
+    halves = [bytes(codec.encode(LARGE[1][:50_000])), bytes(codec.encode(LARGE[1][50_000:]))]
+    raws = [
+        unsized(LARGE[0], checksum),
+        b"".join([*halves, skippable(b"note")]),
+        skippable(b"") + codec.encode(LARGE[2]),
+    ]
+    assert check(codec, [*raws, bytes(codec.encode(LARGE[3]))], LARGE_SIZES) == LARGE
+
+
 # -- good values ----------------------------------------------------------------------------------
 
 

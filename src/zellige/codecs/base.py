@@ -244,7 +244,7 @@ class BytesBytesCodec(Codec):
 
     def encode_many(self, flat: memoryview, sizes: Sequence[int]) -> list[Buffer]:
         """Values that lie one after the other, encoded; the results do not depend on `flat` or on scratch."""
-        parts = (self.encode(flat[end - size : end]) for end, size in zip(accumulate(sizes), sizes, strict=True))
+        parts = map(self.encode, consecutive(flat, sizes))
         return [part if isinstance(part, bytes) else bytes(part) for part in parts]
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
@@ -262,6 +262,11 @@ class BytesBytesCodec(Codec):
         view, size = memoryview(raw), len(rows) // len(spans)
         for k, (start, length) in enumerate(spans.tolist()):
             self.decode_into(view[start : start + length], rows[k * size : (k + 1) * size])
+
+
+def consecutive(flat: memoryview, sizes: Sequence[int]) -> list[Buffer]:
+    """Pieces of these sizes that lie one after the other."""
+    return [flat[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 # -- working --------------------------------------------------------------------------------------

@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import accumulate
 from struct import Struct
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from zellige import scratch
 from zellige.codecs import native
-from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
+from zellige.codecs.base import (
+    EXPANSION,
+    BytesBytesCodec,
+    consecutive,
+    integer,
+    library,
+    one_of,
+    only_keys,
+    scratch_for,
+)
 from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
 
@@ -120,7 +128,7 @@ class BloscCodec(BytesBytesCodec):
         if min(sizes, default=0) >= native.LEAST and (blosc := native.blosc()):
             out = scratch.buffer("blosc row", sum(sizes))
             if blosc.decompress_many(raws, out, sizes):
-                return [out[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
+                return consecutive(out, sizes)
         return [_decompress(raw) if size else b"" for raw, size in zip(raws, sizes, strict=True)]
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:

@@ -8,7 +8,6 @@ decoding never yields more than the grid expects, whatever the bytes say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from math import prod
 from typing import Any, NoReturn
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import codecs
-from zellige.codecs.base import HEAD, ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec
+from zellige.codecs.base import HEAD, ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, consecutive
 from zellige.dtypes import DataType
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Indices, Shape
@@ -301,7 +300,7 @@ class BoundChain:
         sizes = [bound.nbytes for bound in bounds]
         if bounds[0]._steps:
             return bounds[0]._steps[0][0].encode_many(flat, sizes)
-        return [flat[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
+        return consecutive(flat, sizes)
 
     def encode_rows(self, rows: AnyArray) -> list[Buffer]:
         """`encode_many` for chunks of this shape, in a C-contiguous array."""

@@ -107,6 +107,16 @@ class Zstd:
         size = self._library.ZSTD_decompressDCtx(context.pointer, _address(out), len(out), _address(raw), len(raw))
         return self._checked(size)
 
+    def decompress_many(self, raws: Sequence[Buffer], out: memoryview, sizes: Sequence[int]) -> bool:
+        """The same for several, one after the other; whether each has as many bytes as stated here."""
+        context = scratch.context("native zstd", self._decompressor)
+        decompress, place = self._library.ZSTD_decompressDCtx, _address(out)
+        for raw, size in zip(raws, sizes, strict=True):
+            if decompress(context.pointer, place, size, _address(raw), len(raw)) != size:
+                return False
+            place += size
+        return True
+
     def _compressor(self, level: int, checksum: bool) -> _Context:
         context = _Context(self._library.ZSTD_createCCtx(), self._library.ZSTD_freeCCtx)
         self._library.ZSTD_CCtx_setParameter(context.pointer, _LEVEL, level)

@@ -18,7 +18,16 @@ import numpy.typing as npt
 
 from zellige import scratch
 from zellige.codecs import native
-from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
+from zellige.codecs.base import (
+    EXPANSION,
+    BytesBytesCodec,
+    consecutive,
+    integer,
+    library,
+    one_of,
+    only_keys,
+    scratch_for,
+)
 from zellige.errors import CodecError
 from zellige.types import JSON, Buffer
 
@@ -127,7 +136,11 @@ class ZstdCodec(BytesBytesCodec):
         return [memoryview(found[k]) for k in range(len(found))]
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
-        """All values in one call if each is one frame that states its size; else one by one."""
+        """Small values in one call if each is one frame that states its size; else one by one."""
+        if min(sizes, default=0) >= native.LEAST and (zstd := native.zstd()):
+            out = scratch.buffer("zstd row", sum(sizes))
+            if False not in [raw[:4] == _MAGIC for raw in raws] and zstd.decompress_many(raws, out, sizes):
+                return consecutive(out, sizes)
         # The library ends the process when there is nothing to decode, or nothing in a frame.
         if len(raws) == len(sizes) != 0 and 0 not in sizes and False not in map(_is_frame_of, raws, sizes):
             decompressor = scratch.context("zstd", _decompressor)
