@@ -180,7 +180,8 @@ class Engine:
                 # Straight into the output, where a chunk spans all axes but the first of it.
                 direct = whole and out.shape[1:] == shape[1:]
                 if raw is not None and not (direct and bound.decode_into(raw, out[outside])):
-                    chunk = bound.decode(raw)
+                    all_of_it = whole or not bound.can_start or self.unsettled is not None
+                    chunk = bound.decode(raw) if all_of_it else bound.decode_for(raw, inside, plan.order)
                     out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
             else:
                 parts = self._ranges(key, part.spans)

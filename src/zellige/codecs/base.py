@@ -231,6 +231,16 @@ class BytesBytesCodec(Codec):
         """
         return None
 
+    can_start: ClassVar[bool] = False
+    """Whether `decode_start` ever does anything."""
+
+    def decode_start(self, raw: Buffer, size: int, wanted: int) -> Buffer | None:
+        """At least the first `wanted` bytes of a value of `size`; None if that takes about as much as all of them.
+
+        `raw` may be changed meanwhile, if it can be written to.
+        """
+        return None
+
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Fill `out` exactly; raises `CodecError` if the decoded bytes are not as long as `out`."""
         from zellige.errors import CodecError

@@ -25,6 +25,8 @@ SEEK = 8 << 10
 
 _KEEP_SHAPES = 1024
 _FEW = 4 << 20  # bytes of elements of any length that are decoded without looking first
+_MANY = 8  # indices, one of which most likely lies near the end
+_LONG = 256 << 10  # bytes of a chunk of which the beginning alone may be decoded
 _SLAB = 512 << 10  # as much as stays in the cache of a processor while it is copied on
 
 
@@ -137,6 +139,7 @@ class BoundChain:
         "decode_work",
         "encode_work",
         "slab",
+        "can_start",
     )
 
     def __init__(self, chain: CodecChain, shape: Shape) -> None:
@@ -167,6 +170,9 @@ class BoundChain:
         self.strides = None if stored is None or self._steps else self._stored_strides(stored)
         self.slab = self._slab_bytes()
         """In pieces of how many bytes a large uncompressed chunk is read; 0 for one that is better read at once."""
+        long = self._direct and self.nbytes >= _LONG and bool(shape)
+        self.can_start = long and len(self._steps) == 1 and self._steps[0][0].can_start
+        """Whether `decode_for` may decode the beginning of a chunk alone."""
 
     def _stored_strides(self, stored: np.dtype[Any]) -> tuple[int, ...] | None:
         """The strides of a decoded chunk within its bytes, if decoding only makes views."""
@@ -208,6 +214,17 @@ class BoundChain:
         for array_codec, spec in reversed(self._filters):
             chunk = array_codec.decode(chunk, spec)
         return chunk
+
+    def decode_for(self, raw: Buffer, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None) -> AnyArray:
+        """What `inside` picks is in the result, which may have less along the first axis; `order` as in `part`."""
+        pick = inside[0 if order is None else order.index(0)]
+        if not isinstance(pick, slice) and pick.size > _MANY:
+            return self.decode(raw)
+        plane = self.nbytes // self.shape[0]
+        found = self._steps[0][0].decode_start(raw, self.nbytes, _bounding(pick).stop * plane)
+        if found is None:
+            return self.decode(raw)
+        return np.ndarray((len(found) // plane, *self.shape[1:]), self.dtype, found)
 
     def _unpacked(self, raw: Buffer) -> Buffer:
         """The bytes of elements of any length: if they are more than a few, after a look at how they begin."""

@@ -36,6 +36,10 @@ _SKIPPABLE = bytes.fromhex("2a4d18")  # after a byte from 50 to 5f
 _ROOM = 64 << 10  # offered to frames that do not state their size
 _MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
 _LEVELS = -131072, 22
+_BLOCK = 128 << 10  # the most that a block holds
+_SHORTEST = 9  # bytes of a frame with one block
+_OPEN = _MAGIC + bytes([0, 17 << 3])
+"""The header of a frame that states no size, with a window of 128 MiB."""
 
 _Frame = tuple[int, int, int | None]
 """Start and end of a frame, and the size of its content if the frame states it."""
@@ -53,6 +57,7 @@ class ZstdCodec(BytesBytesCodec):
     checksum: bool = True
 
     name: ClassVar[str] = "zstd"
+    can_start: ClassVar[bool] = True
     decode_work: ClassVar[int] = 3
     encode_work: ClassVar[int] = 5
 
@@ -122,6 +127,23 @@ class ZstdCodec(BytesBytesCodec):
         found = _decompress(raw, _frames(raw, len(out)), out)
         if found != len(out):
             raise CodecError(f"zstd: {len(out)} bytes expected, {found} found")
+
+    def decode_start(self, raw: Buffer, size: int, wanted: int) -> Buffer | None:
+        """The blocks up to there, as a frame of their own; None where a checksum wants them all."""
+        if wanted + _BLOCK > size or (zstd := native.zstd()) is None or not (found := _first_blocks(raw, size, wanted)):
+            return None
+        raw, start, last, end = found
+        kept = bytes(raw[start : start + len(_OPEN)]), raw[last]
+        try:
+            raw[start : start + len(_OPEN)] = _OPEN
+            raw[last] |= 1
+            out = scratch_for(raw, "zstd", size)
+            filled = zstd.decompress(raw[start:end], out)
+        except native.NativeError:
+            return None  # all of it, which says what is wrong
+        finally:
+            raw[start : start + len(_OPEN)], raw[last] = kept
+        return out[:filled] if filled >= wanted else None
 
     def encode_many(self, flat: memoryview, sizes: Sequence[int]) -> list[Buffer]:
         """Small values in one call, without holding the interpreter."""
@@ -254,6 +276,32 @@ def _frame(raw: Buffer, start: int) -> _Frame:
         pos += 3 + (1 if header & 6 == 2 else header >> 3)  # a run is stored as one byte
         last = header & 1
     return start, pos + (flags & 4), size
+
+
+def _first_blocks(raw: Buffer, size: int, wanted: int) -> tuple[memoryview, int, int, int] | None:
+    """Where the blocks with the first `wanted` bytes can have a header of their own, begin to be the last, and end.
+
+    None if that are all of them, or if the bytes are not one frame of this size without a checksum.
+    """
+    view = memoryview(raw)
+    if view.readonly or len(view) < _SHORTEST or raw[:4] != _MAGIC or raw[4] & 7:
+        return None
+    single, kind = raw[4] >> 5 & 1, raw[4] >> 6
+    pos = 6 - single + (single, 2, 4, 8)[kind]
+    stated = int.from_bytes(raw[6 - single : pos], "little") + (256 if kind == 1 else 0)
+    start, reached = pos - len(_OPEN), 0
+    try:
+        while stated == size:
+            header, last = raw[pos] | raw[pos + 1] << 8 | raw[pos + 2] << 16, pos
+            pos += 3 + (1 if header & 6 == 2 else header >> 3)
+            if header & 1 or pos > len(raw):
+                return None
+            reached += _BLOCK if header & 6 == 4 else header >> 3  # a compressed one is full, unless it is the last
+            if reached >= wanted:
+                return view, start, last, pos
+    except IndexError:
+        pass  # it ends too early, which the caller finds
+    return None
 
 
 def _whole_frames(raw: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> bool:
