@@ -62,12 +62,14 @@ def _declared(library: CDLL | None, functions: dict[str, tuple[Any, ...]]) -> CD
     return library
 
 
-def _address(buffer: Buffer) -> int:
+def _address(buffer: Buffer) -> Any:
+    """Where the bytes are, as functions of a library take it."""
+    if type(buffer) is bytes:
+        return buffer
     try:
         return addressof(_byte_of(buffer))
     except TypeError:  # it is read-only, for which there is only the long way
-        address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
-        return address
+        return np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
 
 
 _byte_of = c_char.from_buffer
