@@ -58,7 +58,10 @@ def _new_block(nbytes: int) -> mmap.mmap:
 
 
 def _keep(block: mmap.mmap) -> None:
-    """Keep the memory of a result that was dropped, and less of what was dropped before."""
+    """Keep the memory of a result that was dropped, and less of what was dropped before.
+
+    Python calls this within whatever drops a result. An interrupt in these microseconds is lost, as in any such call.
+    """
     with suppress(OSError):  # a system that is too old for this frees it
         block.madvise(mmap.MADV_FREE)
         _kept.append(block)

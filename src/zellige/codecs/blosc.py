@@ -134,7 +134,7 @@ class BloscCodec(BytesBytesCodec):
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Decode straight into `out`, if that is worth it."""
         if len(out) < native.LEAST:
-            (out[:],) = self.decode_many([raw], [len(out)])
+            out[:] = self.decode_many([raw], [len(out)])[0]
             return
         nbytes = _content_size(raw)
         if nbytes != len(out):

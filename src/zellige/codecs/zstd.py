@@ -279,9 +279,9 @@ def _frame(raw: Buffer, start: int) -> _Frame:
 
 
 def _first_blocks(raw: Buffer, size: int, wanted: int) -> tuple[memoryview, int, int, int] | None:
-    """Where the blocks with the first `wanted` bytes can have a header of their own, begin to be the last, and end.
+    """How the blocks with the first `wanted` bytes become a frame: where its header, its last block and its end are.
 
-    None if that are all of them, or if the bytes are not one frame of this size without a checksum.
+    None if they are all blocks, or if the bytes are not one frame of this size without a checksum.
     """
     view = memoryview(raw)
     if view.readonly or len(view) < _SHORTEST or raw[:4] != _MAGIC or raw[4] & 7:
