@@ -71,6 +71,7 @@ def other_frames() -> dict[str, bytes]:
         "no size": unsized,
         "another size": bytes(ZstdCodec(1, False).encode(value + b"x")),
         "several frames": bytes(ZstdCodec(1, False).encode(value[:BLOCK])) + whole,
+        "another frame behind": whole + bytes(ZstdCodec(1, False).encode(b"x")),
         "skippable first": bytes.fromhex("502a4d1800000000") + whole,
         "nothing": b"",
         "a magic number": whole[:4],

@@ -276,7 +276,9 @@ class StoreSuite:
         assert found == value[begin : begin + length]
         assert store.borrow_range("a/none", start, length) is None
 
-    @pytest.mark.parametrize("span", [(0, 80_001), (79_999, 2), (1, 80_000), (90_000, 70_000), (0, 1 << 40)])
+    @pytest.mark.parametrize(
+        "span", [(0, 80_001), (79_999, 2), (1, 80_000), (90_000, 70_000), (0, 1 << 40), (1 << 80, 70_000)]
+    )
     def test_a_borrowed_range_beyond_the_value_is_refused(self, store, span):
         store.put("k", b"x" * 80_000)
         with pytest.raises(ShortReadError, match="80000"):

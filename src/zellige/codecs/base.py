@@ -199,6 +199,8 @@ class BytesBytesCodec(Codec):
     decode_work: ClassVar[int] = 1
     encode_work: ClassVar[int] = 1
     """About how long it takes without the interpreter, as a multiple of copying the bytes: threads pay from some on."""
+    can_start: ClassVar[bool] = False
+    """Whether `decode_start` ever does anything."""
 
     def evolve(self, itemsize: int) -> Self:
         """Complete what depends on the element size, when a chain is made."""
@@ -230,9 +232,6 @@ class BytesBytesCodec(Codec):
         None if that takes all of it. Raises `CodecError` if no encoding begins like this.
         """
         return None
-
-    can_start: ClassVar[bool] = False
-    """Whether `decode_start` ever does anything."""
 
     def decode_start(self, raw: Buffer, size: int, wanted: int) -> Buffer | None:
         """At least the first `wanted` bytes of a value of `size`; None if that takes about as much as all of them.

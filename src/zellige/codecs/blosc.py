@@ -11,18 +11,8 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from zellige import scratch
 from zellige.codecs import native
-from zellige.codecs.base import (
-    EXPANSION,
-    BytesBytesCodec,
-    consecutive,
-    integer,
-    library,
-    one_of,
-    only_keys,
-    scratch_for,
-)
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
 from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
 
@@ -125,21 +115,19 @@ class BloscCodec(BytesBytesCodec):
         for raw, size in zip(raws, sizes, strict=True):
             if _content_size(raw) != size:
                 raise CodecError(f"blosc: {size} bytes expected, {_content_size(raw)} stated")
-        if min(sizes, default=0) >= native.LEAST and (blosc := native.blosc()):
-            out = scratch.buffer("blosc row", sum(sizes))
-            if blosc.decompress_many(raws, out, sizes):
-                return consecutive(out, sizes)
-        return [_decompress(raw) if size else b"" for raw, size in zip(raws, sizes, strict=True)]
+        return native.decoded(native.blosc(), raws, sizes) or [
+            _decompress(raw) if size else b"" for raw, size in zip(raws, sizes, strict=True)
+        ]
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Decode straight into `out`, if that is worth it."""
-        if len(out) < native.LEAST:
-            out[:] = self.decode_many([raw], [len(out)])[0]
-            return
         nbytes = _content_size(raw)
         if nbytes != len(out):
             raise CodecError(f"blosc: {len(out)} bytes expected, {nbytes} stated")
-        _decompress(raw, out)
+        if nbytes >= native.LEAST:
+            _decompress(raw, out)
+        elif nbytes:
+            out[:] = _decompress(raw)
 
 
 def _check(values: Mapping[str, JSON]) -> None:

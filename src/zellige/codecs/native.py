@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from zellige import scratch
+from zellige.codecs.base import consecutive
 from zellige.errors import CodecError
 from zellige.types import Buffer
 
@@ -87,9 +88,8 @@ class Zstd:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        types = PYFUNCTYPE(
-            c_ulonglong, c_void_p, c_size_t
-        )  # without letting other threads run, which would take longer than it does
+        # Without letting other threads run, which would take longer than it does.
+        types = PYFUNCTYPE(c_ulonglong, c_void_p, c_size_t)
         self._stated = types(("ZSTD_getFrameContentSize", library))
 
     def compress(self, raw: Buffer, out: memoryview, level: int, checksum: bool) -> int:
@@ -214,3 +214,14 @@ def blosc() -> Blosc | None:
         },
     )
     return None if library is None else Blosc(library)
+
+
+# -- both -----------------------------------------------------------------------------------------
+
+
+def decoded(library: Zstd | Blosc | None, raws: Sequence[Buffer], sizes: Sequence[int]) -> list[Buffer] | None:
+    """Large values of known sizes in this thread's scratch; None for others, and if one of them is not as it should."""
+    if library is None or min(sizes, default=0) < LEAST:
+        return None
+    out = scratch.buffer("large values", sum(sizes))
+    return consecutive(out, sizes) if library.decompress_many(raws, out, sizes) else None

@@ -18,16 +18,7 @@ import numpy.typing as npt
 
 from zellige import scratch
 from zellige.codecs import native
-from zellige.codecs.base import (
-    EXPANSION,
-    BytesBytesCodec,
-    consecutive,
-    integer,
-    library,
-    one_of,
-    only_keys,
-    scratch_for,
-)
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
 from zellige.errors import CodecError
 from zellige.types import JSON, Buffer
 
@@ -37,7 +28,6 @@ _ROOM = 64 << 10  # offered to frames that do not state their size
 _MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
 _LEVELS = -131072, 22
 _BLOCK = 128 << 10  # the most that a block holds
-_SHORTEST = 9  # bytes of a frame with one block
 _OPEN = _MAGIC + bytes([0, 17 << 3])
 """The header of a frame that states no size, with a window of 128 MiB."""
 
@@ -159,10 +149,8 @@ class ZstdCodec(BytesBytesCodec):
 
     def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
         """Small values in one call if each is one frame that states its size; else one by one."""
-        if min(sizes, default=0) >= native.LEAST and (zstd := native.zstd()):
-            out = scratch.buffer("zstd row", sum(sizes))
-            if False not in [raw[:4] == _MAGIC for raw in raws] and zstd.decompress_many(raws, out, sizes):
-                return consecutive(out, sizes)
+        if False not in [raw[:4] == _MAGIC for raw in raws] and (large := native.decoded(native.zstd(), raws, sizes)):
+            return large
         # The library ends the process when there is nothing to decode, or nothing in a frame.
         if len(raws) == len(sizes) != 0 and 0 not in sizes and False not in map(_is_frame_of, raws, sizes):
             decompressor = scratch.context("zstd", _decompressor)
@@ -284,23 +272,17 @@ def _first_blocks(raw: Buffer, size: int, wanted: int) -> tuple[memoryview, int,
     None if they are all blocks, or if the bytes are not one frame of this size without a checksum.
     """
     view = memoryview(raw)
-    if view.readonly or len(view) < _SHORTEST or raw[:4] != _MAGIC or raw[4] & 7:
+    if view.readonly or not _is_frame_of(raw, size) or raw[4] & 4:
         return None
-    single, kind = raw[4] >> 5 & 1, raw[4] >> 6
-    pos = 6 - single + (single, 2, 4, 8)[kind]
-    stated = int.from_bytes(raw[6 - single : pos], "little") + (256 if kind == 1 else 0)
-    start, reached = pos - len(_OPEN), 0
-    try:
-        while stated == size:
-            header, last = raw[pos] | raw[pos + 1] << 8 | raw[pos + 2] << 16, pos
-            pos += 3 + (1 if header & 6 == 2 else header >> 3)
-            if header & 1 or pos > len(raw):
-                return None
-            reached += _BLOCK if header & 6 == 4 else header >> 3  # a compressed one is full, unless it is the last
-            if reached >= wanted:
-                return view, start, last, pos
-    except IndexError:
-        pass  # it ends too early, which the caller finds
+    single = raw[4] >> 5 & 1
+    pos = 6 - single + (single, 2, 4, 8)[raw[4] >> 6]
+    start, reached, header = pos - len(_OPEN), 0, 0
+    while not header & 1:
+        header, last = raw[pos] | raw[pos + 1] << 8 | raw[pos + 2] << 16, pos
+        pos += 3 + (1 if header & 6 == 2 else header >> 3)
+        reached += _BLOCK if header & 6 == 4 else header >> 3  # a compressed one is full, unless it is the last
+        if reached >= wanted and not header & 1:
+            return view, start, last, pos
     return None
 
 

@@ -132,7 +132,7 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
 
 def borrow_range(fd: int, key: str, start: int, length: int) -> Buffer:
     """`read_range` into a scratch buffer."""
-    if start >= 0 and (length <= _CHECKED or start + length <= regular(os.fstat(fd))):
+    if 0 <= start <= _FAR and (length <= _CHECKED or start + length <= regular(os.fstat(fd))):
         into = buffer("file", length)
         if os.preadv(fd, [into], start) == length:
             return into
