@@ -125,30 +125,30 @@ class Engine:
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side, and copy them row by row."""
-        target, wanted = out[row.box], row.wanted
-        chunks = self._chunks(wanted)
+        target = out[row.box]
+        chunks = self._chunks(row)
         if chunks is None:
             slab: AnyArray = np.ndarray(target.shape, out.dtype, scratch.buffer("row", target.nbytes))
-            for request in wanted:
+            for request in row.wanted:
                 self._read_chunk(slab, plan, request)
             target[...] = slab
             return
-        picked = chunks
         if sum([chunk.size for chunk in chunks]) != target.size:  # parts, or some that reach beyond the end
-            picked = [chunk[request[2]] for request, chunk in zip(wanted, chunks, strict=True)]
-        for first in range(0, len(wanted), row.width):
-            place = target[..., wanted[first][3][-2], :]
-            np.concatenate(picked[first : first + row.width], axis=-1, out=place)
+            chunks = [chunk[request[2]] for request, chunk in zip(row.wanted, chunks, strict=True)]
+        *_, upright, last = row.entries
+        for k, (_, _, _, place, _) in enumerate(upright):
+            side_by_side = chunks[k * len(last) : (k + 1) * len(last)]
+            np.concatenate(side_by_side, axis=-1, out=target[..., place, :])
 
-    def _chunks(self, wanted: list[Request]) -> Sequence[AnyArray] | None:
+    def _chunks(self, row: Row) -> Sequence[AnyArray] | None:
         """Chunks that are read and decoded together, those that are missing as fill values; None if that cannot be."""
-        bounds = [self.chain.bound[request[1]] for request in wanted]
-        parts = False in [request[4] for request in wanted]
-        if (parts and bounds[0].strides is not None) or not bounds[0].takes_rows:
+        bounds = [self.chain.bound[shape] for shape in row.shapes]
+        if (False in row.wholes and bounds[0].strides is not None) or not bounds[0].takes_rows:
             return None
         if sum([bound.nbytes for bound in bounds]) > 2 * _ROW:
             return None
-        raws = self.store.borrow_many([self._key_form % request[0] for request in wanted])
+        coords = row.coords
+        raws = self.store.borrow_many([self._key_form % at for at in coords])
         try:
             chunks = BoundChain.decode_many(bounds, raws)
         except CodecError:
@@ -156,7 +156,7 @@ class Engine:
         if None in raws:
             for k, raw in enumerate(raws):
                 if raw is None:
-                    self._check_missing(wanted[k][0], self.key(wanted[k][0]))
+                    self._check_missing(coords[k], self.key(coords[k]))
                     chunks[k] = np.broadcast_to(bounds[k].fill, bounds[k].shape)
         return chunks  # type: ignore[return-value]
 
@@ -312,13 +312,13 @@ class Engine:
 
     def _write_row(self, value: AnyArray, plan: Plan, to_end: bool, row: Row) -> None:
         """Write chunks side by side."""
-        source, wanted = value[row.box], row.wanted
+        source = value[row.box]
         if self._put_together(source, row):
             return
         slab: AnyArray = np.ndarray(source.shape, value.dtype, scratch.buffer("row", source.nbytes))
         slab[...] = source
         with Done() as done:
-            for request in wanted:
+            for request in row.wanted:
                 self._write_chunk(slab, plan, to_end, request)
                 done.append(self.key(request[0]))
 
@@ -326,9 +326,8 @@ class Engine:
         """Encode and store whole chunks together; declines others, and if one need not be stored."""
         from zellige.gathering import gather_row  # only for those who write
 
-        wanted = row.wanted
-        bounds = [self.chain.bound[request[1]] for request in wanted]
-        if values.dtype != bounds[0].dtype or not bounds[0].takes_rows or False in [request[4] for request in wanted]:
+        bounds = [self.chain.bound[shape] for shape in row.shapes]
+        if values.dtype != bounds[0].dtype or not bounds[0].takes_rows or False in row.wholes:
             return False
         if sum([bound.nbytes for bound in bounds]) != values.nbytes:
             return False  # some reach beyond the end of the array
@@ -337,7 +336,7 @@ class Engine:
         if empty and not self.config.write_empty_chunks:
             return False
         raws = BoundChain.encode_many(bounds, flat)
-        keys = [self._key_form % request[0] for request in wanted]
+        keys = [self._key_form % at for at in row.coords]
         with Done() as done:
             self.store.put_many(keys, raws, done)
         return True

@@ -24,12 +24,12 @@ def gather(chunk: AnyArray, data: AnyArray) -> None:
 
 def gather_row(values: AnyArray, row: Row, bounds: Sequence[BoundChain], flat: memoryview) -> bool:
     """Copy chunks side by side, which fill the values, one after the other; tells whether one is of fill values."""
-    first = bounds[0]
+    first, width = bounds[0], len(row.numbers[-1])
     if len(set(bounds)) == 1:  # then by one call
         chunks: AnyArray = np.ndarray((len(bounds), *first.shape), first.dtype, flat)
         item = f"V{first.shape[-1] * first.dtype.itemsize}"
-        lines = values.view(item).reshape(*first.shape[:-2], -1, first.shape[-2], row.width)
-        chunks.view(item).reshape(-1, row.width, *first.shape[:-1])[...] = np.moveaxis(lines, (-3, -1), (0, 1))
+        lines = values.view(item).reshape(*first.shape[:-2], -1, first.shape[-2], width)
+        chunks.view(item).reshape(-1, width, *first.shape[:-1])[...] = np.moveaxis(lines, (-3, -1), (0, 1))
         return bool(rows_of_fill(chunks, first.fill).any())
     at, empty = 0, False
     for request, bound in zip(row.wanted, bounds, strict=True):

@@ -102,14 +102,33 @@ class Rows:
 
 
 class Row(NamedTuple):
-    """Chunks side by side."""
+    """Chunks side by side; what is asked for each of them is made only where it is needed."""
 
     box: tuple[slice, ...]
     """Their place in the work array."""
-    wanted: list[Request]
-    """Requests for an array of just that size, in C order."""
-    width: int
-    """How many lie side by side along the last axis."""
+    entries: tuple[list[Projection], ...]
+    """For each axis the projections, with places in an array of just that size."""
+    numbers: tuple[list[int], ...]
+    """For each axis the numbers of the chunks."""
+    sizes: tuple[list[int], ...]
+    """For each axis the sizes of the chunks."""
+    wholes: tuple[bool, ...]
+    """For each axis whether all of the chunks are picked whole."""
+
+    @property
+    def coords(self) -> list[Coords]:
+        """The coordinates of the chunks, in C order."""
+        return [*product(*self.numbers)]
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shapes of the chunks."""
+        return [*product(*self.sizes)]
+
+    @property
+    def wanted(self) -> list[Request]:
+        """The requests for them."""
+        return [*map(_request, product(*self.entries))]
 
 
 def grouped(plan: Plan, itemsize: int, most: int) -> Rows | None:
@@ -150,19 +169,22 @@ def _runs(axis: Sequence[Projection], width: int) -> Iterator[list[Projection]]:
     yield run
 
 
-def _group(entries: list[Projection]) -> tuple[slice, list[Projection]]:
-    """The place of entries that follow each other, and the entries with their places in it."""
+_Group = tuple[slice, list[Projection], list[int], list[int], bool]
+
+
+def _group(entries: list[Projection]) -> _Group:
+    """Entries that follow each other, for a `Row`."""
     start, stop = entries[0][3].start, entries[-1][3].stop  # type: ignore[union-attr]
     moved: list[Projection] = [
         (number, size, inside, slice(place.start - start, place.stop - start), whole)  # type: ignore[union-attr]
         for number, size, inside, place, whole in entries
     ]
-    return slice(start, stop), moved
+    numbers, sizes, _, _, wholes = zip(*moved, strict=True)
+    return slice(start, stop), moved, [*numbers], [*sizes], False not in wholes
 
 
-def _row(groups: tuple[tuple[slice, list[Projection]], ...]) -> Row:
-    box, entries = zip(*groups, strict=True)
-    return Row(box, [*map(_request, product(*entries))], len(entries[-1]))
+def _row(groups: tuple[_Group, ...]) -> Row:
+    return Row(*zip(*groups, strict=True))
 
 
 def _product(axes: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -203,9 +203,9 @@ class _Form(NamedTuple):
     """Of how many streams a full block consists."""
 
 
-@lru_cache(64)
+@lru_cache(4096)
 def _form(head: bytes) -> _Form:
-    """Chunks of one array begin alike, so it is worked out once for all of them."""
+    """Chunks of one shape begin alike, so it is worked out once for all of them."""
     version, _, flags, typesize, nbytes, blocksize = _FORM.unpack(head)
     if version != 2 or flags & 0x08 or flags >> 5 > 4:
         raise _unknown(version, flags)

@@ -221,7 +221,8 @@ def blosc() -> Blosc | None:
 
 def decoded(library: Zstd | Blosc | None, raws: Sequence[Buffer], sizes: Sequence[int]) -> list[Buffer] | None:
     """Large values of known sizes in this thread's scratch; None for others, and if one of them is not as it should."""
-    if library is None or min(sizes, default=0) < LEAST:
+    total = sum(sizes)
+    if library is None or total < max(1, len(sizes)) * LEAST:
         return None
-    out = scratch.buffer("large values", sum(sizes))
+    out = scratch.buffer("large values", total)
     return consecutive(out, sizes) if library.decompress_many(raws, out, sizes) else None
