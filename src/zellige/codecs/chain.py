@@ -294,10 +294,11 @@ class BoundChain:
     def decode_many(bounds: Sequence[BoundChain], raws: Sequence[Buffer | None]) -> list[AnyArray | None]:
         """Chunks of one chain, which `takes_rows`; views that are valid until this thread decodes again."""
         if bounds[0]._steps:
-            here = [(bound, raw) for bound, raw in zip(bounds, raws, strict=True) if raw is not None]
-            sizes = [bound.nbytes for bound, _ in here]
-            found = iter(bounds[0]._steps[0][0].decode_many([raw for _, raw in here], sizes) if here else ())
-            raws = [None if raw is None else next(found) for raw in raws]
+            sizes = [bound.nbytes for bound, raw in zip(bounds, raws, strict=True) if raw is not None]
+            here = [raw for raw in raws if raw is not None]
+            found = bounds[0]._steps[0][0].decode_many(here, sizes) if here else here
+            rest = iter(found)
+            raws = found if len(here) == len(raws) else [None if raw is None else next(rest) for raw in raws]
         # As in `decode`, without a call for each.
         return [
             None

@@ -12,11 +12,12 @@ nothing here: then the codecs use the Python functions.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import CDLL, PYFUNCTYPE, addressof, c_char, c_char_p, c_int, c_size_t, c_ulonglong, c_void_p, sizeof
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
+from itertools import accumulate, repeat
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,20 @@ def _address(buffer: Buffer) -> Any:
         return np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
 
 
+def _addresses(buffers: Sequence[Buffer]) -> list[Any]:
+    """The same for several."""
+    try:
+        return [*map(addressof, map(_byte_of, buffers))]
+    except TypeError:
+        return [*map(_address, buffers)]
+
+
 _byte_of = c_char.from_buffer
+
+
+def _places(out: memoryview, sizes: Sequence[int]) -> Iterator[int]:
+    """Where values of these sizes begin that are to lie one after the other."""
+    return accumulate(sizes, initial=_address(out))
 
 
 # -- zstd -----------------------------------------------------------------------------------------
@@ -112,12 +126,10 @@ class Zstd:
     def decompress_many(self, raws: Sequence[Buffer], out: memoryview, sizes: Sequence[int]) -> bool:
         """The same for several, one after the other; whether each has as many bytes as stated here."""
         context = scratch.context("native zstd", self._decompressor)
-        decompress, place = self._library.ZSTD_decompressDCtx, _address(out)
-        for raw, size in zip(raws, sizes, strict=True):
-            if decompress(context.pointer, place, size, _address(raw), len(raw)) != size:
-                return False
-            place += size
-        return True
+        here, decompress = repeat(context.pointer), self._library.ZSTD_decompressDCtx
+        # With nothing between the calls, which let other threads run: each change of threads costs.
+        found = map(decompress, here, _places(out, sizes), sizes, _addresses(raws), map(len, raws))
+        return [*found] == [*sizes]
 
     def _compressor(self, level: int, checksum: bool) -> _Context:
         context = _Context(self._library.ZSTD_createCCtx(), self._library.ZSTD_freeCCtx)
@@ -192,12 +204,8 @@ class Blosc:
 
     def decompress_many(self, raws: Sequence[Buffer], out: memoryview, sizes: Sequence[int]) -> bool:
         """The same for several, one after the other; whether none is damaged."""
-        decompress, place = self._library.blosc_decompress_ctx, _address(out)
-        for raw, size in zip(raws, sizes, strict=True):
-            if decompress(_address(raw), place, size, 1) != size:
-                return False
-            place += size
-        return True
+        found = map(self._library.blosc_decompress_ctx, _addresses(raws), _places(out, sizes), sizes, repeat(1))
+        return [*found] == [*sizes]
 
 
 @cache
