@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import dataclass
 from math import prod
@@ -18,6 +19,7 @@ from counting_store import CountingStore, contents
 from zellige.codecs import ShardingCodec
 from zellige.errors import ChunkShapeError, MetadataError, RectilinearChunksError
 from zellige.stores import LocalStore, MemoryStore
+from zellige.types import Kept
 
 
 def codec(name: str, **configuration: Any) -> dict[str, Any]:
@@ -463,3 +465,61 @@ def test_values_of_every_type_come_back_from_shards(dtype):
         assert array[index].tobytes() == model[index].tobytes()
     array[1:3, 4:] = model[1:3, 4:] = model[:2, :2]
     assert array[...].tobytes() == model.tobytes()
+
+
+# -- what a change of a part reads and keeps -------------------------------------------------------
+
+
+class Splicing(MemoryStore):
+    """Notes what becomes of the shards that change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[Any] = []
+
+    def splice(self, key, change):
+        def noted(old):
+            parts = change(old)
+            self.parts = [*(parts or ())]
+            return parts
+
+        super().splice(key, noted)
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_what_stays_in_a_shard_is_kept_in_as_few_pieces_as_there_are(location):
+    store = Splicing()
+    more = {"chunk_shape": [4], "codecs": [LITTLE], "index_codecs": [LITTLE], "index_location": location}
+    serializer = codec("sharding_indexed", **more)
+    array = zellige.create_array(
+        store, shape=(64,), chunks=(64,), dtype="int32", serializer=serializer, compressors=None
+    )
+    value = np.arange(1, 65, dtype="int32")
+    array[...] = value
+    for where in (slice(20, 24), slice(0, 4), slice(60, 64), slice(30, 33), slice(8, 16)):
+        array[where] = value[where] = -value[where]
+        kept = [part for part in store.parts if isinstance(part, Kept)]
+        assert len(kept) == (1 if where.start == 0 or where.stop == 64 else 2), where
+        changed = {index // 4 for index in range(where.start, where.stop)}
+        assert sum(map(len, kept)) == 4 * 4 * (16 - len(changed))
+        assert np.array_equal(array[...], value)
+    assert np.array_equal(zellige.open_array(store)[...], value)
+
+
+def test_a_change_of_an_inner_chunk_reads_the_index_alone(tmp_path, monkeypatch):
+    array = zellige.create_array(
+        tmp_path, shape=(1024, 64), shards=(1024, 64), chunks=(16, 64), dtype="int16", compressors=None
+    )
+    value = np.arange(1, 65537, dtype="uint16").astype("int16").reshape(1024, 64)
+    array[...] = value
+    read: list[int] = []
+    pread, preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: (read.append(count), pread(fd, count, at))[1])
+    monkeypatch.setattr(os, "preadv", lambda fd, into, at: (read.append(n := preadv(fd, into, at)), n)[1])
+    array[160:176] = value[160:176] = 7
+    assert read == [64 * 16 + 4]
+    read.clear()
+    array[200, 5] = value[200, 5] = 9
+    assert read == [64 * 16 + 4, 2048]
+    monkeypatch.undo()
+    assert np.array_equal(array[...], value)

@@ -34,7 +34,7 @@ from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
 from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
 from zellige.stopped import Done, report
 from zellige.stores import Store
-from zellige.types import AnyArray, Buffer, Coords, Encoded, Shape
+from zellige.types import AnyArray, Buffer, Coords, Encoded, Old, Part, Shape
 
 _ALIGN_FROM = 64 << 10
 _KEEP_FROM = 4 << 20  # of smaller results the allocator keeps the memory by itself
@@ -352,8 +352,12 @@ class Engine:
             data = _padded(data, tuple(map(operator.sub, shape, starts)), bound)
         if whole and data.shape == shape:
             self._put_whole(key, bound, data)
-        else:
+            return
+        if bound.shard is None:
             self._update(key, partial(self._changed, coords, key, bound, inside, plan, data, whole))
+        else:
+            self.indexes.drop(key)
+            self.store.splice(key, partial(self._spliced, coords, key, bound, inside, plan, data, whole))
 
     def _changed(
         self,
@@ -368,8 +372,6 @@ class Engine:
     ) -> Encoded | None:
         """The bytes of a chunk after a part was written; one that is all that the array has of it repairs damage."""
         try:
-            if bound.shard is not None:
-                return self._update_shard(coords, key, bound, inside, plan, data, raw)
             chunk = self._load(coords, key, bound, raw)
         except CorruptChunkError:
             if not whole:
@@ -377,6 +379,34 @@ class Engine:
             return self._encode(bound, _padded(data, bound.shape, bound), raw)
         (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = data
         return self._encode(bound, chunk, raw)
+
+    def _spliced(
+        self,
+        coords: Coords,
+        key: str,
+        bound: BoundChain,
+        inside: tuple[Any, ...],
+        plan: Plan,
+        data: AnyArray,
+        whole: bool,
+        old: Old | None,
+    ) -> Sequence[Part] | None:
+        """`_changed` for a shard, in which only the inner chunks that change are encoded anew."""
+        assert bound.shard is not None
+        try:
+            return bound.shard.update(old, inside, plan, data, pool.run, keep_empty=self._keeps(old))
+        except UnsupportedCodecError:
+            raise
+        except (CodecError, ShortReadError) as error:
+            raw = None if old is None else old.read(0, old.size)
+            other = None if raw is None else self._in_other_shape(coords, bound, raw)
+            if other is not None:
+                (other if plan.order is None else other.transpose(plan.order))[inside] = data
+            elif whole:
+                other = _padded(data, bound.shape, bound)
+            else:
+                raise self._corrupt(error, coords, key) from error
+            return self._encode(bound, other, raw)  # type: ignore[return-value]  # a shard always comes in parts
 
     def write_fields(self, plan: Plan, value: AnyArray, fields: str | list[str]) -> None:
         """Write some fields of structs; the others stay, so that every chunk is read before it is written."""
@@ -407,30 +437,6 @@ class Engine:
     def _update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         self.indexes.drop(key)
         self.store.update(key, change)
-
-    def _update_shard(
-        self,
-        coords: Coords,
-        key: str,
-        bound: BoundChain,
-        inside: tuple[Any, ...],
-        plan: Plan,
-        data: AnyArray,
-        raw: Buffer | None,
-    ) -> Encoded | None:
-        """A shard in which only the inner chunks that change are encoded anew."""
-        assert bound.shard is not None
-        try:
-            # Other threads may decode from these bytes too; this one asks for nothing else until they are done.
-            return bound.shard.update(raw, inside, plan, data, pool.run, keep_empty=self._keeps(raw))
-        except UnsupportedCodecError:
-            raise
-        except CodecError as error:
-            other = None if raw is None else self._in_other_shape(coords, bound, raw)
-            if other is None:
-                raise self._corrupt(error, coords, key) from error
-            (other if plan.order is None else other.transpose(plan.order))[inside] = data
-            return self._encode(bound, other, raw)
 
     def _put_whole(self, key: str, bound: BoundChain, data: AnyArray) -> None:
         """Write a chunk without reading it."""
@@ -486,9 +492,9 @@ class Engine:
             return bound.encode(chunk)
         return bound.shard.encode(chunk, pool.run, keep_empty=keep)
 
-    def _keeps(self, raw: Buffer | None) -> bool:
-        """Whether fill values are stored as such, in place of these bytes."""
-        return self.config.write_empty_chunks or (raw is not None and self.store.optimistic)
+    def _keeps(self, old: object) -> bool:
+        """Whether fill values are stored as such, in place of an old value or of None."""
+        return self.config.write_empty_chunks or (old is not None and self.store.optimistic)
 
     def _put(self, key: str, raw: Encoded | None) -> None:
         self.indexes.drop(key)

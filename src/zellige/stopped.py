@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
-from zellige.plans import Plan
+from zellige.plans import Plan, Row
 from zellige.types import Coords
 
 _MOST = 100_000  # chunks that are listed
@@ -52,8 +52,7 @@ def report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseExcepti
 
 def _coords(task: Any) -> list[Coords]:
     """The chunks of a task: a request, or a row of them."""
-    first, second = task[0], task[1]
-    return [request[0] for request in second] if isinstance(second, list) else [first]
+    return task.coords if isinstance(task, Row) else [task[0]]
 
 
 def _listed(coords: Sequence[Coords]) -> str:

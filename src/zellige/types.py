@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,35 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 Encoded: TypeAlias = Buffer | Sequence[Buffer]
 """A stored value, maybe in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Some bytes of a value that is being changed, which the next one has as well."""
+
+    start: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class Old(Protocol):
+    """A value that is being changed, for who needs only parts of it."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+
+    def read(self, start: int, length: int) -> Buffer:
+        """Some of them; a range that reaches beyond the end raises `ShortReadError`."""
+
+
+Part: TypeAlias = Buffer | Kept
+"""Part of the next value."""
+
+Splice: TypeAlias = Callable[[Old | None], Sequence[Part] | None]
+"""Makes the next value out of the old one, or out of none; None is for no value."""
 
 Span: TypeAlias = tuple[int, int | None]
 """A byte range (start, length): a negative start counts from the end, no length means up to the end."""

@@ -477,7 +477,7 @@ def test_a_row_says_which_of_its_chunks_failed(monkeypatch):
     monkeypatch.setattr(plans, "_FEW", 2)
     rows: list[int] = []
     real = engine.Engine._write_row
-    monkeypatch.setattr(engine.Engine, "_write_row", lambda *args: (rows.append(len(args[-1][1])), real(*args))[1])
+    monkeypatch.setattr(engine.Engine, "_write_row", lambda *args: (rows.append(len(args[-1].coords)), real(*args))[1])
     with_fill = np.full((2, 32), 5)
     with_fill[:, :2] = 0
     for value in (np.arange(1, 65).reshape(2, 32), with_fill):  # stored together, and one by one

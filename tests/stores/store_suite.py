@@ -10,7 +10,7 @@ import pytest
 from running import run_threads
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.stores import Store, base
-from zellige.types import Buffer
+from zellige.types import Buffer, Kept
 
 BAD_KEYS = ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/../b", "a/./b", "./a", "a\0b", "\0", "\ud800"]
 BAD_KEYS += [".zellige-tmp-1", "a/.zellige-tmp-1/b"]
@@ -400,6 +400,53 @@ class StoreSuite:
         store.update("a/k", change(None))
         assert seen == [None, None, b"one", b"two", b"three", b""]
         assert list(store.list()) == []
+
+    def test_splice_makes_the_next_value_of_parts_of_the_old_one(self, store):
+        store.splice("a/k", lambda old: None if old is None else [b"wrong"])
+        assert list(store.list()) == []
+        value = bytes(range(256)) * 6000
+        store.splice("a/k", lambda old: [value] if old is None else [b"wrong"])
+        seen = []
+
+        def change(old):
+            seen.append((old.size, bytes(old.read(255, 3)), bytes(old.read(old.size - 1, 1)), bytes(old.read(7, 0))))
+            kept = [Kept(1_000_000, 500_000), Kept(0, 0), Kept(3, 1)]
+            return [b"<", kept[0], memoryview(b"-"), bytearray(b"-"), *kept[1:], kept[0], b">"]
+
+        store.splice("a/k", change)
+        middle = value[1_000_000:1_500_000]
+        assert store.get("a/k") == b"<" + middle + b"--" + value[3:4] + middle + b">"
+        assert seen == [(len(value), value[255:258], value[-1:], b"")]
+        store.splice("a/k", lambda old: [Kept(0, old.size)])
+        assert store.size("a/k") == 2 * len(middle) + 5
+        store.splice("a/k", lambda old: None)
+        assert list(store.list()) == []
+
+    def test_a_splice_that_fails_writes_nothing(self, store):
+        def fail(_old):
+            raise RuntimeError("mine")
+
+        store.put("k", b"old")
+        for key in ("k", "none"):
+            with pytest.raises(RuntimeError, match="mine"):
+                store.splice(key, fail)
+        for start, length in ((0, 4), (3, 1), (10**6, 2 << 20)):
+            with pytest.raises(ShortReadError, match="'k'"):
+                store.splice("k", lambda old, span=(start, length): [old.read(*span)])
+        assert {key: store.get(key) for key in store.list()} == {"k": b"old"}
+        with pytest.raises(StoreKeyError):
+            store.splice("../k", lambda old: [b"new"])
+        run_threads(2, lambda _number: enter(store, "k"))
+
+    def test_splice_loses_nothing(self, store):
+        def work(_number):
+            for _ in range(max(5, self.turns // 10)):
+                store.splice("a/n", lambda old: [b"x"] if old is None else [Kept(0, old.size), b"x"])
+                store.update("a/n", lambda old: [old or b"", b"y"])
+
+        run_threads(4, work)
+        each = max(5, self.turns // 10)
+        assert sorted(store.get("a/n")) == sorted(b"xy" * 4 * each)
 
     def test_update_loses_nothing(self, store):
         def work(number):

@@ -20,6 +20,7 @@ import zellige.stores.local
 from running import fork, run_threads
 from zellige.errors import UnsafeLinkError
 from zellige.stores import LocalStore, base, files
+from zellige.types import Kept
 
 
 class TestLocalStore(StoreSuite):
@@ -490,6 +491,53 @@ def test_directories_made_during_a_sync_of_all_are_still_remembered(store, monke
     monkeypatch.setattr(os, "sync", sync)
     files._sync_everything()
     assert files._made_in == {"/made/again": 3}
+
+
+def refusing(code):
+    def refuse(*_given):
+        raise OSError(code, os.strerror(code))
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "copy", [None, lambda *_given: 0, *map(refusing, (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP))]
+)
+def test_a_splice_needs_no_help_of_the_system(store, monkeypatch, copy):
+    value = os.urandom((2 << 20) + 5)
+    store.put("k", value)
+    if copy is None:
+        monkeypatch.delattr(os, "copy_file_range")
+    else:
+        monkeypatch.setattr(os, "copy_file_range", copy)
+    store.splice("k", lambda old: [Kept(1, old.size - 1), b"new"])
+    assert store.get("k") == value[1:] + b"new"
+
+
+def test_a_splice_lets_the_system_copy_what_stays(store, monkeypatch):
+    read: list[int] = []
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: (read.append(count), real(fd, count, at))[1])
+    value = os.urandom(3 << 20)
+    store.put("k", value)
+    store.splice("k", lambda old: [Kept(0, 1 << 20), old.read(5, 10), Kept(2 << 20, 1 << 20)])
+    assert read == [10]
+    assert store.get("k") == value[: 1 << 20] + value[5:15] + value[2 << 20 :]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_splice_that_cannot_be_written_keeps_the_old_value(store, monkeypatch, code):
+    store.put("k", b"old")
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "copy_file_range", refusing(code))
+    with pytest.raises(OSError, match="'k'") as caught:
+        store.splice("k", lambda old: [b"new", Kept(0, 3)])
+    assert (caught.value.errno, str(caught.value).count("key")) == (code, 1)
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="shorter"):
+        store.splice("k", lambda old: [b"new", Kept(0, 4)])
+    assert (store.get("k"), os.listdir(store.root)) == (b"old", ["k"])
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_pieces_that_nobody_takes_leave_no_open_file(store):

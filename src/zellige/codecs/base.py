@@ -22,7 +22,7 @@ from zellige import scratch
 from zellige.config import config
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
-from zellige.types import JSON, AnyArray, Buffer, Shape, Span
+from zellige.types import JSON, AnyArray, Buffer, Old, Part, Shape, Span
 
 T = TypeVar("T")
 
@@ -144,8 +144,8 @@ class Shard(Protocol):
         """Fill the work array with what a request of a plan picks; False if there is no such shard."""
 
     def update(
-        self, old: Buffer | None, inside: Sequence[Any], plan: Any, value: AnyArray, run: Runner, *, keep_empty: bool
-    ) -> Sequence[Buffer] | None:
+        self, old: Old | None, inside: Sequence[Any], plan: Any, value: AnyArray, run: Runner, *, keep_empty: bool
+    ) -> Sequence[Part] | None:
         """The shard after writing what a request picks, in parts; None if nothing but fill values is left."""
 
     def encode(self, chunk: AnyArray, run: Runner, *, keep_empty: bool) -> Sequence[Buffer]:

@@ -94,11 +94,14 @@ class IndexLayout:
 
     def of(self, raw: Buffer) -> ShardIndex:
         """The index of a whole shard."""
-        if len(raw) < self.size:
-            raise CodecError(f"the shard has {len(raw)} bytes, its index alone needs {self.size}")
-        part = raw[: self.size] if self.at_start else raw[len(raw) - self.size :]
-        end = len(raw) if self.at_start else len(raw) - self.size
-        return self.parse(part, end)
+        start, end = self.place(len(raw))
+        return self.parse(raw[start : start + self.size], end)
+
+    def place(self, total: int) -> tuple[int, int]:
+        """Where the index of a shard of so many bytes starts, and where its inner chunks end."""
+        if total < self.size:
+            raise CodecError(f"the shard has {total} bytes, its index alone needs {self.size}")
+        return (0, total) if self.at_start else (total - self.size, total - self.size)
 
     def number(self, coords: Coords) -> int:
         """The position of an inner chunk in the index."""

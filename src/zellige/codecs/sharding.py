@@ -7,7 +7,7 @@ Writing a part re-encodes the inner chunks that change and copies the bytes of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
@@ -26,7 +26,7 @@ from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
 from zellige.plans import Axis, Plan, Request
-from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
+from zellige.types import JSON, AnyArray, Buffer, Coords, Kept, Old, Part, Shape
 
 _SLAB = 1 << 20
 
@@ -408,18 +408,18 @@ class BoundShard:
 
     def update(
         self,
-        old: Buffer | None,
+        old: Old | None,
         inside: Sequence[Any],
         plan: Plan,
         value: AnyArray,
         run: Runner,
         *,
         keep_empty: bool,
-    ) -> list[Buffer] | None:
+    ) -> list[Part] | None:
         """The shard after writing what a request picks; None if nothing but fill values is left."""
         axes, points, value = self._in_order(inside, plan, value)
         plan = plans.plan_axes(axes, points, self.grid.dimensions)
-        parts = {} if old is None else dict(self._parts(old))
+        parts: dict[int, Part] = {} if old is None else dict(self._parts(old))
 
         def change_one(request: Request) -> None:
             coords, _, inside, outside, whole = request
@@ -427,7 +427,7 @@ class BoundShard:
             if whole:
                 chunk = np.asarray(value[outside], self.spec.dtype.numpy)
             else:
-                chunk = self._writable(parts.get(number), coords)
+                chunk = self._writable(old, parts.get(number), coords)
                 (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
             raw = self._encode_inner(chunk, keep_empty)
             if raw is None:
@@ -436,26 +436,29 @@ class BoundShard:
                 parts[number] = raw
 
         run(change_one, plan, self.inner.nbytes)
-        return self._join(parts) if parts or keep_empty else None
+        return [*_joined(self._join(parts))] if parts or keep_empty else None
 
-    def _parts(self, raw: Buffer) -> Iterator[tuple[int, Buffer]]:
-        """The bytes of each inner chunk that is stored."""
-        index = self.index.of(raw)
-        view = memoryview(raw)
+    def _parts(self, old: Old) -> Iterator[tuple[int, Kept]]:
+        """Where the bytes of each inner chunk that is stored are."""
+        start, end = self.index.place(old.size)
+        index = self.index.parse(old.read(start, self.index.size), end)
         for number in range(prod(self.counts)):
             span = index.span(number)
             if span is not None:
-                yield number, view[span[0] : span[0] + span[1]]
+                yield number, Kept(*span)
 
-    def _writable(self, raw: Buffer | None, coords: Coords) -> AnyArray:
+    def _writable(self, old: Old | None, part: Part | None, coords: Coords) -> AnyArray:
         chunk = np.empty(self.inner.shape, self.spec.dtype.numpy)
+        if isinstance(part, Kept):
+            assert old is not None
+            part = old.read(part.start, part.length)
         try:
-            chunk[...] = self.spec.fill if raw is None else self.inner.decode(raw)
+            chunk[...] = self.spec.fill if part is None else self.inner.decode(part)
         except CodecError as error:
             raise self._inner_error(error, coords) from error
         return chunk
 
-    def _join(self, parts: Mapping[int, Buffer]) -> list[Buffer]:
+    def _join(self, parts: Mapping[int, Any]) -> list[Any]:
         """Inner chunks in row-major order with their index."""
         table = np.full((prod(self.counts), 2), EMPTY, np.uint64)
         numbers = sorted(parts)
@@ -482,6 +485,22 @@ def _check_divides(inner: Shape, outer: Shape) -> None:
                 f"the nearest that does is {nearest_divisor(extent, size)}",
                 field="configuration.chunk_shape",
             )
+
+
+def _joined(parts: Iterable[Part]) -> Iterator[Part]:
+    """The same parts, where those that are kept and follow each other are one."""
+    last: Kept | None = None
+    for part in parts:
+        if isinstance(part, Kept) and last is not None and part.start == last.start + last.length:
+            last = Kept(last.start, last.length + part.length)
+            continue
+        if last is not None:
+            yield last
+        last = part if isinstance(part, Kept) else None
+        if last is None:
+            yield part
+    if last is not None:
+        yield last
 
 
 def _merged(

@@ -23,7 +23,7 @@ from weakref import ref
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import TEMPORARY as TEMPORARY
-from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
+from zellige.types import AnyArray, Buffer, Durability, Encoded, Span, Splice
 from zellige.types import is_key as is_key
 
 # A name that the file system cannot hold is not there either.
@@ -238,6 +238,12 @@ class Store(ABC):
         self._check_writable()
         with self.exclusive(key):
             self.write(key, change(self.borrow(key)))
+
+    def splice(self, key: str, change: Splice) -> None:
+        """Like `update`, for a change that keeps most of a value, which then need not be read."""
+        from zellige.stores.splicing import of_whole  # only for those who change shards
+
+        self.update(key, of_whole(key, change))
 
     @abstractmethod
     def create(self, key: str, value: Buffer) -> bool:

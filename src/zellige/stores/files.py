@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from zellige.scratch import buffer
 from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, Joined, Work, digest, remove_free_lock, resolve_span
-from zellige.types import Buffer
+from zellige.types import Buffer, Kept
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ _TRIES = 32  # how often a write makes its directory while somebody else removes
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
 _MADE = 1 << 16  # directories that are remembered as not synchronised
 _LOCK = "lock-"
+_CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
 
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 capacity = 1 << 20
@@ -189,18 +190,17 @@ def unsynchronised(folder: str) -> list[str]:
 
 
 def write(
-    folder: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], bool], *, sync: bool = False
+    folder: str, path: str, parts: Sequence[Buffer | Copied], place: Callable[[str, str], bool], *, sync: bool = False
 ) -> bool:
     """Write a temporary file and put it into its place; whatever happens, it does not stay behind."""
     temporary = f"{folder}{TEMPORARY}{owner(os.getpid())}-{next(_numbers)}"
     fd = os.open(temporary, _WRITE, 0o666)
     try:
         try:
-            if len(parts) == 1:
+            if len(parts) == 1 and not isinstance(parts[0], Copied):
                 _write_one(fd, parts[0])
             else:
-                for first in range(0, len(parts), _AT_ONCE):
-                    _write_all(fd, parts[first : first + _AT_ONCE])
+                _write_parts(fd, parts)
             if sync:
                 os.fsync(fd)
         finally:
@@ -246,8 +246,60 @@ def _write_one(fd: int, part: Buffer) -> None:
             written += os.write(fd, rest[written:])
 
 
+class Copied:
+    """Part of a value that is being written: bytes of another file."""
+
+    __slots__ = ("_fd", "_start", "_stop")
+
+    def __init__(self, fd: int, kept: Kept) -> None:
+        self._fd, self._start, self._stop = fd, kept.start, kept.start + kept.length
+
+    def append_to(self, fd: int) -> None:
+        """Let the system copy them."""
+        at = self._start
+        while at < self._stop:
+            count = _copy_range(self._fd, fd, self._stop - at, at)
+            if not count:  # it cannot, or there is nothing more
+                part = os.pread(self._fd, min(self._stop - at, _CHECKED), at)
+                if not part:
+                    raise OSError(errno.EIO, "the value became shorter while it was copied")
+                _write_one(fd, part)
+                count = len(part)
+            at += count
+
+
+def _copy_range(source: int, target: int, count: int, offset: int) -> int:
+    """Append some bytes to a file; how many is up to the system, and 0 if it cannot do that between these two."""
+    if not hasattr(os, "copy_file_range"):
+        return 0
+    try:
+        return os.copy_file_range(source, target, count, offset)
+    except OSError as exc:
+        if exc.errno in _CANNOT_COPY:
+            return 0
+        raise
+
+
+def _write_parts(fd: int, parts: Sequence[Buffer | Copied]) -> None:
+    """Write buffers, in as few calls as the system allows, and bytes of other files."""
+    buffers: list[Buffer] = []
+    for part in parts:
+        if isinstance(part, Copied):
+            _write_all(fd, buffers)
+            part.append_to(fd)
+            buffers = []
+        else:
+            buffers.append(part)
+    _write_all(fd, buffers)
+
+
 def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
-    """Write all parts, in one call if the system takes them whole."""
+    """Write all parts, in as few calls as the system allows."""
+    for first in range(0, len(parts), _AT_ONCE):
+        _write_some(fd, parts[first : first + _AT_ONCE])
+
+
+def _write_some(fd: int, parts: Sequence[Buffer]) -> None:
     written = os.writev(fd, parts)
     total = sum(memoryview(part).nbytes for part in parts)
     while written < total:

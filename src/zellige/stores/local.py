@@ -28,7 +28,7 @@ from zellige.stores.base import (
     check_prefix,
     is_key,
 )
-from zellige.types import Buffer, Durability, Encoded, Span
+from zellige.types import Buffer, Durability, Encoded, Span, Splice
 
 T = TypeVar("T")
 
@@ -305,10 +305,8 @@ class LocalStore(Store):
         Every listing does the same on its way.
         """
         self._check_writable()
-        count = 0
-        for folder, _, names in os.walk(self._root):
-            count += sum(files.clean(folder + "/", name) for name in names if name.startswith(TEMPORARY))
-        return count
+        found = ((folder + "/", name) for folder, _, names in os.walk(self._root) for name in names)
+        return sum(files.clean(folder, name) for folder, name in found if name.startswith(TEMPORARY))
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -361,8 +359,7 @@ class LocalStore(Store):
     def _write(self, key: str, parts: Sequence[Buffer], place: Callable[[str, str], bool]) -> bool:
         if not is_key(key):
             check_key(key)
-        cut = key.rfind("/") + 1
-        folder, path = key[:cut], self._base + key
+        folder, path = key[: key.rfind("/") + 1], self._base + key
         if folder not in self._inside:
             self._check_folder(folder)
         sync = self._is_durable(key)
@@ -378,7 +375,6 @@ class LocalStore(Store):
         return done
 
     def _is_durable(self, key: str) -> bool:
-        # Documents always are: a chunk can be written again, a lost document loses the array.
         return self.durability == "power" or key[key.rfind("/") + 1 :] in _ALWAYS
 
     def batch(self) -> AbstractContextManager[Joined]:
@@ -401,8 +397,7 @@ class LocalStore(Store):
     def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
         """Remove several keys; a directory below the prefix that is a link goes itself, not what it leads to."""
         self._check_writable()
-        known: dict[str, bool] = {}
-        changed: set[str] = set()
+        known, changed = dict[str, bool](), set[str]()
         for key in keys:
             check_key(key)
             folder = key[: key.rfind("/") + 1]
@@ -420,20 +415,16 @@ class LocalStore(Store):
     def detach(self, prefix: str) -> bool:
         """Remove a link to a directory, which stays; False, and nothing done, if it is none."""
         self._check_writable()
-        try:
+        with self._naming(prefix):
             self._check_place(check_prefix(prefix).rstrip("/"))
             return bool(prefix) and files.remove_link(self._base + prefix.rstrip("/"))
-        except OSError as exc:
-            raise self._named(exc, prefix) from exc
 
     def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
         """Remove directories that hold nothing; links and the root itself stay."""
         self._check_writable()
-        try:
+        with self._naming(prefix):
             self._check_place(check_prefix(prefix).rstrip("/"))
             files.prune(self._base + prefix, lambda folder: bool(prefix or folder) and owned(folder))
-        except OSError as exc:
-            raise self._named(exc, prefix) from exc
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix, unfinished files and directories as well.
@@ -442,13 +433,11 @@ class LocalStore(Store):
         """
         self._check_writable()
         top = self._base + check_prefix(prefix)
-        try:
+        with self._naming(prefix):
             self._check_place(prefix.rstrip("/"))
             files.remove_tree(top.rstrip("/") or "/", keep_top=not prefix)
             if self.durability == "power":
                 files.sync_folders([os.path.dirname(top.rstrip("/"))])
-        except OSError as exc:
-            raise self._named(exc, prefix) from exc
 
     def _check_place(self, key: str) -> None:
         """Refuse to change what lies in a directory that a link puts elsewhere."""
@@ -465,9 +454,9 @@ class LocalStore(Store):
             self._check_place(dest.rstrip("/"))
             files.in_folder(new.rstrip("/"), lambda _: os.rename(old, new))
         except OSError as exc:
-            if exc.errno in (errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST):
-                return False
-            raise self._named(exc, source) from exc
+            if exc.errno not in (errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST):
+                raise self._named(exc, source) from exc
+            return False
         return True
 
     # -- locking and views ------------------------------------------------------------------------
@@ -481,12 +470,21 @@ class LocalStore(Store):
 
     def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         """Read a value, change it and write it back, so that no other change is lost; see `Store.update`."""
+        self._alone(key, lambda: self.write(key, change(self.borrow(key))))
+
+    def splice(self, key: str, change: Splice) -> None:
+        """The same for a change that keeps most of a value, which the system copies; see `Store.splice`."""
+        from zellige.stores.splicing import splice_file  # only for those who change shards
+
+        self._alone(key, lambda: splice_file(self, key, change))
+
+    def _alone(self, key: str, action: Callable[[], None]) -> None:
         self._check_writable()
         # The body of `exclusive` once more, without its functions: see `KeyLock`.
         lock = self.exclusive_here(key)
         with lock, self._lock_file(lock, key) as held:
             try:
-                self.write(key, change(self.borrow(key)))
+                action()
             finally:
                 self._remove(held, key)
 
@@ -505,20 +503,16 @@ class LocalStore(Store):
         held = None if lock.held is None else lock.held()
         if self.read_only or (held is not None and not held.closed):
             return nullcontext()
-        try:
+        with self._naming(key):
             self._check_place(key)
             file = files.in_folder(self._base + key, lambda folder: FileLock.taken(folder + files.lock_name(key)))
-        except OSError as exc:
-            raise self._named(exc, key) from exc
         lock.held = ref(file)
         return file
 
     def _remove(self, held: FileLock | None, key: str) -> None:
         if held is not None:
-            try:
+            with self._naming(key):
                 held.remove()
-            except OSError as exc:
-                raise self._named(exc, key) from exc
 
     def exclusive_here(self, key: str) -> KeyLock:
         """Keep other threads of this process out."""
@@ -531,9 +525,8 @@ class LocalStore(Store):
 
     def with_durability(self, durability: Durability) -> Self:
         """The same directory through a store whose chunks survive this."""
-        if durability == self.durability:
-            return self
-        return type(self)(self._root, read_only=self.read_only, durability=durability, links=self._links)
+        same = durability == self.durability
+        return self if same else type(self)(**self.__getstate__() | {"durability": durability})
 
     def __getstate__(self) -> dict[str, Any]:
         return {"root": self._root, "read_only": self.read_only, "durability": self.durability, "links": self._links}
@@ -543,6 +536,13 @@ class LocalStore(Store):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._root!r}{', read_only=True' if self.read_only else ''})"
+
+    @contextmanager
+    def _naming(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise self._named(exc, key) from exc
 
     def _named(self, exc: OSError, key: str) -> OSError:
         """The same error, telling which key it was about; OSError picks the class by the number."""
