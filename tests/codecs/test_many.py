@@ -334,3 +334,54 @@ def test_every_flip_in_a_container_is_found_or_not_as_it_is_alone(cname):
         outcomes.append(many(codec, [good, bytes(damaged)], [SIZES[1], SIZES[0]]))
     assert None in outcomes
     assert all(found is None or [len(part) for part in found] == [SIZES[1], SIZES[0]] for found in outcomes)
+
+
+# -- encoding --------------------------------------------------------------------------------------
+
+UNEVEN = [70_000, 32_768, 150_002, 6, 0, 40_000]
+
+
+def content(size):
+    """Bytes that compress well, or not at all, as the size says."""
+    return os.urandom(size) if size % 4 else (np.arange(size // 2, dtype="<i2") // 7).tobytes()
+
+
+@every_codec
+@pytest.mark.parametrize("sizes", [UNEVEN, [40, 1000], [65_536]], ids=["large", "small", "one"])
+@pytest.mark.parametrize("lasting", [True, False])
+def test_values_encoded_together_are_those_encoded_alone(codec, sizes, lasting):
+    values = [content(size) for size in sizes]
+    flat = memoryview(bytearray(b"".join(values)))
+    found = [bytes(raw) for raw in codec.encode_many(flat, sizes, lasting=lasting)]
+    assert found == [bytes(codec.encode(value)) for value in values]
+
+
+@every_codec
+def test_lasting_bytes_are_not_overwritten_by_the_next(codec):
+    first, second = b"a" * 100_000, os.urandom(100_000)
+    found = codec.encode_many(memoryview(bytearray(first)), [50_000, 50_000])
+    before = [bytes(raw) for raw in found]
+    codec.encode_many(memoryview(bytearray(second)), [50_000, 50_000])
+    codec.encode_many(memoryview(bytearray(second)), [50_000, 50_000], lasting=False)
+    assert [bytes(raw) for raw in found] == before
+
+
+@pytest.mark.parametrize("cname", ["lz4", "lz4hc", "blosclz", "zstd", "zlib"])
+@pytest.mark.parametrize("shuffle", ["noshuffle", "shuffle", "bitshuffle"])
+@pytest.mark.parametrize("clevel", [0, 5, 9])
+def test_containers_made_together_are_those_made_alone(cname, shuffle, clevel):
+    for typesize, blocksize in ((2, 0), (8, 4096), (None, 0)):
+        codec = BloscCodec(cname, clevel, shuffle, typesize, blocksize)
+        values = [content(size) for size in UNEVEN]
+        flat = memoryview(bytearray(b"".join(values)))
+        found = codec.encode_many(flat, UNEVEN, lasting=False)
+        assert [bytes(raw) for raw in found] == [bytes(codec.encode(value)) for value in values]
+        assert many(codec, found, UNEVEN) == values
+
+
+def test_many_large_containers_need_no_call_for_each(monkeypatch):
+    sizes = [65_536] * 4
+    flat = memoryview(bytearray(content(sum(sizes))))
+    expected = [bytes(raw) for raw in BloscCodec().encode_many(flat, sizes)]
+    monkeypatch.setattr(BloscCodec, "encode", None)
+    assert [bytes(raw) for raw in BloscCodec().encode_many(flat, sizes, lasting=False)] == expected

@@ -251,8 +251,11 @@ class BytesBytesCodec(Codec):
 
     # Many small values at once: codecs that can do them in one call of their library override these.
 
-    def encode_many(self, flat: memoryview, sizes: Sequence[int]) -> list[Buffer]:
-        """Values that lie one after the other, encoded; the results do not depend on `flat` or on scratch."""
+    def encode_many(self, flat: memoryview, sizes: Sequence[int], *, lasting: bool = True) -> list[Buffer]:
+        """Values that lie one after the other, encoded; the results do not depend on `flat`, if lasting not on scratch.
+
+        Others are valid until this thread encodes again.
+        """
         parts = map(self.encode, consecutive(flat, sizes))
         return [part if isinstance(part, bytes) else bytes(part) for part in parts]
 

@@ -94,6 +94,19 @@ class BloscCodec(BytesBytesCodec):
             raise CodecError(f"blosc: {error}") from error
         return container
 
+    def encode_many(self, flat: memoryview, sizes: Sequence[int], *, lasting: bool = True) -> list[Buffer]:
+        """One after the other in this thread's scratch, if they need not last and are large."""
+        large = native.LEAST * len(sizes) <= sum(sizes) <= _MAX_NBYTES
+        if large and not lasting and (blosc := native.blosc()):
+            out = scratch_for(flat, "blosc containers", sum(sizes) + _OVERHEAD * len(sizes))
+            shuffle, typesize = _SHUFFLES.index(self.shuffle), self.typesize or 1
+            found = blosc.compress_many(
+                flat, out, sizes, _OVERHEAD, self.cname.encode(), self.clevel, shuffle, typesize, self.blocksize
+            )
+            if found:
+                return found
+        return BytesBytesCodec.encode_many(self, flat, sizes, lasting=lasting)
+
     def decode(self, raw: Buffer, limit: int) -> Buffer:
         """The content, in this thread's scratch if it is large."""
         nbytes = _content_size(raw)

@@ -313,16 +313,19 @@ class BoundChain:
         raise CodecError(f"bytes: {self.nbytes} bytes expected, {len(raw)} found")
 
     @staticmethod
-    def encode_many(bounds: Sequence[BoundChain], flat: memoryview) -> list[Buffer]:
-        """The bytes of chunks of one chain, which `takes_rows`, one after the other; they may be views of `flat`."""
+    def encode_many(bounds: Sequence[BoundChain], flat: memoryview, *, lasting: bool = False) -> list[Buffer]:
+        """The bytes of chunks of one chain, which `takes_rows`, one after the other.
+
+        They may be views of `flat`, and unless lasting of this thread's scratch.
+        """
         sizes = [bound.nbytes for bound in bounds]
         if bounds[0]._steps:
-            return bounds[0]._steps[0][0].encode_many(flat, sizes)
+            return bounds[0]._steps[0][0].encode_many(flat, sizes, lasting=lasting)
         return consecutive(flat, sizes)
 
     def encode_rows(self, rows: AnyArray) -> list[Buffer]:
-        """`encode_many` for chunks of this shape, in a C-contiguous array."""
-        return self.encode_many([self] * len(rows), _as_bytes(rows))
+        """`encode_many` for chunks of this shape, in a C-contiguous array; the results last."""
+        return self.encode_many([self] * len(rows), _as_bytes(rows), lasting=True)
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: AnyArray) -> AnyArray:
         """Decode the chunks at some (offset, length) of `raw`: in `rows`, or a view where nothing needs decoding."""

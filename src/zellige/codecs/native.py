@@ -197,6 +197,27 @@ class Blosc:
         )
         return found
 
+    def compress_many(
+        self,
+        flat: memoryview,
+        out: memoryview,
+        sizes: Sequence[int],
+        overhead: int,
+        cname: bytes,
+        clevel: int,
+        shuffle: int,
+        typesize: int,
+        blocksize: int,
+    ) -> list[Buffer] | None:
+        """The same for values one after the other, each with room for so many bytes more; None if one cannot be."""
+        room = [size + overhead for size in sizes]
+        before, after = map(repeat, (clevel, shuffle, typesize)), map(repeat, (cname, blocksize, 1))
+        buffers = (sizes, _places(flat, sizes), _places(out, room), room)
+        lengths = [*map(self._library.blosc_compress_ctx, *before, *buffers, *after)]
+        if min(lengths, default=0) < 1:
+            return None
+        return [place[:length] for place, length in zip(consecutive(out, room), lengths, strict=True)]
+
     def decompress(self, raw: Buffer, out: memoryview) -> int:
         """Decode a container whose sizes are known to be right; less than 1 if it is damaged."""
         found: int = self._library.blosc_decompress_ctx(_address(raw), _address(out), len(out), 1)

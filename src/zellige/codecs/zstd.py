@@ -135,7 +135,7 @@ class ZstdCodec(BytesBytesCodec):
             raw[start : start + len(_OPEN)], raw[last] = kept
         return out[:filled] if filled >= wanted else None
 
-    def encode_many(self, flat: memoryview, sizes: Sequence[int]) -> list[Buffer]:
+    def encode_many(self, flat: memoryview, sizes: Sequence[int], *, lasting: bool = True) -> list[Buffer]:
         """Small values in one call, without holding the interpreter."""
         if max(sizes, default=0) >= native.ALONE and native.zstd():
             return BytesBytesCodec.encode_many(self, flat, sizes)
