@@ -46,7 +46,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def options(arguments: argparse.Namespace) -> Options:
     """How to measure."""
-    usual = Options(scale=2, rounds=3, least=0.02, patience=0.3, sure=1) if arguments.quick else Options()
+    usual = Options(scale=2, rounds=3, least=0.02, patience=0.3, sure=1, close=1.0) if arguments.quick else Options()
     return usual._replace(scale=arguments.scale or usual.scale, rounds=arguments.rounds or usual.rounds)
 
 

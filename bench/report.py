@@ -155,9 +155,10 @@ def markdown(report: Mapping[str, Any]) -> str:
         f"{machine['memory_gib']:g} GiB, {machine['system']}; Python {versions['python']}; {listed}. "
         f"Data: int16 on {report['where']}, page cache warm. {quietness(report)}",
         "",
-        f"Best of {report['rounds']} rounds. The columns of the peers are their time divided by zellige's: above 1, "
-        "zellige is faster. Memory is in MiB for each. The target is against TensorStore where it takes part; against "
-        f"the others it is 1, for open and scalar_raw 2.5. A ~ marks cases during which the machine was not quiet. "
+        f"Best of {report['rounds']} rounds, of three times as many where a ratio is close to the target, either way, "
+        "and again where the machine was not quiet. The columns of the peers are their time divided by zellige's: over "
+        "1, zellige is faster. Memory is in MiB for each. The target is against TensorStore where it takes part, "
+        "against the others 1, for open and scalar_raw 2.5. A ~ marks cases during which the machine stayed busy. "
         f"{summary(report)}",
         "",
         "| case | what | " + " | ".join(header(peers)[1:]) + " |",

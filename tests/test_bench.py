@@ -52,6 +52,21 @@ def test_ratios_are_judged_by_the_targets_of_the_case():
     assert result("memory_read_zstd_4M", {"zellige": 65 * 2**20})["behind"] == ["65 MiB > 64 MiB"]
 
 
+def test_a_ratio_is_close_to_the_target_above_and_below():
+    case, ours = CASES["read_raw_4M"], {"zellige": 1.0}
+    assert runner.close_ones(case, ours | {"tensorstore": 2.3, "zarrs": 1.7, "zarr": 1.1}, 1.2) == {
+        "tensorstore",
+        "zarr",
+    }
+    assert runner.close_ones(case, ours | {"tensorstore": 1.7, "zarrs": 0.9, "zarr": 0.8}, 1.2) == {
+        "tensorstore",
+        "zarrs",
+    }
+    assert runner.close_ones(CASES["rect_raw_4M"], ours | {"regular": 1.1}, 1.2) == {"regular"}
+    assert runner.close_ones(case, ours | {"tensorstore": 2.0}, 1.0) == set()
+    assert runner.close_ones(case, {"tensorstore": 2.0}, 1.2) == set()
+
+
 def test_the_table_says_what_was_found():
     rows = [
         result("read_raw_4M", {"zellige": 0.0625, "tensorstore": 0.2, "zarr": 3.0}, others_percent=2.0),

@@ -251,11 +251,12 @@ class BytesBytesCodec(Codec):
 
     # Many small values at once: codecs that can do them in one call of their library override these.
 
-    def encode_many(self, flat: memoryview, sizes: Sequence[int], *, lasting: bool = True) -> list[Buffer]:
-        """Values that lie one after the other, encoded; the results do not depend on `flat`, if lasting not on scratch.
+    def room(self, nbytes: int, count: int = 1) -> int:
+        """How much memory `encode_many` is to be given for so many values that have so many bytes in all."""
+        return 0
 
-        Others are valid until this thread encodes again.
-        """
+    def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview) -> list[Buffer]:
+        """Values that lie one after the other, encoded; the results may lie in `into`, and depend on nothing else."""
         parts = map(self.encode, consecutive(flat, sizes))
         return [part if isinstance(part, bytes) else bytes(part) for part in parts]
 

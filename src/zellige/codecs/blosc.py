@@ -83,7 +83,7 @@ class BloscCodec(BytesBytesCodec):
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
         cname, shuffle, typesize = self.cname.encode(), _SHUFFLES.index(self.shuffle), self.typesize or 1
-        if len(raw) >= native.ALONE and (blosc := native.blosc()):
+        if len(raw) >= native.LEAST and (blosc := native.blosc()):
             out = scratch_for(raw, "blosc container", len(raw) + _OVERHEAD)
             size = blosc.compress(raw, out, cname, self.clevel, shuffle, typesize, self.blocksize)
             if size > 0:
@@ -94,18 +94,18 @@ class BloscCodec(BytesBytesCodec):
             raise CodecError(f"blosc: {error}") from error
         return container
 
-    def encode_many(self, flat: memoryview, sizes: Sequence[int], *, lasting: bool = True) -> list[Buffer]:
-        """One after the other in this thread's scratch, if they need not last and are large."""
-        large = native.LEAST * len(sizes) <= sum(sizes) <= _MAX_NBYTES
-        if large and not lasting and (blosc := native.blosc()):
-            out = scratch_for(flat, "blosc containers", sum(sizes) + _OVERHEAD * len(sizes))
-            shuffle, typesize = _SHUFFLES.index(self.shuffle), self.typesize or 1
-            found = blosc.compress_many(
-                flat, out, sizes, _OVERHEAD, self.cname.encode(), self.clevel, shuffle, typesize, self.blocksize
-            )
-            if found:
+    def room(self, nbytes: int, count: int = 1) -> int:
+        """As `encoded_bound`, for each."""
+        return nbytes + _OVERHEAD * count
+
+    def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview) -> list[Buffer]:
+        """Large values with nothing between the calls of the library."""
+        if native.LEAST * len(sizes) <= sum(sizes) <= _MAX_NBYTES and (blosc := native.blosc()):
+            shuffle, typesize, room = _SHUFFLES.index(self.shuffle), self.typesize or 1, [*map(self.room, sizes)]
+            parameters = self.cname.encode(), self.clevel, shuffle, typesize, self.blocksize
+            if found := blosc.compress_many(flat, into, sizes, room, *parameters):
                 return found
-        return BytesBytesCodec.encode_many(self, flat, sizes, lasting=lasting)
+        return BytesBytesCodec.encode_many(self, flat, sizes, into)
 
     def decode(self, raw: Buffer, limit: int) -> Buffer:
         """The content, in this thread's scratch if it is large."""

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from zellige import codecs
+from zellige import codecs, scratch
 from zellige.codecs.base import HEAD, ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, consecutive
 from zellige.dtypes import DataType
 from zellige.errors import CodecError, MetadataError
@@ -312,20 +312,32 @@ class BoundChain:
     def _refuse(self, raw: Buffer) -> NoReturn:
         raise CodecError(f"bytes: {self.nbytes} bytes expected, {len(raw)} found")
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing encodes the bytes of the elements."""
+        return not self._steps
+
+    @property
+    def room(self) -> int:
+        """How much memory `encode_rows` is to be given for each chunk."""
+        return self._steps[0][0].room(self.nbytes) if self._steps else self.nbytes
+
     @staticmethod
-    def encode_many(bounds: Sequence[BoundChain], flat: memoryview, *, lasting: bool = False) -> list[Buffer]:
+    def encode_many(bounds: Sequence[BoundChain], flat: memoryview) -> list[Buffer]:
         """The bytes of chunks of one chain, which `takes_rows`, one after the other.
 
-        They may be views of `flat`, and unless lasting of this thread's scratch.
+        They may be views of `flat`, or of this thread's scratch.
         """
         sizes = [bound.nbytes for bound in bounds]
-        if bounds[0]._steps:
-            return bounds[0]._steps[0][0].encode_many(flat, sizes, lasting=lasting)
-        return consecutive(flat, sizes)
+        if not bounds[0]._steps:
+            return consecutive(flat, sizes)
+        codec = bounds[0]._steps[0][0]
+        return codec.encode_many(flat, sizes, scratch.buffer("encoded", codec.room(sum(sizes), len(sizes))))
 
-    def encode_rows(self, rows: AnyArray) -> list[Buffer]:
-        """`encode_many` for chunks of this shape, in a C-contiguous array; the results last."""
-        return self.encode_many([self] * len(rows), _as_bytes(rows), lasting=True)
+    def encode_rows(self, rows: AnyArray, into: memoryview) -> list[Buffer]:
+        """The bytes of chunks of this shape in a C-contiguous array: views of it where nothing encodes them."""
+        flat, sizes = _as_bytes(rows), [self.nbytes] * len(rows)
+        return self._steps[0][0].encode_many(flat, sizes, into) if self._steps else consecutive(flat, sizes)
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: AnyArray) -> AnyArray:
         """Decode the chunks at some (offset, length) of `raw`: in `rows`, or a view where nothing needs decoding."""

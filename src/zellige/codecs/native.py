@@ -28,9 +28,7 @@ from zellige.errors import CodecError
 from zellige.types import Buffer
 
 LEAST = 32 << 10
-"""Fewer bytes are decoded faster by the Python functions."""
-ALONE = 128 << 10
-"""Fewer bytes are encoded faster by the Python functions, which do many values in one call."""
+"""Fewer bytes are faster by the Python functions, of which that of zstd does many values in one call."""
 
 _LEVEL, _CHECKSUM = 100, 201  # ZSTD_cParameter
 _ERRORS = 2 ** (8 * sizeof(c_size_t)) - 1000  # sizes above this are numbers of errors: ZSTD_isError
@@ -90,6 +88,11 @@ def _places(out: memoryview, sizes: Sequence[int]) -> Iterator[int]:
     return accumulate(sizes, initial=_address(out))
 
 
+def _filled(out: memoryview, room: Sequence[int], lengths: Sequence[int]) -> list[Buffer]:
+    """The beginnings, of these lengths, of pieces that lie one after the other."""
+    return [place[:length] for place, length in zip(consecutive(out, room), lengths, strict=True)]
+
+
 # -- zstd -----------------------------------------------------------------------------------------
 
 
@@ -112,6 +115,17 @@ class Zstd:
         size = self._library.ZSTD_compress2(context.pointer, _address(out), len(out), _address(raw), len(raw))
         return self._checked(size)
 
+    def compress_many(
+        self, flat: memoryview, out: memoryview, sizes: Sequence[int], room: Sequence[int], level: int, checksum: bool
+    ) -> list[Buffer]:
+        """A frame for each value of those that lie one after the other, each with as much room in `out`."""
+        context = scratch.context(("native zstd", level, checksum), lambda: self._compressor(level, checksum))
+        # With nothing between the calls, which let other threads run: each change of threads costs.
+        buffers = (_places(out, room), room, _places(flat, sizes), sizes)
+        lengths = [*map(self._library.ZSTD_compress2, repeat(context.pointer), *buffers)]
+        self._checked(max(lengths))
+        return _filled(out, room, lengths)
+
     def stated(self, raw: Buffer) -> int:
         """The size that the first frame states, not to be believed; very large if it states none, or is no frame."""
         found: int = self._stated(_address(raw), len(raw))
@@ -127,7 +141,6 @@ class Zstd:
         """The same for several, one after the other; whether each has as many bytes as stated here."""
         context = scratch.context("native zstd", self._decompressor)
         here, decompress = repeat(context.pointer), self._library.ZSTD_decompressDCtx
-        # With nothing between the calls, which let other threads run: each change of threads costs.
         found = map(decompress, here, _places(out, sizes), sizes, _addresses(raws), map(len, raws))
         return [*found] == [*sizes]
 
@@ -202,21 +215,18 @@ class Blosc:
         flat: memoryview,
         out: memoryview,
         sizes: Sequence[int],
-        overhead: int,
+        room: Sequence[int],
         cname: bytes,
         clevel: int,
         shuffle: int,
         typesize: int,
         blocksize: int,
     ) -> list[Buffer] | None:
-        """The same for values one after the other, each with room for so many bytes more; None if one cannot be."""
-        room = [size + overhead for size in sizes]
+        """A container for each value of those that lie one after the other; None if one cannot be made."""
         before, after = map(repeat, (clevel, shuffle, typesize)), map(repeat, (cname, blocksize, 1))
         buffers = (sizes, _places(flat, sizes), _places(out, room), room)
         lengths = [*map(self._library.blosc_compress_ctx, *before, *buffers, *after)]
-        if min(lengths, default=0) < 1:
-            return None
-        return [place[:length] for place, length in zip(consecutive(out, room), lengths, strict=True)]
+        return None if min(lengths, default=0) < 1 else _filled(out, room, lengths)
 
     def decompress(self, raw: Buffer, out: memoryview) -> int:
         """Decode a container whose sizes are known to be right; less than 1 if it is damaged."""

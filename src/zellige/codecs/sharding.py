@@ -29,6 +29,7 @@ from zellige.plans import Axis, Plan, Request
 from zellige.types import JSON, AnyArray, Buffer, Coords, Kept, Old, Part, Shape
 
 _SLAB = 1 << 20
+_AREA = 16 << 20  # bytes; larger shards are encoded into just the memory that they need
 
 
 @dataclass(frozen=True)
@@ -375,7 +376,10 @@ class BoundShard:
         parts: dict[int, Buffer] = {}
         if self.inner.takes_rows and chunk.dtype == self.inner.dtype:
             slabs = list(self._slabs())
-            run(partial(self._encode_slab, chunk, parts, keep_empty), plans.Tasks(slabs), self._slab_bytes)
+            # In memory of this thread, which is warm; the bytes are stored before it encodes another shard.
+            room = prod(self.counts) * self.inner.room
+            area = scratch.buffer("shard", room) if room <= _AREA else None
+            run(partial(self._encode_slab, chunk, parts, area, keep_empty), plans.Tasks(slabs), self._slab_bytes)
             return self._join(parts)
 
         def encode_one(request: Request) -> None:
@@ -387,15 +391,32 @@ class BoundShard:
         run(encode_one, self._whole_plan(), self.inner.encode_work)
         return self._join(parts)
 
-    def _encode_slab(self, chunk: AnyArray, parts: dict[int, Buffer], keep_empty: bool, slab: Any) -> None:
+    def _encode_slab(
+        self, chunk: AnyArray, parts: dict[int, Buffer], area: memoryview | None, keep_empty: bool, slab: Any
+    ) -> None:
         first, many, region, counts = slab
         source = self._as_rows(chunk[region], counts)
-        # Of its own, because the bytes of uncompressed chunks are views of it.
-        rows = np.ascontiguousarray(source).reshape(many, *self.inner.shape)
+        rows, into = self._places(first, many, area)
+        rows.reshape(source.shape)[...] = source
         kept = np.arange(many) if keep_empty else np.flatnonzero(~rows_of_fill(rows, self.spec.fill))
-        if len(kept):
-            raws = self.inner.encode_rows(rows if len(kept) == many else rows[kept])
-            parts.update(zip((first + kept).tolist(), raws, strict=True))
+        if not len(kept):
+            return
+        raws = self.inner.encode_rows(rows if len(kept) == many else rows[kept], into)
+        if area is None and not self.inner.is_plain:
+            raws = [*map(bytes, raws)]
+        parts.update(zip((first + kept).tolist(), raws, strict=True))
+
+    def _places(self, first: int, many: int, area: memoryview | None) -> tuple[AnyArray, memoryview]:
+        """Where to put inner chunks, and their bytes: the same place, if nothing encodes them."""
+        inner = self.inner
+        if area is not None:
+            into = area[first * inner.room : (first + many) * inner.room]
+        elif inner.is_plain:
+            into = np.empty(many * inner.room, np.uint8).data
+        else:
+            into = scratch.buffer("slab", many * inner.room)
+        place = into if inner.is_plain else scratch.buffer("rows", many * inner.nbytes)
+        return np.ndarray((many, *inner.shape), inner.dtype, place), into
 
     def _encode_inner(self, chunk: AnyArray, keep_empty: bool) -> Buffer | None:
         """The bytes of an inner chunk, which outlive the thread's scratch; None for one of fill values."""

@@ -71,8 +71,8 @@ class ZstdCodec(BytesBytesCodec):
 
     def encode(self, raw: Buffer) -> Buffer:
         """One frame, in this thread's scratch if it is large."""
-        if len(raw) >= native.ALONE and (zstd := native.zstd()):
-            out = scratch_for(raw, "zstd frame", len(raw) + (len(raw) >> 8) + 1024)  # ZSTD_compressBound and a little
+        if len(raw) >= native.LEAST and (zstd := native.zstd()):
+            out = scratch_for(raw, "zstd frame", self.room(len(raw)))
             return out[: zstd.compress(raw, out, self.level, self.checksum)]
         make = partial(_compressor, self.level, self.checksum)
         frame: bytes = scratch.context(("zstd", self.level, self.checksum), make).compress(raw)
@@ -135,10 +135,14 @@ class ZstdCodec(BytesBytesCodec):
             raw[start : start + len(_OPEN)], raw[last] = kept
         return out[:filled] if filled >= wanted else None
 
-    def encode_many(self, flat: memoryview, sizes: Sequence[int], *, lasting: bool = True) -> list[Buffer]:
-        """Small values in one call, without holding the interpreter."""
-        if max(sizes, default=0) >= native.ALONE and native.zstd():
-            return BytesBytesCodec.encode_many(self, flat, sizes)
+    def room(self, nbytes: int, count: int = 1) -> int:
+        """ZSTD_compressBound, and a little."""
+        return nbytes + (nbytes >> 8) + 1024 * count
+
+    def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview) -> list[Buffer]:
+        """Small values in one call, without holding the interpreter; large ones by the faster library."""
+        if sum(sizes) >= native.LEAST * len(sizes) and (zstd := native.zstd()):
+            return zstd.compress_many(flat, into, sizes, [*map(self.room, sizes)], self.level, self.checksum)
         spans = np.empty((len(sizes), 2), np.uint64)
         spans[:, 1] = sizes
         spans[:, 0] = np.cumsum(spans[:, 1]) - spans[:, 1]

@@ -244,7 +244,7 @@ def rows_of_fill(rows: AnyArray, fill: AnyArray) -> AnyArray:
     if rows.dtype.kind == "O":
         return np.array([equals_fill(row, fill) for row in rows], bool)
     bits, wanted = _bits(rows.reshape(len(rows), -1)), _bits(fill)
-    same: AnyArray = bits[:, 0] == wanted
+    same: AnyArray = (bits[:, 0] == wanted) & (bits[:, -1] == wanted)  # few others get further
     maybe = np.flatnonzero(same)
     same[maybe] = (bits[maybe] == wanted).all(axis=1)
     return same
