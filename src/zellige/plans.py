@@ -131,6 +131,11 @@ class Row(NamedTuple):
         return [*map(_request, product(*self.entries))]
 
 
+def coords_of(task: Request | Row) -> list[Coords]:
+    """The chunks of a request, or of a row of them."""
+    return task.coords if isinstance(task, Row) else [task[0]]
+
+
 def grouped(plan: Plan, itemsize: int, most: int) -> Rows | None:
     """The plan in groups of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
-from zellige.plans import Plan, Row
+from zellige.plans import Plan, coords_of
 from zellige.types import Coords
 
 _MOST = 100_000  # chunks that are listed
@@ -35,24 +35,19 @@ def report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseExcepti
     broken: list[Coords] = []
     not_tried: list[Coords] = []
     for task, why in failed:
-        coords, done = _coords(task), why.__dict__.get("_done_in_row", 0)
+        coords, done = coords_of(task), why.__dict__.get("_done_in_row", 0)
         broken += coords[done : done + 1]
         not_tried += coords[done + 1 :]
     if count > _MOST:
         error.__dict__.update(written=None, failed=broken, not_tried=None)
         error.add_note(f"of {count} chunks, failed: {_listed(broken)}")
         return
-    not_tried += [coords for task in left for coords in _coords(task)]
+    not_tried += [coords for task in left for coords in coords_of(task)]
     unwritten = {*not_tried, *broken}
     written = [request[0] for request in plan.requests() if request[0] not in unwritten]
     facts = {"written": written, "failed": broken, "not_tried": not_tried}
     error.__dict__.update(facts)
     error.add_note("; ".join(f"{words.replace('_', ' ')}: {_listed(coords)}" for words, coords in facts.items()))
-
-
-def _coords(task: Any) -> list[Coords]:
-    """The chunks of a task: a request, or a row of them."""
-    return task.coords if isinstance(task, Row) else [task[0]]
 
 
 def _listed(coords: Sequence[Coords]) -> str:

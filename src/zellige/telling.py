@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from zellige.engine import Engine
-from zellige.plans import Plan
+from zellige.plans import Plan, coords_of
 from zellige.reporting import Progress
 
 
@@ -23,9 +23,8 @@ def _told(name: str) -> Callable[..., None]:
 
     def do_and_tell(self: _Telling, *given: Any) -> None:
         getattr(self._plain, name)(*given)
-        task = given[-1]
-        requests = task[1] if isinstance(task[1], list) else [task]  # a row, or one
-        self._progress.advance(self.key(requests[-1][0]), len(requests))
+        coords = coords_of(given[-1])
+        self._progress.advance(self.key(coords[-1]), len(coords))
 
     return do_and_tell
 
