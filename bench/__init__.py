@@ -3,7 +3,8 @@
 Each library runs in a process of its own. In every round each of them takes its turn, and the best round of
 each counts. The figures are ratios, the peer's time over ours, so that more than 1 means that zellige is faster.
 
-    make bench                                all cases, 20 to 30 minutes; writes bench/results.* and the README
+    make bench                                all cases, 40 to 50 minutes; writes bench/results.* and the README
+    make bench ARGS=--again                   what others disturbed in that run once more, into the same table
     make bench QUICK=1                        smaller arrays and fewer rounds, under 3 minutes
     make bench CASE=read_raw_4M               one case, or several: CASE='read_*,open'
     make bench ARGS='--check --scale 4'       no timing: does every library read and write the same values?

@@ -214,9 +214,9 @@ class Runner:
         return answer.get("answer", answer)
 
     def _rounds(self, case: Case, processes: dict[str, Process], result: dict[str, Any]) -> None:
-        """Let each library take its turns; further ones where it is close whether the case meets its target.
+        """Let each library take its turns.
 
-        That decides by itself neither way: the rounds of both count, and their number does not depend on who gains.
+        Where a ratio is close to the target, the two take as many more, whether it is above or below.
         """
         self._turns(case, processes, result, self.options.rounds)
         close = close_ones(case, result["figures"], self.options.close)

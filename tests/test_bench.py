@@ -89,6 +89,34 @@ def test_the_table_says_what_was_found():
     assert len({line.index(">=") for line in lines if ">=" in line}) == 1
 
 
+def test_what_was_disturbed_is_measured_again(tmp_path, monkeypatch):
+    before = [
+        result(name, {"zellige": 2.0}, others_percent=busy) for name, busy in (("open", 3.0), ("scalar_raw", 30.0))
+    ]
+    before.append(result("scalar_zstd", {"zellige": 2.0}, others_percent=20.0))
+    (tmp_path / "results.json").write_text(json.dumps(command.with_rows(whole([]), before)))
+    asked: list[str] = []
+
+    def measure(_raw, _arguments, cases):
+        asked.extend(case.name for case in cases)
+        busy = {"scalar_raw": 2.0, "scalar_zstd": 40.0}
+        return {"cases": [result(case.name, {"zellige": 1.0}, others_percent=busy[case.name]) for case in cases]}
+
+    monkeypatch.setattr(command, "HERE", tmp_path)
+    monkeypatch.setattr(command, "measure", measure)
+    found = command.repeat([], command.parse(["--again"]))
+    assert asked == ["scalar_raw", "scalar_zstd"]
+    assert [(row["name"], row["figures"], row["others_percent"]) for row in found["cases"]] == [
+        ("open", {"zellige": 2.0}, 3.0),
+        ("scalar_raw", {"zellige": 1.0}, 2.0),
+        ("scalar_zstd", {"zellige": 2.0}, 20.0),
+    ]
+    assert (found["others_percent_during"], found["quiet"], found["date"]) == (8.3, True, whole([])["date"])
+    (tmp_path / "results.json").write_text(json.dumps(command.with_rows(whole([]), before[:1])))
+    with pytest.raises(SystemExit, match="no case"):
+        command.repeat([], command.parse(["--again"]))
+
+
 def test_the_command_can_be_repeated():
     assert command.command([]) == "make bench"
     assert command.command(["--case", "read_*", "--quick"]) == "make bench QUICK=1 CASE='read_*'"

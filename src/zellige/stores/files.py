@@ -32,7 +32,7 @@ _TRIES = 32  # how often a write makes its directory while somebody else removes
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
 _MADE = 1 << 16  # directories that are remembered as not synchronised
 _LOCK = "lock-"
-_CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
+_CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 capacity = 1 << 20
