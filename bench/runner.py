@@ -172,20 +172,21 @@ class Runner:
             return result
         processes = {name: process for name in names if (process := self.process(name))}
         self.process("numpy")
-        load = Load(process.pid for process in self._processes.values())
-        if case.once:
-            self._measure_once(case, list(processes), result, timed=timed)
-        else:
+        if not case.once:
             self._prepare(case, processes, result)
-            for _ in range(TRIES if timed else 0):
-                load = Load(process.pid for process in self._processes.values())
+        for _ in range(TRIES if timed and case.unit != "B" else 1):
+            load = Load(process.pid for process in self._processes.values())
+            if case.once:
+                self._measure_once(case, list(processes), result, timed=timed)
+            elif timed:
                 self._rounds(case, processes, result)
-                if (load.percent() or 0.0) <= QUIET:
-                    break
+            result["others_percent"] = load.percent()
+            if (result["others_percent"] or 0.0) <= QUIET:
+                break
+        if not case.once:
             for process in self._processes.values():
                 if process.alive:
                     process.ask("finish")
-        result["others_percent"] = load.percent()
         result["took"] = round(time.perf_counter() - start, 2)
         return result
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -353,45 +353,28 @@ class Engine:
         if whole and data.shape == shape:
             self._put_whole(key, bound, data)
             return
+        change = _Change(coords, key, bound, inside, plan, data, whole)
         if bound.shard is None:
-            self._update(key, partial(self._changed, coords, key, bound, inside, plan, data, whole))
+            self._update(key, partial(self._changed, change))
         else:
             self.indexes.drop(key)
-            self.store.splice(key, partial(self._spliced, coords, key, bound, inside, plan, data, whole))
+            self.store.splice(key, partial(self._spliced, change))
 
-    def _changed(
-        self,
-        coords: Coords,
-        key: str,
-        bound: BoundChain,
-        inside: tuple[Any, ...],
-        plan: Plan,
-        data: AnyArray,
-        whole: bool,
-        raw: Buffer | None,
-    ) -> Encoded | None:
+    def _changed(self, change: _Change, raw: Buffer | None) -> Encoded | None:
         """The bytes of a chunk after a part was written; one that is all that the array has of it repairs damage."""
+        bound = change.bound
         try:
-            chunk = self._load(coords, key, bound, raw)
+            chunk = self._load(change.coords, change.key, bound, raw)
         except CorruptChunkError:
-            if not whole:
+            if not change.whole:
                 raise
-            return self._encode(bound, _padded(data, bound.shape, bound), raw)
-        (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = data
+            return self._encode(bound, _padded(change.data, bound.shape, bound), raw)
+        change.make(chunk)
         return self._encode(bound, chunk, raw)
 
-    def _spliced(
-        self,
-        coords: Coords,
-        key: str,
-        bound: BoundChain,
-        inside: tuple[Any, ...],
-        plan: Plan,
-        data: AnyArray,
-        whole: bool,
-        old: Old | None,
-    ) -> Sequence[Part] | None:
+    def _spliced(self, change: _Change, old: Old | None) -> Sequence[Part] | None:
         """`_changed` for a shard, in which only the inner chunks that change are encoded anew."""
+        coords, key, bound, inside, plan, data, whole = change
         assert bound.shard is not None
         try:
             return bound.shard.update(old, inside, plan, data, pool.run, keep_empty=self._keeps(old))
@@ -401,7 +384,7 @@ class Engine:
             raw = None if old is None else old.read(0, old.size)
             other = None if raw is None else self._in_other_shape(coords, bound, raw)
             if other is not None:
-                (other if plan.order is None else other.transpose(plan.order))[inside] = data
+                change.make(other)
             elif whole:
                 other = _padded(data, bound.shape, bound)
             else:
@@ -524,6 +507,24 @@ class Engine:
         inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
         with self.store.batch() as joined:
             pool.run(joined(copy), Tasks(inside), 1 << 20, None, pool.crowd(pool.farther(source.store, self.store)))
+
+
+class _Change(NamedTuple):
+    """A part of a chunk that is written."""
+
+    coords: Coords
+    key: str
+    bound: BoundChain
+    inside: tuple[Any, ...]
+    plan: Plan
+    data: AnyArray
+    whole: bool
+    """Whether it is all that the array has of the chunk."""
+
+    def make(self, chunk: AnyArray) -> None:
+        """Put it into the chunk."""
+        order = self.plan.order
+        (chunk if order is None else chunk.transpose(order))[self.inside] = self.data
 
 
 def _together(bound: BoundChain, work: int, plan: Plan, rows: Rows) -> int:

@@ -78,18 +78,24 @@ class BloscCodec(BytesBytesCodec):
         """A container holds what it cannot compress as it is."""
         return nbytes + _OVERHEAD
 
+    @property
+    def _parameters(self) -> tuple[bytes, int, int, int, int]:
+        """As the library takes them: compressor, level, shuffling, element size, block size."""
+        shuffle = _SHUFFLES.index(self.shuffle)
+        return self.cname.encode(), self.clevel, shuffle, self.typesize or 1, self.blocksize
+
     def encode(self, raw: Buffer) -> Buffer:
         """One container, in this thread's scratch if it is large."""
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
-        cname, shuffle, typesize = self.cname.encode(), _SHUFFLES.index(self.shuffle), self.typesize or 1
+        cname, clevel, shuffle, typesize, blocksize = self._parameters
         if len(raw) >= native.LEAST and (blosc := native.blosc()):
-            out = scratch_for(raw, "blosc container", len(raw) + _OVERHEAD)
-            size = blosc.compress(raw, out, cname, self.clevel, shuffle, typesize, self.blocksize)
+            out = scratch_for(raw, "blosc container", self.room(len(raw)))
+            size = blosc.compress(raw, out, cname, clevel, shuffle, typesize, blocksize)
             if size > 0:
                 return out[:size]
         try:
-            container: bytes = _blosc().compress(raw, cname, self.clevel, shuffle, self.blocksize, typesize=typesize)
+            container: bytes = _blosc().compress(raw, cname, clevel, shuffle, blocksize, typesize=typesize)
         except (RuntimeError, ValueError) as error:  # e.g. a library that was built without snappy
             raise CodecError(f"blosc: {error}") from error
         return container
@@ -101,9 +107,8 @@ class BloscCodec(BytesBytesCodec):
     def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview) -> list[Buffer]:
         """Large values with nothing between the calls of the library."""
         if native.LEAST * len(sizes) <= sum(sizes) <= _MAX_NBYTES and (blosc := native.blosc()):
-            shuffle, typesize, room = _SHUFFLES.index(self.shuffle), self.typesize or 1, [*map(self.room, sizes)]
-            parameters = self.cname.encode(), self.clevel, shuffle, typesize, self.blocksize
-            if found := blosc.compress_many(flat, into, sizes, room, *parameters):
+            room = [*map(self.room, sizes)]
+            if found := blosc.compress_many(flat, into, sizes, room, *self._parameters):
                 return found
         return BytesBytesCodec.encode_many(self, flat, sizes, into)
 

@@ -323,21 +323,22 @@ class BoundChain:
         return self._steps[0][0].room(self.nbytes) if self._steps else self.nbytes
 
     @staticmethod
-    def encode_many(bounds: Sequence[BoundChain], flat: memoryview) -> list[Buffer]:
+    def encode_many(bounds: Sequence[BoundChain], flat: memoryview, into: memoryview | None = None) -> list[Buffer]:
         """The bytes of chunks of one chain, which `takes_rows`, one after the other.
 
-        They may be views of `flat`, or of this thread's scratch.
+        They may be views of `flat` or of `into`, which is this thread's scratch unless it is given.
         """
         sizes = [bound.nbytes for bound in bounds]
         if not bounds[0]._steps:
             return consecutive(flat, sizes)
         codec = bounds[0]._steps[0][0]
-        return codec.encode_many(flat, sizes, scratch.buffer("encoded", codec.room(sum(sizes), len(sizes))))
+        if into is None:
+            into = scratch.buffer("encoded", codec.room(sum(sizes), len(sizes)))
+        return codec.encode_many(flat, sizes, into)
 
     def encode_rows(self, rows: AnyArray, into: memoryview) -> list[Buffer]:
-        """The bytes of chunks of this shape in a C-contiguous array: views of it where nothing encodes them."""
-        flat, sizes = _as_bytes(rows), [self.nbytes] * len(rows)
-        return self._steps[0][0].encode_many(flat, sizes, into) if self._steps else consecutive(flat, sizes)
+        """`encode_many` for chunks of this shape, in a C-contiguous array."""
+        return self.encode_many([self] * len(rows), _as_bytes(rows), into)
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: AnyArray) -> AnyArray:
         """Decode the chunks at some (offset, length) of `raw`: in `rows`, or a view where nothing needs decoding."""
