@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CODE := src tests examples bench reliability tools
+# Compiled modules are kept, whatever the machine prefers: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test lint format check peer browser docs soak fuzz bench before remote reliability oldest clean
 

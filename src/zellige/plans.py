@@ -194,7 +194,7 @@ def _row(groups: tuple[_Group, ...]) -> Row:
 
 def _product(axes: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
     """The product in C order. Long axes are never held; all parts are C iterators, which threads may share."""
-    if all(type(axis) is list for axis in axes):
+    if {*map(type, axes)} <= {list}:
         return product(*axes)
     head, *rest = axes
     return chain.from_iterable(map(partial(_prefixed, rest), head))
@@ -276,7 +276,7 @@ def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[Dime
         lead = _project_points([axes[k] for k in points], [dims[k] for k in points])  # type: ignore[misc]
         return Plan((lead, *(_project(axes[k], dims[k]) for k in others)), (*points, *others), len(points))
     projections = tuple(map(_project, axes, dims))
-    if sum(not isinstance(at, range) for at in axes) > 1:
+    if [*map(type, axes)].count(range) < len(axes) - 1:
         arrays = [axis for axis, at in zip(projections, axes, strict=True) if not isinstance(at, range)]
         in_order = all(type(place) is slice for axis in arrays for _, _, _, place, _ in axis)
         projections = tuple(_as_mesh(p, axis, len(axes), places=not in_order) for axis, p in enumerate(projections))
