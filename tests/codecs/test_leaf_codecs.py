@@ -431,7 +431,7 @@ def test_libraries_are_imported_on_first_use():
     [
         (ZstdCodec(-77), "zstandard", "zstandard"),
         (Crc32cCodec(), "google_crc32c", "google-crc32c"),
-        (BloscCodec(), "numcodecs.blosc", "numcodecs"),
+        (BloscCodec(blocksize=64), "numcodecs.blosc", "numcodecs"),
     ],
 )
 def test_a_missing_library_names_the_remedy(monkeypatch, codec, module, package):

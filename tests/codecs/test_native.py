@@ -1,4 +1,4 @@
-"""The C libraries within numcodecs, called directly: the same bytes, values and errors as by the Python functions."""
+"""The faster builds of zstd and c-blosc: the same bytes, values and errors as by the Python functions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ CODECS = [
     ZstdCodec(level=9),
     BloscCodec("lz4", 5, "shuffle", 2),
     BloscCodec("zstd", 1, "bitshuffle", 4, 4096),
+    BloscCodec("lz4hc", 9, "bitshuffle", 300),
     BloscCodec("blosclz", 0, "noshuffle", 1),
 ]
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=repr)
-linux = pytest.mark.skipif(sys.platform != "linux", reason="wheels for other systems may not show the C functions")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="on other systems the Python functions may have to do")
 
 
 def values(nbytes: int) -> bytes:
@@ -165,3 +166,43 @@ for codec in ("zstd", "blosc"):
 assert "numcodecs" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@linux
+def test_the_settings_of_the_package_stay_those_of_its_other_users():
+    code = """
+import blosc, numpy, zellige
+def settings():
+    found = blosc.set_nthreads(3), blosc.set_releasegil(False), blosc.get_blocksize()
+    blosc.set_nthreads(found[0])
+    return found
+before = settings()
+blosc.set_blocksize(4096)
+value = numpy.arange(1 << 16)
+array = zellige.create_array({}, data=value, compressors="blosc")
+assert (array[...] == value).all()
+assert array.store.get("c/0")[8:12] != (4096).to_bytes(4, "little")  # the size of blocks in the container
+blosc.set_blocksize(0)
+assert settings() == before, (before, settings())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("missing", ["package", "file in memory", "loading"])
+def test_without_the_package_or_a_copy_of_it_numcodecs_does_the_work(missing, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise {"file in memory": OSError, "loading": ImportError}[missing]
+
+    if missing == "package":
+        monkeypatch.setattr(native, "find_spec", lambda _: None)
+    elif missing == "loading":
+        monkeypatch.setattr(native, "module_from_spec", refuse)
+    else:
+        monkeypatch.setattr("os.memfd_create", refuse, raising=False)
+    native.blosc.cache_clear()
+    try:
+        assert native.blosc() is None
+        value = values(native.LEAST)
+        assert bytes(BloscCodec().decode(BloscCodec().encode(value), len(value))) == value
+    finally:
+        native.blosc.cache_clear()

@@ -1,4 +1,4 @@
-"""The `blosc` codec (containers of c-blosc 1), by the library in numcodecs: large values straight, see `native`.
+"""The `blosc` codec (containers of c-blosc 1), by the package `blosc` where it is there, see `native`, or numcodecs.
 
 The library trusts the sizes in a container, so all of them are checked before it sees the bytes.
 """
@@ -79,23 +79,27 @@ class BloscCodec(BytesBytesCodec):
         return nbytes + _OVERHEAD
 
     @property
-    def _parameters(self) -> tuple[bytes, int, int, int, int]:
-        """As the library takes them: compressor, level, shuffling, element size, block size."""
-        shuffle = _SHUFFLES.index(self.shuffle)
-        return self.cname.encode(), self.clevel, shuffle, self.typesize or 1, self.blocksize
+    def _parameters(self) -> tuple[str, int, int, int]:
+        """As the libraries take them: compressor, level, shuffling, element size."""
+        return self.cname, self.clevel, _SHUFFLES.index(self.shuffle), self.typesize or 1
+
+    @property
+    def _faster(self) -> native.Blosc | None:
+        """The faster library, which chooses the block size."""
+        return None if self.blocksize else native.blosc()
 
     def encode(self, raw: Buffer) -> Buffer:
-        """One container, in this thread's scratch if it is large."""
+        """One container, in this thread's scratch if it is very large."""
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
-        cname, clevel, shuffle, typesize, blocksize = self._parameters
-        if len(raw) >= native.LEAST and (blosc := native.blosc()):
-            out = scratch_for(raw, "blosc container", self.room(len(raw)))
-            size = blosc.compress(raw, out, cname, clevel, shuffle, typesize, blocksize)
-            if size > 0:
-                return out[:size]
+        parameters = self._parameters
+        if (blosc := self._faster) and (found := blosc.compress(raw, *parameters)):
+            return found
+        cname, clevel, shuffle, typesize = parameters
         try:
-            container: bytes = _blosc().compress(raw, cname, clevel, shuffle, blocksize, typesize=typesize)
+            container: bytes = _blosc().compress(
+                raw, cname.encode(), clevel, shuffle, self.blocksize, typesize=typesize
+            )
         except (RuntimeError, ValueError) as error:  # e.g. a library that was built without snappy
             raise CodecError(f"blosc: {error}") from error
         return container
@@ -105,10 +109,10 @@ class BloscCodec(BytesBytesCodec):
         return nbytes + _OVERHEAD * count
 
     def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview) -> list[Buffer]:
-        """Large values with nothing between the calls of the library."""
-        if native.LEAST * len(sizes) <= sum(sizes) <= _MAX_NBYTES and (blosc := native.blosc()):
-            room = [*map(self.room, sizes)]
-            if found := blosc.compress_many(flat, into, sizes, room, *self._parameters):
+        """With nothing between the calls of the library."""
+        if sum(sizes) <= _MAX_NBYTES and (blosc := self._faster):
+            found = blosc.compress_many(flat, sizes, *self._parameters)
+            if found is not None:
                 return found
         return BytesBytesCodec.encode_many(self, flat, sizes, into)
 
@@ -167,8 +171,13 @@ def _blosc() -> Any:
 
 def _decompress(raw: Buffer, dest: memoryview | None = None) -> Any:
     """The content of a container that was checked; with `dest`, which has its size, it goes there."""
-    if dest is not None and (blosc := native.blosc()) and blosc.decompress(raw, dest) == len(dest):
-        return dest
+    if blosc := native.blosc():
+        if dest is None:
+            found = blosc.decompress(raw)
+            if found is not None:
+                return found
+        elif blosc.decompress_many([raw], dest, [len(dest)]):
+            return dest
     try:
         return _blosc().decompress(raw, dest)
     except RuntimeError as error:
