@@ -454,6 +454,52 @@ def test_many_points_of_a_raw_chunk_are_read_with_it():
     assert store.counts() == {"borrow": 1}
 
 
+ROWS = [60, 3, 31, 3]  # in any order, and one of them twice
+ORDERS = {"as it is": (0, 1, 2), "planes turned": (0, 2, 1), "last axis first": (2, 1, 0)}
+PLANES = {
+    "rows": ((ROWS,), 4),
+    "rows and columns": ((ROWS, [31, 0, 5]), 4),
+    "three arrays": ((ROWS, [31, 0, 5], [7, 7, 30]), 4),
+    "rows and slices": ((ROWS, slice(3, 30, 2), slice(1, 31)), 4),
+    "rows of two chunks": (([100, 3, 60, 127, 70],), 5),
+    "too many rows": ((list(range(0, 60, 2)),), None),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", ["int16", ">i2"])
+@pytest.mark.parametrize(("index", "count"), PLANES.values(), ids=PLANES)
+def test_planes_of_raw_chunks_are_read_by_themselves(index, count, dtype, order):
+    model = np.random.default_rng(0).integers(-999, 999, (128, 32, 32)).astype("int16")
+    filters = [{"name": "transpose", "configuration": {"order": ORDERS[order]}}]
+    serializer = {"name": "bytes", "configuration": {"endian": "big" if dtype[0] == ">" else "little"}}
+    array, store = filled(model, (64, 32, 32), compressors=None, filters=filters, serializer=serializer)
+    every = (*index, *[slice(None)] * (3 - len(index)))
+    positions = [np.arange(side)[pick] for side, pick in zip(model.shape, every, strict=True)]
+    assert np.array_equal(array.oindex[index], model[np.ix_(*positions)])
+    if count is None or order == "last axis first":
+        assert set(store.counts()) == {"borrow"}
+    else:
+        assert set(store.counts()) == {"get_ranges"}
+        assert store.nbytes() == count * 32 * 32 * 2
+
+
+def test_planes_of_a_missing_chunk_are_fill_and_one_beyond_a_cut_chunk_is_an_error():
+    array = zellige.create_array(
+        shape=(64, 32, 64), chunks=(32, 32, 64), dtype="bool", fill_value=True, compressors=None
+    )
+    array[:32] = False
+    assert array.oindex[[63, 1]].any(axis=(1, 2)).tolist() == [True, False]
+    raw = array.store.get("c/0/0/0")
+    array.store.put("c/0/0/0", raw[:-1])
+    assert not array.oindex[[0, 30]].any()
+    with pytest.raises(CorruptChunkError, match="c/0/0/0"):
+        array.oindex[[0, 31]]
+    array.store.put("c/0/0/0", raw[:100] + b"2" + raw[101:])
+    with pytest.raises(CorruptChunkError, match="00 or 01"):
+        array.oindex[[0, 30]]
+
+
 def test_a_point_in_a_missing_chunk_is_fill_and_one_beyond_a_cut_chunk_is_an_error():
     array = zellige.create_array(shape=(8, 4096), chunks=(4, 4096), dtype="int32", fill_value=9, compressors=None)
     array[:4] = 1

@@ -112,12 +112,14 @@ class Engine:
             self._tell("read", plan, out)
             return
         first = self._first(plan)
-        kept = self.store.keeps_decoded and first is not None and first.shard is None and not out.dtype.hasobject
+        if first is None:
+            return  # nothing is picked
+        kept = self.store.keeps_decoded and first.shard is None and not out.dtype.hasobject
         work = partial(self._read_kept if kept else self._read_chunk, out, plan)
         if self.store.concurrency is not None:
             self._run_waiting(work, plan, first, out.nbytes)
-        elif first is None or first.reads_little(out.size / len(plan), self.store.gap):
-            pool.run(work, plan, 0)
+        elif (little := first.at_once(out.size / len(plan), plan.planes, self.store.gap)) is not None:
+            pool.run(work, plan, little)
         elif not kept and (rows := self._rows(plan, first, out)):
             pool.run(partial(self._read_row, out, plan), rows, _together(first, first.decode_work, plan, rows))
         else:

@@ -49,6 +49,15 @@ class Plan:
     def __len__(self) -> int:
         return prod(map(len, self.projections))
 
+    @property
+    def planes(self) -> float:
+        """How many positions an array picks along the first axis of a chunk, on average; 0 if it is no array."""
+        first = self.projections[0] if self.projections and self.order is None else ()
+        if type(first) is not list or type(first[0][2]) is slice:
+            return 0
+        sizes: list[int] = [pick.size for _, _, pick, _, _ in first]
+        return sum(sizes) / len(first)
+
     def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Request]:
         """Some of the requests, in C order. The iterator may be shared by threads."""
         chosen = islice(_product(self.projections), start, stop)

@@ -360,7 +360,7 @@ class BoundChain:
     def part(
         self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None, gap: int = SEEK
     ) -> Part | Points | None:
-        """How to read only some bytes: from the first to the last element that is picked, or of each; if that pays.
+        """How to read only some bytes, if that pays: of each element, from the first to the last, or of some planes.
 
         `order` permutes the axes before `inside` picks from them. A range of its own costs about as much as reading
         `gap` bytes more.
@@ -370,11 +370,25 @@ class BoundChain:
         strides = self.strides if order is None else tuple(self.strides[axis] for axis in order)
         stored = self._serializer.layout(self._spec)
         assert stored is not None
-        return self._points(inside, strides, stored, gap) or self._box(inside, strides, stored)
+        found = self._points(inside, strides, stored, gap) or self._box(inside, strides, stored)
+        return found or (self._planes(inside, strides, stored, gap) if order is None else None)
 
-    def reads_little(self, elements: float, gap: int = SEEK) -> bool:
-        """Whether so many elements of a chunk are read by themselves, and not with the whole chunk."""
+    def at_once(self, elements: float, planes: float, gap: int = SEEK) -> int | None:
+        """About how many bytes are read at once, where not much is picked from a chunk; None if all of it is read.
+
+        `planes` is how many are picked along the first axis, 0 if those in between are as well.
+        """
+        if self._are_few(elements, gap):
+            return 0
+        return self.strides[0] if self.strides and planes and self._are_few_planes(planes, gap) else None
+
+    def _are_few(self, elements: float, gap: int) -> bool:
         return self.strides is not None and elements * gap <= self.nbytes
+
+    def _are_few_planes(self, count: float, gap: int) -> bool:
+        assert self.strides is not None
+        plane = self.strides[0]
+        return plane * self.shape[0] == self.nbytes and 2 * count * (plane + gap) <= self.nbytes
 
     def _points(
         self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any], gap: int
@@ -382,7 +396,7 @@ class BoundChain:
         """A range for each element that arrays pick, or for several that lie close to each other."""
         if not inside or not _ARRAYS.issuperset(map(type, inside)):
             return None
-        if not self.reads_little(np.broadcast(*inside).size, gap):  # type: ignore[arg-type]
+        if not self._are_few(np.broadcast(*inside).size, gap):  # type: ignore[arg-type]
             return None
         offsets: Indices = sum(pick * stride for pick, stride in zip(inside, strides, strict=True))  # type: ignore[operator,assignment,misc]
         return Points(offsets, stored, gap)
@@ -401,7 +415,18 @@ class BoundChain:
             shape.append(count)
             steps.append(box.step * stride)
             rest.append(slice(None) if isinstance(pick, slice) else pick - box.start)
-        return Part(start, last + self.dtype.itemsize, tuple(shape), tuple(steps), tuple(rest), stored)
+        return Part([(start, last + self.dtype.itemsize)], tuple(shape), tuple(steps), tuple(rest), stored)
+
+    def _planes(
+        self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any], gap: int
+    ) -> Part | None:
+        """A range for each plane that an array picks along the first axis."""
+        picked = inside[0] if inside else None
+        if not isinstance(picked, np.ndarray) or not self._are_few_planes(picked.size, gap):
+            return None
+        spans = [(at * strides[0], strides[0]) for at in picked.ravel().tolist()]
+        places = np.arange(len(spans)).reshape(picked.shape)
+        return Part(spans, (len(spans), *self.shape[1:]), strides, (places, *inside[1:]), stored)
 
 
 _ARRAYS = {np.ndarray}
@@ -443,19 +468,20 @@ def _check_bools(picked: AnyArray) -> None:
 
 
 class Part:
-    """A box inside an uncompressed chunk: one range of bytes, seen through strides."""
+    """A box inside an uncompressed chunk: ranges of bytes one after the other, seen through strides."""
 
     __slots__ = ("spans", "_shape", "_strides", "_inside", "_dtype")
 
     def __init__(
-        self, start: int, length: int, shape: Shape, strides: Shape, inside: tuple[Any, ...], dtype: np.dtype[Any]
+        self, spans: list[tuple[int, int]], shape: Shape, strides: Shape, inside: tuple[Any, ...], dtype: np.dtype[Any]
     ) -> None:
-        self.spans = [(start, length)]
+        self.spans = spans
         self._shape, self._strides, self._inside, self._dtype = shape, strides, inside, dtype
 
     def decode(self, pieces: Sequence[Buffer]) -> AnyArray:
         """The picked elements."""
-        box: AnyArray = np.ndarray(self._shape, self._dtype, pieces[0], strides=self._strides)
+        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        box: AnyArray = np.ndarray(self._shape, self._dtype, whole, strides=self._strides)
         _check_bools(box)
         picked: AnyArray = box[self._inside]
         return picked
