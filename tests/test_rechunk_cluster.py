@@ -154,6 +154,29 @@ def test_a_worker_is_killed_and_nothing_is_lost(how, client, source, tmp_path):
     assert not left_by(tmp_path / "b")
 
 
+def test_nothing_is_carried_any_more_when_the_call_returns(client, source, tmp_path):
+    victim = next(iter(client.run(os.getpid).values()))
+
+    def kill(done, total, _region):
+        if done == total - 1:  # its boxes are done, but dask would let others carry them once more
+            os.kill(victim, signal.SIGKILL)
+            wait_for(lambda: victim not in client.run(os.getpid, on_error="ignore").values())
+
+    slow = LatencyStore(LocalStore(tmp_path / "b"), latency=0.05)
+    target = zellige.rechunk(source, slow, client=client, progress=kill, **DIRECT | {"max_memory": 9000})
+    target[...] = 0
+    wait_for(lambda: not any(client.processing().values()))
+    assert not target[...].any()
+    assert not left_by(tmp_path / "b")
+
+
+def wait_for(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 _DRIVER = """
 import sys
 import zellige

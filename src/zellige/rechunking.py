@@ -267,12 +267,14 @@ class _Job:
         futures = client.map(_carry_there, left, stage=stage, job=held, pure=False, key=f"rechunk-{stage}")
         try:
             finished = as_completed(futures, loop=client.loop, with_results=True)  # type: ignore[no-untyped-call]
-            for _, (region, fork) in finished:
+            for future, (region, fork) in finished:
+                future.release()  # else its box is carried once more if the process that has this result is lost
                 if fork is not None:
                     self.target.store.merge([fork])
                 yield region
         finally:
             client.cancel([held, *futures])
+            client.run(_settle, on_error="ignore")  # those that are lost carry nothing
 
     def carry(self, stage: int, number: int) -> str:
         """Carry one box, and say which region it was."""
@@ -309,6 +311,17 @@ class _Job:
 
 _one_box = threading.Lock()
 """Held while a process of a cluster carries a box: several threads of it would need more memory."""
+
+
+async def _settle() -> None:
+    """Wait for the box that this process carries: one more time, or although another failed."""
+    import asyncio  # is there already in the processes of a cluster
+
+    def wait() -> None:
+        with _one_box:
+            pass
+
+    await asyncio.to_thread(wait)
 
 
 def _carry_there(number: int, stage: int, job: _Job) -> tuple[str, Store | None]:
