@@ -62,7 +62,7 @@ def rechunk(
         Called as `progress(done, total, region)` after each part; True shows a line on a terminal.
     client
         A `dask.distributed.Client` whose workers do it; they must reach both places. A session of icechunk is written
-        by forks of it, which are merged.
+        by forks of it, which are merged. However the call ends, it waits for what the workers are at.
     overwrite
         Replace an array that is there.
     storage_options

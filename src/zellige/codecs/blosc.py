@@ -19,7 +19,7 @@ from zellige.types import JSON, Buffer
 _CNAMES = ("lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")  # in the order of the library's numbers
 _MAX_INT = 2**31 - 1
-_OVERHEAD = 16  # the header; a container is never longer than this and the content
+_OVERHEAD = native.BLOSC_OVERHEAD
 _MAX_NBYTES = _MAX_INT - _OVERHEAD
 
 # Format versions, flags, typesize, nbytes, blocksize; then cbytes.

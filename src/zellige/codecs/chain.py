@@ -376,7 +376,7 @@ class BoundChain:
     def at_once(self, elements: float, planes: float, gap: int = SEEK) -> int | None:
         """About how many bytes are read at once, where not much is picked from a chunk; None if all of it is read.
 
-        `planes` is how many are picked along the first axis, 0 if those in between are as well.
+        `planes` is how many positions an array picks along the first axis, 0 if no array does.
         """
         if self._are_few(elements, gap):
             return 0

@@ -32,7 +32,7 @@ LEAST = 32 << 10
 """Fewer bytes are faster by the Python functions, of which that of zstd does many values in one call."""
 
 _FRESH = 1 << 20  # from here on the allocator asks the system for every result, and page faults make threads wait
-_OVERHEAD = 16  # BLOSC_MAX_OVERHEAD
+BLOSC_OVERHEAD = 16  # the header; a container is never longer than this and the content
 _LEVEL, _CHECKSUM = 100, 201  # ZSTD_cParameter
 _ERRORS = 2 ** (8 * sizeof(c_size_t)) - 1000  # sizes above this are numbers of errors: ZSTD_isError
 
@@ -222,7 +222,7 @@ class Blosc:
     def compress(self, raw: Buffer, cname: str, clevel: int, shuffle: int, typesize: int) -> Buffer | None:
         """One container, in this thread's scratch if it is very large; None if there is no such compressor."""
         if len(raw) > _FRESH and self._library is not None:
-            out = scratch_for(raw, "blosc container", len(raw) + _OVERHEAD)
+            out = scratch_for(raw, "blosc container", len(raw) + BLOSC_OVERHEAD)
             places = len(raw), _address(raw), _address(out), len(out)
             size = self._library.blosc_compress_ctx(clevel, shuffle, typesize, *places, cname.encode(), 0, 1)
             return out[:size] if size > 0 else None
