@@ -30,7 +30,7 @@ from zellige.errors import (
 )
 from zellige.grid import ChunkGrid
 from zellige.metadata import ChunkKeyEncoding
-from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, grouped
+from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, assign, copy_rows, grouped
 from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
 from zellige.stopped import Done, report
 from zellige.stores import Store
@@ -170,7 +170,9 @@ class Engine:
             if bound.shard is not None:
                 found = self._read_shard(key, bound.shard, out, plan, request)
             elif bound.slab and whole and plan.order is None:
-                found = self.store.read_pieces(key, bound.slab, partial(bound.fill_slabs, out[outside]))
+                from zellige.gathering import scatter_pieces  # only for those who read much
+
+                found = self.store.read_pieces(key, bound.slab, partial(scatter_pieces, bound, out[outside]))
             elif (
                 bound.strides is None
                 or whole
@@ -184,12 +186,12 @@ class Engine:
                 if raw is not None and not (direct and bound.decode_into(raw, out[outside])):
                     all_of_it = whole or not bound.can_start or self.unsettled is not None
                     chunk = bound.decode(raw) if all_of_it else bound.decode_for(raw, inside, plan.order)
-                    out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
+                    assign(out, outside, (chunk if plan.order is None else chunk.transpose(plan.order))[inside])
             else:
                 parts = self._ranges(key, part.spans)
                 found = parts is not None
                 if parts is not None:
-                    out[outside] = part.decode(parts)
+                    assign(out, outside, part.decode(parts))
         except UnsupportedCodecError:
             raise
         except (CodecError, ShortReadError) as error:
@@ -428,10 +430,8 @@ class Engine:
         if bound.shard is not None or data.flags.c_contiguous or bound.dtype.hasobject:
             chunk = data.astype(bound.dtype, copy=False)
         else:
-            from zellige.gathering import gather
-
             chunk = _scratch_chunk(bound)  # in memory that is warm already
-            gather(chunk, data)
+            copy_rows(chunk, data)
         raw = self._encode(bound, chunk)
         # A thread that writes a part of this chunk must not store its older copy over this one.
         with self.store.exclusive_here(key):
@@ -526,7 +526,7 @@ class _Change(NamedTuple):
     def make(self, chunk: AnyArray) -> None:
         """Put it into the chunk."""
         order = self.plan.order
-        (chunk if order is None else chunk.transpose(order))[self.inside] = self.data
+        assign(chunk if order is None else chunk.transpose(order), self.inside, self.data)
 
 
 def _together(bound: BoundChain, work: int, plan: Plan, rows: Rows) -> int:

@@ -1,25 +1,16 @@
-"""Copying chunks out of a larger array, into one piece each: as one item for each row, as numpy copies it fastest."""
+"""Copying rows of chunks out of a larger array, and large chunks into one piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from zellige.codecs.chain import BoundChain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
-from zellige.plans import Row
-from zellige.types import AnyArray
-
-_LONG = 4 << 10  # bytes; longer rows are copied as fast element by element
-
-
-def gather(chunk: AnyArray, data: AnyArray) -> None:
-    """Copy data that lies in rows here and there."""
-    row = data.shape[-1] * data.itemsize if data.ndim and data.strides[-1] == data.itemsize else 0
-    if 0 < row <= _LONG and data.dtype == chunk.dtype:
-        chunk, data = chunk.view(f"V{row}"), data.view(f"V{row}")
-    chunk[...] = data
+from zellige.errors import CodecError
+from zellige.plans import Row, copy_rows
+from zellige.types import AnyArray, Buffer
 
 
 def gather_row(values: AnyArray, row: Row, bounds: Sequence[BoundChain], flat: memoryview) -> bool:
@@ -34,7 +25,22 @@ def gather_row(values: AnyArray, row: Row, bounds: Sequence[BoundChain], flat: m
     at, empty = 0, False
     for request, bound in zip(row.wanted, bounds, strict=True):
         chunk: AnyArray = np.ndarray(bound.shape, bound.dtype, flat, at)
-        gather(chunk, values[request[3]])
+        copy_rows(chunk, values[request[3]])
         empty = empty or equals_fill(chunk, bound.fill)
         at += bound.nbytes
     return empty
+
+
+def scatter_pieces(bound: BoundChain, target: AnyArray, pieces: Iterable[Buffer]) -> None:
+    """Copy what the array has of an uncompressed chunk, which comes in pieces of `bound.slab` bytes, to its place."""
+    done, size = 0, bound.nbytes // bound.shape[0]
+    inside = tuple(map(slice, target.shape[1:]))
+    for piece in pieces:
+        count, rest = divmod(len(piece), size)
+        if rest or done + count > bound.shape[0]:
+            raise CodecError(f"bytes: {bound.nbytes} bytes expected, {done * size + len(piece)} or more found")
+        slab: AnyArray = np.ndarray((count, *bound.shape[1:]), bound.dtype, piece)
+        copy_rows(target[done : done + count], slab[(slice(max(0, len(target) - done)), *inside)])
+        done += count
+    if done != bound.shape[0]:
+        raise CodecError(f"bytes: {bound.nbytes} bytes expected, {done * size} found")

@@ -33,6 +33,9 @@ _LONG = 100_000  # chunks along one axis; more are not held at once
 _NEVER = 1 << 62
 _FEW = 6  # chunks; rows of fewer were slower than none
 _LONG_ROW = 512  # bytes; longer rows of a chunk are copied as fast one by one
+_LONG_ITEM = 4 << 10  # bytes; longer rows are copied as fast element by element
+_MUCH = 64 << 10  # bytes for which it pays to look at their rows
+_SLICES = {slice}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,23 @@ class Target:
         """Copy into the work array what could not be written there at once."""
         if any(isinstance(pick, np.ndarray) for pick in self._outside):
             self._out[self._outside] = self.array
+
+
+def assign(target: AnyArray, where: tuple[Pick | EllipsisType, ...], values: AnyArray) -> None:
+    """`target[where] = values`, where much of it is copied row by row."""
+    if values.nbytes >= _MUCH and _SLICES.issuperset(map(type, where)):
+        copy_rows(target[where], values)
+    else:
+        target[where] = values
+
+
+def copy_rows(target: AnyArray, source: AnyArray) -> None:
+    """Copy an array into another of its shape: each row as one item, which is what numpy copies fastest."""
+    size = target.itemsize
+    row = target.shape[-1] * size if target.ndim > 1 and not target.dtype.hasobject else 0
+    if 0 < row <= _LONG_ITEM and target.strides[-1] == source.strides[-1] == size and target.dtype == source.dtype:
+        target, source = target.view(f"V{row}"), source.view(f"V{row}")
+    target[...] = source
 
 
 def _request(parts: tuple[Projection, ...]) -> Request:

@@ -27,7 +27,7 @@ _KEEP_SHAPES = 1024
 _FEW = 4 << 20  # bytes of elements of any length that are decoded without looking first
 _MANY = 8  # indices, one of which most likely lies near the end
 _LONG = 256 << 10  # bytes of a chunk of which the beginning alone may be decoded
-_SLAB = 512 << 10  # as much as stays in the cache of a processor while it is copied on
+_SLAB = 1 << 20  # about as much as stays in the cache of a processor while it is copied on
 
 
 class CodecChain:
@@ -265,23 +265,9 @@ class BoundChain:
     # -- large uncompressed chunks ----------------------------------------------------------------
 
     def _slab_bytes(self) -> int:
-        if not self._direct or self._steps or self.nbytes < 4 * _SLAB or len(self.shape) < 2:
+        if not self._direct or self._steps or self.nbytes < 2 * _SLAB or len(self.shape) < 2:
             return 0
         return max(1, _SLAB * self.shape[0] // self.nbytes) * (self.nbytes // self.shape[0])
-
-    def fill_slabs(self, out: AnyArray, pieces: Iterable[Buffer]) -> None:
-        """Decode a chunk that comes in pieces of `slab` bytes into an array of its shape, or of what lies inside."""
-        done, size = 0, self.nbytes // self.shape[0]
-        inside = tuple(map(slice, out.shape[1:]))
-        for piece in pieces:
-            count, rest = divmod(len(piece), size)
-            if rest or done + count > self.shape[0]:
-                raise CodecError(f"bytes: {self.nbytes} bytes expected, {done * size + len(piece)} or more found")
-            slab: AnyArray = np.ndarray((count, *self.shape[1:]), self.dtype, piece)
-            out[done : done + count] = slab[(slice(max(0, len(out) - done)), *inside)]
-            done += count
-        if done != self.shape[0]:
-            raise CodecError(f"bytes: {self.nbytes} bytes expected, {done * size} found")
 
     # -- many small chunks at once ----------------------------------------------------------------
 

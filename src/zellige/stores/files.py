@@ -88,14 +88,16 @@ def borrow_all(fd: int) -> memoryview:
 
 def pieces(fd: int, size: int) -> Iterator[Buffer]:
     """A value in pieces of so many bytes, each in this thread's scratch buffer."""
-    at, filled = 0, size
-    while filled == size:
-        into, filled = buffer("file", size), 0
-        while filled < size and (count := os.preadv(fd, [into[filled:]], at + filled)):
-            filled += count
+    at, filled = 0, size + 1
+    while filled > size:
+        # A byte more than is asked for tells whether this is the last piece, without another call.
+        into = buffer("file", size + 1)
+        filled = os.preadv(fd, [into], at)
+        while _KEPT < filled <= size and (count := os.preadv(fd, [into[filled:]], at + filled)):
+            filled += count  # the system reads at most 2 GiB by one call
         if filled:
-            yield into[:filled]
-        at += filled
+            yield into[: min(filled, size)]
+        at += size
 
 
 def encloses(target: str, path: str) -> bool:
