@@ -28,6 +28,14 @@ CHAINS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _rows_of_any_length():
+    """Boxes of all sizes are copied row by row, as large ones are; arrays of positions go the other way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "_MUCH", 0)
+        yield
+
+
 @st.composite
 def arrays(draw: st.DrawFn, **limits: int) -> tuple[zellige.Array, np.ndarray, ours.Grid]:
     """An array in memory, the same values in numpy, and its grid."""
@@ -177,6 +185,22 @@ def test_blocks_are_the_regions_of_the_grid(case, data):
     check_equal(array.blocks[index], model[region[0]])
     value = data.draw(ours.values(np.shape(model[region[0]])))
     check_write(array, model, lambda a: a.blocks.__setitem__(index, value), lambda m: m.__setitem__(region[0], value))
+
+
+DTYPES = ["int16", "bool", ">f8", "<U3", "M8[ns]", [("a", "i1"), ("b", ">u4")], object]
+
+
+@ours.examples(0.3)
+@given(ours.shapes(), st.data())
+def test_rows_are_copied_as_numpy_copies_elements(shape, data):
+    dtype = data.draw(st.sampled_from(DTYPES))
+    model, other = (ours.counted(shape, "int8", start).astype(dtype) for start in (1, 60))
+    where = tuple(data.draw(ours.slices(extent)) for extent in shape)
+    values = np.asarray(other[where], order=data.draw(st.sampled_from("CF")))
+    target = model.copy(order=data.draw(st.sampled_from("CF")))
+    model[where] = values
+    plans.assign(target, where or (...,), values)
+    assert target.tolist() == model.tolist()
 
 
 def block_region(index: Any, sizes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -382,12 +383,20 @@ def test_a_killed_writer_leaves_whole_values(store):
     assert os.listdir(store.root) == []
 
 
-def test_exclusive_loses_no_update_across_processes_and_roots(store):
-    code = """
+@pytest.mark.parametrize(
+    "count",
+    [
+        'with store.exclusive(key): store.put(key, b"%d" % (int(store.get(key) or b"0") + 1))',
+        'store.update(key, lambda raw: b"%d" % (int(bytes(raw or b"0")) + 1))',
+        'store.splice(key, lambda old: [b"%d" % (int(old.read(0, old.size) if old else b"0") + 1)])',
+    ],
+    ids=["exclusive", "update", "splice"],
+)
+def test_no_change_is_lost_across_processes_and_roots(store, count):
+    code = f"""
     store, key = LocalStore(args[0]), args[1]
     for _ in range(100):
-        with store.exclusive(key):
-            store.put(key, b"%d" % (int(store.get(key) or b"0") + 1))
+        {count}
     """
     views = [(store.root, "a/b/n"), (f"{store.root}/a", "b/n"), (f"{store.root}/a/b", "n")]
     children = [start_child(code, *view) for view in views]
@@ -451,6 +460,106 @@ def test_a_child_forked_within_exclusive_leaves_the_lock_to_its_parent(store):
     assert len(os.listdir(store.root)) == 1
     lock.__exit__(None, None, None)
     assert os.listdir(store.root) == []
+
+
+def changed_to(store, key, value):
+    """Change a key, and give the inode of the file that was locked meanwhile."""
+    found = []
+
+    def change(_raw):
+        (name,) = [name for name in os.listdir(store.root) if name.startswith(base.TEMPORARY)]
+        found.append(os.stat(f"{store.root}/{name}").st_ino)
+        return value
+
+    store.update(key, change)
+    return found[0]
+
+
+@pytest.mark.parametrize("value", [b"new", b"", [b"n", b"ew"]], ids=["whole", "empty", "parts"])
+@pytest.mark.parametrize("old", [b"old", None])
+def test_a_change_is_written_into_the_file_of_its_lock(store, old, value):
+    if old is not None:
+        store.put("k", old)
+    locked = changed_to(store, "k", value)
+    assert os.stat(f"{store.root}/k").st_ino == locked
+    assert store.get("k") == b"".join([value] if isinstance(value, bytes) else value)
+    assert os.listdir(store.root) == ["k"]
+    assert changed_to(store, "k", b"again") != locked
+    assert store.get("k") == b"again"
+
+
+def test_a_change_that_fails_leaves_the_old_value_and_no_lock(store, monkeypatch):
+    def refuse(_fd, _data):
+        raise OSError(errno.ENOSPC, "no space")
+
+    store.put("k", b"old")
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(OSError, match="'k': no space"):
+        store.update("k", lambda _raw: b"new")
+    assert store.get("k") == b"old"
+    assert os.listdir(store.root) == ["k"]
+
+
+@pytest.mark.parametrize("left", ["content", "link"])
+def test_what_is_in_the_file_of_a_lock_is_not_overwritten(store, tmp_path, left):
+    """A process that died may have left it, and a backup made of hard links may have the same file."""
+    store.put("k", b"old")
+    lock, backup = f"{store.root}/{files.lock_name('k')}", tmp_path / "backup"
+    with open(lock, "wb") as file:
+        file.write(b"kept" if left == "content" else b"")
+    os.link(lock, backup)
+    changed_to(store, "k", b"new")
+    assert backup.read_bytes() == (b"kept" if left == "content" else b"")
+    assert store.get("k") == b"new"
+    assert os.listdir(store.root) == ["k"]
+
+
+def has_open(process: int, name: str) -> bool:
+    """Whether a process has a file of this name open."""
+    for fd in pathlib.Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(fd).endswith(name):
+                return True
+    return False
+
+
+def test_who_waits_for_a_lock_whose_file_has_become_the_value_makes_another(store):
+    store.put("k", b"old ")
+    code = 'LocalStore(args[0]).update("k", lambda raw: bytes(raw) + b"child")'
+    started = []
+
+    def change(raw):
+        started.append(start_child(code, store.root))
+        while not has_open(started[0].pid, files.lock_name("k")):
+            time.sleep(0.001)
+        return bytes(raw) + b"parent "
+
+    store.update("k", change)
+    with started[0] as child:
+        assert child.wait(20) == 0
+    assert store.get("k") == b"old parent child"
+    assert os.listdir(store.root) == ["k"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_within_a_change_writes_a_file_of_its_own(store):
+    store.put("k", b"old")
+
+    def change(raw):
+        if not (child := os.fork()):
+            return b"child"
+        assert os.waitpid(child, 0)[1] == 0
+        assert store.get("k") == b"child"
+        return b"parent"
+
+    parent = os.getpid()
+    try:
+        store.update("k", change)
+    finally:
+        if os.getpid() != parent:
+            os._exit(sys.exc_info()[0] is not None)
+    assert store.get("k") == b"parent"
+    assert os.listdir(store.root) == ["k"]
 
 
 def test_what_a_zombie_left_is_removed(store):

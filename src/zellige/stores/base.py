@@ -441,7 +441,10 @@ class FileLock(FileIO):
         super().__init__(path, "r+", opener=_open_lock)
         try:
             _file_locks[self.fileno()] = ref(self)
-            _flock(self.fileno(), lock=True)
+            self._locked = _flock(self.fileno(), lock=True)
+            self._gone = False
+            self.fresh = False
+            """Whether nothing is in the file, and nobody else writes there: then a value may be written into it."""
         except BaseException:
             self.close()
             raise
@@ -456,19 +459,28 @@ class FileLock(FileIO):
     def is_in_place(self) -> bool:
         """Whether the file is the one of its path: who held it before has removed it, and the next made another."""
         try:
-            return os.path.samestat(os.fstat(self.fileno()), os.stat(str(self.name)))
+            mine = os.fstat(self.fileno())
+            # What a process that died has left in it, or a backup made of links, is nobody's to overwrite.
+            self.fresh = self._locked and not mine.st_size and mine.st_nlink == 1
+            return os.path.samestat(mine, os.stat(str(self.name)))
         except FileNotFoundError:
             return False
         except BaseException:
             self.close()
             raise
 
+    def become(self, path: str) -> bool:
+        """Rename the file, over what may be there: it is a value now, and who waits for the lock makes another."""
+        os.replace(str(self.name), path)
+        self._gone = True
+        return True
+
     def remove(self) -> None:
         """Remove the file and free the lock; in a forked child nothing, because the parent holds it."""
         if self.closed:
             return
         # Somebody may have removed the file, and then the one of this name is another.
-        if os.fstat(self.fileno()).st_nlink:
+        if not self._gone and self.is_in_place():
             with suppress(FileNotFoundError):
                 os.unlink(str(self.name))
         # Closing alone does not free it while a process that is being started has a copy of the descriptor.
@@ -507,7 +519,8 @@ def remove_free_lock(path: str) -> bool:
     return True
 
 
-def _flock(fd: int, *, lock: bool) -> None:
+def _flock(fd: int, *, lock: bool) -> bool:
+    """Lock or free an open file; False if its file system has no locks."""
     import fcntl
 
     try:
@@ -515,6 +528,8 @@ def _flock(fd: int, *, lock: bool) -> None:
     except OSError as exc:
         if exc.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
             raise
+        return False
+    return True
 
 
 def _forget_locks() -> None:

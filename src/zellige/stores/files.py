@@ -14,25 +14,39 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence, Seque
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from zellige.scratch import buffer
-from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, Joined, Work, digest, remove_free_lock, resolve_span
-from zellige.types import Buffer, Kept
+from zellige.stores.base import (
+    MISSING,
+    NOT_EMPTY,
+    TEMPORARY,
+    FileLock,
+    Joined,
+    Work,
+    digest,
+    remove_free_lock,
+    resolve_span,
+)
+from zellige.types import Buffer
 
 T = TypeVar("T")
+Place: TypeAlias = Callable[[str, str], bool]
+"""Puts a temporary file into its place, and tells whether it did."""
+Part: TypeAlias = Buffer | Callable[[int], None]
+"""Of a value that is written: bytes, or what appends some to a file, whose descriptor it gets."""
 
 _GUESS = 64 << 10  # `get` reads this much before it asks for the size
 LONG = 64 << 10
 """From here on fresh memory takes longer than a scratch buffer."""
-_CHECKED = 1 << 20  # a longer range is compared with the size before memory is taken for it
+CHECKED = 1 << 20
+"""A longer range is compared with the size before memory is taken for it."""
 _FAR = 1 << 62  # so is one that starts where no file reaches
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TRIES = 32  # how often a write makes its directory while somebody else removes it
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
 _MADE = 1 << 16  # directories that are remembered as not synchronised
 _LOCK = "lock-"
-_CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 
 _KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
 capacity = 1 << 20
@@ -88,16 +102,20 @@ def borrow_all(fd: int) -> memoryview:
 
 def pieces(fd: int, size: int) -> Iterator[Buffer]:
     """A value in pieces of so many bytes, each in this thread's scratch buffer."""
-    at, filled = 0, size + 1
-    while filled > size:
-        # A byte more than is asked for tells whether this is the last piece, without another call.
-        into = buffer("file", size + 1)
-        filled = os.preadv(fd, [into], at)
-        while _KEPT < filled <= size and (count := os.preadv(fd, [into[filled:]], at + filled)):
-            filled += count  # the system reads at most 2 GiB by one call
+    at, filled = 0, size
+    while filled == size:
+        into, filled = buffer("file", size), 0
+        while filled < size and (count := os.preadv(fd, [into[filled:]], at + filled)):
+            filled += count
         if filled:
-            yield into[: min(filled, size)]
-        at += size
+            yield into[:filled]
+        at += filled
+
+
+def hand_over(fd: int, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
+    """Give a value in pieces to somebody; True, for a file that is there."""
+    use(pieces(fd, size))
+    return True
 
 
 def encloses(target: str, path: str) -> bool:
@@ -122,7 +140,7 @@ def read_versioned(fd: int) -> tuple[bytes, str]:
 def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
     """Exactly these bytes; see `Store.get_range`."""
     begin, count = start, length
-    if count is None or not (0 < count <= _CHECKED and 0 <= begin <= _FAR):
+    if count is None or not (0 < count <= CHECKED and 0 <= begin <= _FAR):
         begin, count = resolve_span(key, start, length, regular(os.fstat(fd)))
     data = os.pread(fd, count, begin)
     while len(data) < count:
@@ -135,7 +153,7 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
 
 def borrow_range(fd: int, key: str, start: int, length: int) -> Buffer:
     """`read_range` into a scratch buffer."""
-    if 0 <= start <= _FAR and (length <= _CHECKED or start + length <= regular(os.fstat(fd))):
+    if 0 <= start <= _FAR and (length <= CHECKED or start + length <= regular(os.fstat(fd))):
         into = buffer("file", length)
         if os.preadv(fd, [into], start) == length:
             return into
@@ -192,25 +210,35 @@ def unsynchronised(folder: str) -> list[str]:
 
 
 def write(
-    folder: str, path: str, parts: Sequence[Buffer | Copied], place: Callable[[str, str], bool], *, sync: bool = False
+    folder: str, path: str, parts: Sequence[Part], place: Place, *, sync: bool = False, held: FileLock | None = None
 ) -> bool:
-    """Write a temporary file and put it into its place; whatever happens, it does not stay behind."""
+    """Write a temporary file and put it into its place; whatever happens, it does not stay behind.
+
+    With a lock that is `fresh`, its file serves; if that fails, who holds the lock removes it.
+    """
+    if held is not None:
+        _fill(held.fileno(), parts, sync)
+        return held.become(path)
     temporary = f"{folder}{TEMPORARY}{owner(os.getpid())}-{next(_numbers)}"
     fd = os.open(temporary, _WRITE, 0o666)
     try:
         try:
-            if len(parts) == 1 and not isinstance(parts[0], Copied):
-                _write_one(fd, parts[0])
-            else:
-                _write_parts(fd, parts)
-            if sync:
-                os.fsync(fd)
+            _fill(fd, parts, sync)
         finally:
             os.close(fd)
         return place(temporary, path)
     except BaseException:
         unlink(temporary)
         raise
+
+
+def _fill(fd: int, parts: Sequence[Part], sync: bool) -> None:
+    if len(parts) == 1 and not callable(parts[0]):
+        write_one(fd, parts[0])
+    else:
+        _write_parts(fd, parts)
+    if sync:
+        os.fsync(fd)
 
 
 def write_many(base: str, keys: Sequence[str], values: Sequence[Buffer], stored: MutableSequence[str]) -> None:
@@ -230,7 +258,7 @@ def write_many(base: str, keys: Sequence[str], values: Sequence[Buffer], stored:
             continue
         try:
             try:
-                _write_one(fd, value)
+                write_one(fd, value)
             finally:
                 os.close(fd)
             os.replace(temporary, path)
@@ -240,7 +268,8 @@ def write_many(base: str, keys: Sequence[str], values: Sequence[Buffer], stored:
         stored.append(key)
 
 
-def _write_one(fd: int, part: Buffer) -> None:
+def write_one(fd: int, part: Buffer) -> None:
+    """Append some bytes to a file."""
     written = os.write(fd, part)
     if written < memoryview(part).nbytes:
         rest = memoryview(part).cast("B")
@@ -248,47 +277,13 @@ def _write_one(fd: int, part: Buffer) -> None:
             written += os.write(fd, rest[written:])
 
 
-class Copied:
-    """Part of a value that is being written: bytes of another file."""
-
-    __slots__ = ("_fd", "_start", "_stop")
-
-    def __init__(self, fd: int, kept: Kept) -> None:
-        self._fd, self._start, self._stop = fd, kept.start, kept.start + kept.length
-
-    def append_to(self, fd: int) -> None:
-        """Let the system copy them."""
-        at = self._start
-        while at < self._stop:
-            count = _copy_range(self._fd, fd, self._stop - at, at)
-            if not count:  # it cannot, or there is nothing more
-                part = os.pread(self._fd, min(self._stop - at, _CHECKED), at)
-                if not part:
-                    raise OSError(errno.EIO, "the value became shorter while it was copied")
-                _write_one(fd, part)
-                count = len(part)
-            at += count
-
-
-def _copy_range(source: int, target: int, count: int, offset: int) -> int:
-    """Append some bytes to a file; how many is up to the system, and 0 if it cannot do that between these two."""
-    if not hasattr(os, "copy_file_range"):
-        return 0
-    try:
-        return os.copy_file_range(source, target, count, offset)
-    except OSError as exc:
-        if exc.errno in _CANNOT_COPY:
-            return 0
-        raise
-
-
-def _write_parts(fd: int, parts: Sequence[Buffer | Copied]) -> None:
-    """Write buffers, in as few calls as the system allows, and bytes of other files."""
+def _write_parts(fd: int, parts: Sequence[Part]) -> None:
+    """Write buffers, in as few calls as the system allows, and what appends itself."""
     buffers: list[Buffer] = []
     for part in parts:
-        if isinstance(part, Copied):
+        if callable(part):
             _write_all(fd, buffers)
-            part.append_to(fd)
+            part(fd)
             buffers = []
         else:
             buffers.append(part)

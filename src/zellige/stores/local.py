@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Literal, Self, TypeVar
 from weakref import ref
 
@@ -152,12 +152,7 @@ class LocalStore(Store):
 
     def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
         """Hand over the value in pieces, all read from one descriptor; see `Store.read_pieces`."""
-
-        def read(fd: int) -> bool:
-            use(files.pieces(fd, size))
-            return True
-
-        return self._with_file(key, read) is not None
+        return self._with_file(key, lambda fd: files.hand_over(fd, size, use)) is not None
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
@@ -293,11 +288,10 @@ class LocalStore(Store):
 
     def _stays(self, key: str) -> bool:
         """Whether a link leads to something below the root; others are no keys."""
-        try:
+        with suppress(UnsafeLinkError, OSError):  # out of it, in a circle, or nowhere
             os.stat(self._target(key))
-        except (UnsafeLinkError, OSError):  # out of it, in a circle, or nowhere
-            return False
-        return True
+            return True
+        return False
 
     def clean(self) -> int:
         """Remove the unfinished files of writers that are dead; returns how many there were.
@@ -356,7 +350,7 @@ class LocalStore(Store):
             found = self.get_versioned(key)
             return found is not None and found[1] == version and self._write(key, [value], files.rename)
 
-    def _write(self, key: str, parts: Sequence[Buffer], place: Callable[[str, str], bool]) -> bool:
+    def _write(self, key: str, parts: Sequence[Buffer], place: files.Place, held: FileLock | None = None) -> bool:
         if not is_key(key):
             check_key(key)
         folder, path = key[: key.rfind("/") + 1], self._base + key
@@ -365,7 +359,7 @@ class LocalStore(Store):
         sync = self._is_durable(key)
         try:
             try:
-                done = files.write(self._base + folder, path, parts, place, sync=sync)
+                done = files.write(self._base + folder, path, parts, place, sync=sync, held=held)
             except FileNotFoundError:
                 done = files.in_folder(path, lambda at: files.write(at, path, parts, place, sync=sync))
             if sync:
@@ -470,21 +464,23 @@ class LocalStore(Store):
 
     def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         """Read a value, change it and write it back, so that no other change is lost; see `Store.update`."""
-        self._alone(key, lambda: self.write(key, change(self.borrow(key))))
+        from zellige.stores.splicing import write_back  # only for those who change parts
+
+        self._alone(key, lambda held: write_back(self, key, change(self.borrow(key)), held))
 
     def splice(self, key: str, change: Splice) -> None:
         """The same for a change that keeps most of a value, which the system copies; see `Store.splice`."""
         from zellige.stores.splicing import splice_file  # only for those who change shards
 
-        self._alone(key, lambda: splice_file(self, key, change))
+        self._alone(key, lambda held: splice_file(self, key, change, held))
 
-    def _alone(self, key: str, action: Callable[[], None]) -> None:
+    def _alone(self, key: str, action: Callable[[FileLock | None], None]) -> None:
         self._check_writable()
         # The body of `exclusive` once more, without its functions: see `KeyLock`.
         lock = self.exclusive_here(key)
         with lock, self._lock_file(lock, key) as held:
             try:
-                action()
+                action(held)
             finally:
                 self._remove(held, key)
 
@@ -503,16 +499,20 @@ class LocalStore(Store):
         held = None if lock.held is None else lock.held()
         if self.read_only or (held is not None and not held.closed):
             return nullcontext()
-        with self._naming(key):
-            self._check_place(key)
+        self._check_place(key)
+        try:
             file = files.in_folder(self._base + key, lambda folder: FileLock.taken(folder + files.lock_name(key)))
+        except OSError as exc:
+            raise self._named(exc, key) from exc
         lock.held = ref(file)
         return file
 
     def _remove(self, held: FileLock | None, key: str) -> None:
-        if held is not None:
-            with self._naming(key):
+        try:
+            if held is not None:
                 held.remove()
+        except OSError as exc:
+            raise self._named(exc, key) from exc
 
     def exclusive_here(self, key: str) -> KeyLock:
         """Keep other threads of this process out."""
@@ -525,8 +525,7 @@ class LocalStore(Store):
 
     def with_durability(self, durability: Durability) -> Self:
         """The same directory through a store whose chunks survive this."""
-        same = durability == self.durability
-        return self if same else type(self)(**self.__getstate__() | {"durability": durability})
+        return self if durability == self.durability else type(self)(**self.__getstate__() | {"durability": durability})
 
     def __getstate__(self) -> dict[str, Any]:
         return {"root": self._root, "read_only": self.read_only, "durability": self.durability, "links": self._links}
