@@ -271,7 +271,7 @@ class Target:
 
 def assign(target: AnyArray, where: tuple[Pick | EllipsisType, ...], values: AnyArray) -> None:
     """`target[where] = values`, where much of it is copied row by row."""
-    if values.nbytes >= _MUCH and _SLICES.issuperset(map(type, where)):
+    if {*map(type, where)} == _SLICES and values.nbytes >= _MUCH:
         copy_rows(target[where], values)
     else:
         target[where] = values

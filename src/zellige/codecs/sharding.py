@@ -289,7 +289,7 @@ class BoundShard:
             some, rows = rows, self._rows("all rows", many)
             rows[...] = self.spec.fill
             rows[used] = some
-        target[...] = rows.reshape(target.shape)
+        plans.copy_rows(target, rows.reshape(target.shape))
 
     def _rows(self, slot: str, many: int) -> AnyArray:
         """Inner chunks one after the other, in this thread's scratch."""
@@ -397,7 +397,7 @@ class BoundShard:
         first, many, region, counts = slab
         source = self._as_rows(chunk[region], counts)
         rows, into = self._places(first, many, area)
-        rows.reshape(source.shape)[...] = source
+        plans.copy_rows(rows.reshape(source.shape), source)
         kept = np.arange(many) if keep_empty else np.flatnonzero(~rows_of_fill(rows, self.spec.fill))
         if not len(kept):
             return
