@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import strategies as ours
 import zellige
 from counting_store import WRITES, Call, CountingStore
-from zellige import engine, plans, pool, scratch
+from zellige import engine, gathering, plans, pool, scratch
 from zellige.codecs.chain import BoundChain
 from zellige.errors import ChunkNotFoundError, CorruptChunkError, UnsupportedCodecError
 from zellige.stores import LocalStore, MemoryStore, Store
@@ -196,7 +196,8 @@ def written(draw: st.DrawFn, case: Case, index: tuple[Any, ...]) -> Any:
 def check_against_numpy(data: st.DataObject, store: Store) -> None:
     case = data.draw(cases(store))
     row = data.draw(st.sampled_from([1, 60, 200, 500, 1 << 20]), label="row")
-    with limits(row, data.draw(st.sampled_from([1, 1, 2, 4]), label="workers")):
+    with limits(row, data.draw(st.sampled_from([1, 1, 2, 4]), label="workers")) as patch:
+        patch.setattr(gathering, "_TINY", data.draw(st.sampled_from([0, 16, 1 << 20]), label="tiny"))
         for _ in range(data.draw(st.integers(1, 4))):
             index = data.draw(regions(case.grid.shape), label="written to")
             case.write(index, data.draw(written(case, index)))

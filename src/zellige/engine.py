@@ -137,10 +137,9 @@ class Engine:
             return
         if sum([chunk.size for chunk in chunks]) != target.size:  # parts, or some that reach beyond the end
             chunks = [chunk[request[2]] for request, chunk in zip(row.wanted, chunks, strict=True)]
-        *_, upright, last = row.entries
-        for k, (_, _, _, place, _) in enumerate(upright):
-            side_by_side = chunks[k * len(last) : (k + 1) * len(last)]
-            np.concatenate(side_by_side, axis=-1, out=target[..., place, :])
+        from zellige.gathering import scatter_row  # only for those who read many chunks
+
+        scatter_row(target, row, chunks)
 
     def _chunks(self, row: Row) -> Sequence[AnyArray] | None:
         """Chunks that are read and decoded together, those that are missing as fill values; None if that cannot be."""

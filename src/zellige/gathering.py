@@ -1,4 +1,4 @@
-"""Copying rows of chunks out of a larger array, and large chunks into one piece by piece."""
+"""Copying rows of chunks out of a larger array and into one, and large chunks piece by piece."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from zellige import scratch
 from zellige.codecs.chain import BoundChain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError
 from zellige.plans import Row, copy_rows
 from zellige.types import AnyArray, Buffer
+
+_TINY = 16 << 10  # bytes of a chunk that takes longer to look at than to copy element by element
 
 
 def gather_row(values: AnyArray, row: Row, bounds: Sequence[BoundChain], flat: memoryview) -> bool:
@@ -29,6 +32,23 @@ def gather_row(values: AnyArray, row: Row, bounds: Sequence[BoundChain], flat: m
         empty = empty or equals_fill(chunk, bound.fill)
         at += bound.nbytes
     return empty
+
+
+def scatter_row(target: AnyArray, row: Row, chunks: Sequence[AnyArray]) -> None:
+    """Copy chunks side by side to their place: put together in memory that is warm, then by one long copy."""
+    *_, upright, last = row.entries
+    size, width = target.itemsize, len(last)
+    in_rows = chunks[0].dtype == target.dtype and {chunk.strides[-1] for chunk in chunks} == {size}
+    if not in_rows or target.nbytes < len(chunks) * _TINY:
+        for k, above in enumerate(upright):
+            np.concatenate(chunks[k * width : (k + 1) * width], axis=-1, out=target[..., above[3], :])
+        return
+    slab: AnyArray = np.ndarray(target.shape, target.dtype, scratch.buffer("row", target.nbytes))
+    items = [np.dtype((np.void, chunk.shape[-1] * size)) for chunk in chunks[:width]] * len(upright)
+    places = [(..., above[3], beside[3]) for above in upright for beside in last]
+    for chunk, item, place in zip(chunks, items, places, strict=True):
+        slab[place].view(item)[...] = chunk.view(item)
+    target[...] = slab
 
 
 def scatter_pieces(bound: BoundChain, target: AnyArray, pieces: Iterable[Buffer]) -> None:
