@@ -514,6 +514,24 @@ def test_what_is_in_the_file_of_a_lock_is_not_overwritten(store, tmp_path, left)
     assert os.listdir(store.root) == ["k"]
 
 
+@pytest.mark.parametrize("others", [None, b"half of wh"], ids=["removed", "another"])
+def test_a_lock_that_somebody_removed_does_not_give_the_file_of_another_its_place(store, others):
+    """As the removal of a whole tree does, after which another process may take the lock, and begin to write."""
+    store.put("k", b"old")
+    lock = f"{store.root}/{files.lock_name('k')}"
+
+    def change(_raw):
+        os.unlink(lock)
+        if others is not None:
+            pathlib.Path(lock).write_bytes(others)
+        return b"new"
+
+    store.update("k", change)
+    assert store.get("k") == b"new"
+    assert os.path.exists(lock) == (others is not None)
+    assert others is None or pathlib.Path(lock).read_bytes() == others
+
+
 def has_open(process: int, name: str) -> bool:
     """Whether a process has a file of this name open."""
     for fd in pathlib.Path(f"/proc/{process}/fd").iterdir():

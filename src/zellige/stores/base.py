@@ -459,7 +459,7 @@ class FileLock(FileIO):
     def is_in_place(self) -> bool:
         """Whether the file is the one of its path: who held it before has removed it, and the next made another."""
         try:
-            mine = os.fstat(self.fileno())
+            mine = self._mine = os.fstat(self.fileno())
             # What a process that died has left in it, or a backup made of links, is nobody's to overwrite.
             self.fresh = self._locked and not mine.st_size and mine.st_nlink == 1
             return os.path.samestat(mine, os.stat(str(self.name)))
@@ -471,6 +471,8 @@ class FileLock(FileIO):
 
     def become(self, path: str) -> bool:
         """Rename the file, over what may be there: it is a value now, and who waits for the lock makes another."""
+        if not os.path.samestat(self._mine, os.stat(str(self.name))):  # somebody removed it, and another made one
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
         os.replace(str(self.name), path)
         self._gone = True
         return True
