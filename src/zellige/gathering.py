@@ -46,6 +46,7 @@ def scatter_row(target: AnyArray, row: Row, chunks: Sequence[AnyArray]) -> None:
     slab: AnyArray = np.ndarray(target.shape, target.dtype, scratch.buffer("row", target.nbytes))
     items = [np.dtype((np.void, chunk.shape[-1] * size)) for chunk in chunks[:width]] * len(upright)
     places = [(..., above[3], beside[3]) for above in upright for beside in last]
+    # `copy_rows` once more, without its questions for each chunk.
     for chunk, item, place in zip(chunks, items, places, strict=True):
         slab[place].view(item)[...] = chunk.view(item)
     target[...] = slab

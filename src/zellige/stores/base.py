@@ -431,7 +431,7 @@ _LOCK_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class FileLock(FileIO):
-    """A file locked against other processes, there only while somebody holds the lock or waits for it.
+    """A file locked against other processes, there only while somebody holds the lock or waits for it, or a value then.
 
     Closing it frees the lock, and so does the system when the process dies. `with` closes it in C, as it frees a
     `KeyLock`. A file system without locks is no error: there only the threads of one process are kept apart.
@@ -469,13 +469,12 @@ class FileLock(FileIO):
             self.close()
             raise
 
-    def become(self, path: str) -> bool:
+    def become(self, path: str) -> None:
         """Rename the file, over what may be there: it is a value now, and who waits for the lock makes another."""
         if not os.path.samestat(self._mine, os.stat(str(self.name))):  # somebody removed it, and another made one
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
         os.replace(str(self.name), path)
         self._gone = True
-        return True
 
     def remove(self) -> None:
         """Remove the file and free the lock; in a forked child nothing, because the parent holds it."""

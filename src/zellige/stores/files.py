@@ -214,11 +214,12 @@ def write(
 ) -> bool:
     """Write a temporary file and put it into its place; whatever happens, it does not stay behind.
 
-    With a lock that is `fresh`, its file serves; if that fails, who holds the lock removes it.
+    With a lock that is `fresh`, its file serves and is renamed; if that fails, who holds the lock removes it.
     """
     if held is not None:
         _fill(held.fileno(), parts, sync)
-        return held.become(path)
+        held.become(path)
+        return True
     temporary = f"{folder}{TEMPORARY}{owner(os.getpid())}-{next(_numbers)}"
     fd = os.open(temporary, _WRITE, 0o666)
     try:
