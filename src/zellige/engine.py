@@ -39,7 +39,7 @@ from zellige.types import AnyArray, Buffer, Coords, Encoded, Old, Part, Shape
 _ALIGN_FROM = 64 << 10
 _KEEP_FROM = 4 << 20  # of smaller results the allocator keeps the memory by itself
 _TRIES = 16
-_ROW = 1 << 20  # about as much as stays in the cache of a processor
+_ROW = 2 << 20  # bytes of small chunks that are read or written together: many, so that threads seldom change
 
 
 def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
@@ -120,46 +120,52 @@ class Engine:
             self._run_waiting(work, plan, first, out.nbytes)
         elif (little := first.at_once(out.size / len(plan), plan.planes, self.store.gap)) is not None:
             pool.run(work, plan, little)
-        elif not kept and (rows := self._rows(plan, first, out)):
-            pool.run(partial(self._read_row, out, plan), rows, _together(first, first.decode_work, plan, rows))
+        elif not kept and (rows := self._rows(plan, first, out, _ROW if first.is_plain else _ROW // 2)):
+            # Half as many if they are decoded, so that what they are decoded from stays in the cache, too.
+            pool.run(partial(self._read_row, out, plan), rows, first.decode_work * len(plan) // len(rows))
         else:
             pool.run(work, plan, first.decode_work)
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side, and copy them row by row."""
         target = out[row.box]
-        chunks = self._chunks(row)
-        if chunks is None:
+        flat = self._joined(row)
+        if flat is None:
             slab: AnyArray = np.ndarray(target.shape, out.dtype, scratch.buffer("row", target.nbytes))
             for request in row.wanted:
                 self._read_chunk(slab, plan, request)
             target[...] = slab
             return
-        if sum([chunk.size for chunk in chunks]) != target.size:  # parts, or some that reach beyond the end
-            chunks = [chunk[request[2]] for request, chunk in zip(row.wanted, chunks, strict=True)]
         from zellige.gathering import scatter_row  # only for those who read many chunks
 
-        scatter_row(target, row, chunks)
+        scatter_row(target, row, self.chain.bound[row.shape].dtype, flat)
 
-    def _chunks(self, row: Row) -> Sequence[AnyArray] | None:
-        """Chunks that are read and decoded together, those that are missing as fill values; None if that cannot be."""
-        bounds = [self.chain.bound[shape] for shape in row.shapes]
-        if (False in row.wholes and bounds[0].strides is not None) or not bounds[0].takes_rows:
+    def _joined(self, row: Row) -> Buffer | None:
+        """The elements of chunks that are read and decoded together, one after the other; None if that cannot be."""
+        first = self.chain.bound[row.shape]
+        if (False in row.wholes and first.strides is not None) or not first.takes_rows:
             return None
-        if sum([bound.nbytes for bound in bounds]) > 2 * _ROW:
+        total = sum(sizes := row.nbytes(first.dtype.itemsize))
+        if total > 2 * _ROW:
             return None
-        coords = row.coords
-        raws = self.store.borrow_many([self._key_form % at for at in coords])
+        into = scratch.buffer("chunks", total + 1) if first.is_plain else None
+        raws = self.store.borrow_many(self._keys(row), into)
+        if None in raws:
+            for coords, raw in zip(row.coords, raws, strict=True):
+                if raw is None:
+                    self._check_missing(coords, self.key(coords))
         try:
-            chunks = BoundChain.decode_many(bounds, raws)
+            return first.decode_many(raws, sizes, into)
         except CodecError:
             return None  # one by one, which names the one that is damaged
-        if None in raws:
-            for k, raw in enumerate(raws):
-                if raw is None:
-                    self._check_missing(coords[k], self.key(coords[k]))
-                    chunks[k] = np.broadcast_to(bounds[k].fill, bounds[k].shape)
-        return chunks  # type: ignore[return-value]
+
+    def _keys(self, row: Row) -> list[str]:
+        """The store keys of chunks, with little to do for each."""
+        first, *middle, last = row.numbers
+        head, _, tail = self._key_form.rpartition("%d")
+        between = [only for (only,) in middle]
+        heads, end = [head % (ahead, *between) for ahead in first], tail % ()
+        return [f"{start}{beside}{end}" for beside in last for start in heads]
 
     def _read_chunk(self, out: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
@@ -279,7 +285,7 @@ class Engine:
         held = 0 if first is None else first.nbytes if first.shard is None else picked // len(plan)
         pool.run(in_turn(work), plan, 0, stopped, pool.crowd(self.store, held))
 
-    def _rows(self, plan: Plan, first: BoundChain, work: AnyArray) -> Rows | None:
+    def _rows(self, plan: Plan, first: BoundChain, work: AnyArray, most: int) -> Rows | None:
         """The plan in rows of chunks, where that is faster, and still leaves something for every thread."""
         count, small = len(plan), self.store.near and first.shard is None
         if count < 2 or not small or work.dtype.hasobject or not work.flags.c_contiguous:
@@ -287,7 +293,7 @@ class Engine:
         if count * first.nbytes > 2 * work.nbytes:
             return None  # it picks little from each, but they would all be there at once
         shared = 1 if count * first.nbytes < pool.SMALL_TOTAL else 2 * pool.workers()
-        return grouped(plan, work.itemsize, min(_ROW, work.nbytes // shared))
+        return grouped(plan, work.itemsize, min(most, work.nbytes // shared))
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -301,7 +307,7 @@ class Engine:
             self._tell("write", plan, value, to_end=to_end)
             return
         first = self._first(plan)
-        rows = None if first is None else self._rows(plan, first, value)
+        rows = None if first is None else self._rows(plan, first, value, _ROW)
         work = 0 if first is None else first.encode_work
         with self.store.batch() as joined:
             if self.store.concurrency is not None:
@@ -311,7 +317,7 @@ class Engine:
                 pool.run(joined(partial(self._write_chunk, value, plan, to_end)), plan, work, partial(report, plan))
             else:
                 work_on = joined(partial(self._write_row, value, plan, to_end))
-                pool.run(work_on, rows, _together(first, work, plan, rows), partial(report, plan))
+                pool.run(work_on, rows, work * len(plan) // len(rows), partial(report, plan))
 
     def _write_row(self, value: AnyArray, plan: Plan, to_end: bool, row: Row) -> None:
         """Write chunks side by side."""
@@ -329,19 +335,19 @@ class Engine:
         """Encode and store whole chunks together; declines others, and if one need not be stored."""
         from zellige.gathering import gather_row  # only for those who write
 
-        bounds = [self.chain.bound[shape] for shape in row.shapes]
-        if values.dtype != bounds[0].dtype or not bounds[0].takes_rows or False in row.wholes:
+        first = self.chain.bound[row.shape]
+        if values.dtype != first.dtype or not first.takes_rows or False in row.wholes:
             return False
-        if sum([bound.nbytes for bound in bounds]) != values.nbytes:
+        sizes = row.nbytes(first.dtype.itemsize)
+        if sum(sizes) != values.nbytes:
             return False  # some reach beyond the end of the array
         flat = scratch.buffer("chunks", values.nbytes)
-        empty = gather_row(values, row, bounds, flat)
+        empty = gather_row(values, row, first, flat)
         if empty and not self.config.write_empty_chunks:
             return False
-        raws = BoundChain.encode_many(bounds, flat)
-        keys = [self._key_form % at for at in row.coords]
+        raws = first.encode_many(flat, sizes)
         with Done() as done:
-            self.store.put_many(keys, raws, done)
+            self.store.put_many(self._keys(row), raws, done)
         return True
 
     def _write_chunk(self, value: AnyArray, plan: Plan, to_end: bool, request: Request) -> None:
@@ -526,11 +532,6 @@ class _Change(NamedTuple):
         """Put it into the chunk."""
         order = self.plan.order
         assign(chunk if order is None else chunk.transpose(order), self.inside, self.data)
-
-
-def _together(bound: BoundChain, work: int, plan: Plan, rows: Rows) -> int:
-    """How much work a row is for threads; where files are most of it they fight over each, and it counts as a chunk."""
-    return work * len(plan) // len(rows) if work > bound.nbytes else work
 
 
 def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:

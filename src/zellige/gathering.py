@@ -2,54 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import accumulate, groupby
+from typing import Any
 
 import numpy as np
 
-from zellige import scratch
 from zellige.codecs.chain import BoundChain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError
-from zellige.plans import Row, copy_rows
+from zellige.plans import Pick, Row, Stretch, copy_rows, item
 from zellige.types import AnyArray, Buffer
 
-_TINY = 16 << 10  # bytes of a chunk that takes longer to look at than to copy element by element
+
+def gather_row(values: AnyArray, row: Row, first: BoundChain, flat: memoryview) -> bool:
+    """Copy whole chunks out of the values, one after the other; tells whether one is of fill values."""
+    for part, chunks in _pairs(values, row, first.dtype, flat):
+        chunks[...] = part
+    sizes = [nbytes // first.dtype.itemsize for nbytes in row.nbytes(first.dtype.itemsize)]
+    starts = [end - size for end, size in zip(accumulate(sizes), sizes, strict=True)]
+    every: AnyArray = np.ndarray(values.size, first.dtype, flat)
+    begun = rows_of_fill(every[starts].reshape(-1, 1), first.fill)  # few others are worth a closer look
+    closer = [every[starts[k] : starts[k] + sizes[k]] for k in np.flatnonzero(begun).tolist()]
+    return any(equals_fill(chunk, first.fill) for chunk in closer)
 
 
-def gather_row(values: AnyArray, row: Row, bounds: Sequence[BoundChain], flat: memoryview) -> bool:
-    """Copy chunks side by side, which fill the values, one after the other; tells whether one is of fill values."""
-    first, width = bounds[0], len(row.numbers[-1])
-    if len(set(bounds)) == 1:  # then by one call
-        chunks: AnyArray = np.ndarray((len(bounds), *first.shape), first.dtype, flat)
-        item = f"V{first.shape[-1] * first.dtype.itemsize}"
-        lines = values.view(item).reshape(*first.shape[:-2], -1, first.shape[-2], width)
-        chunks.view(item).reshape(-1, width, *first.shape[:-1])[...] = np.moveaxis(lines, (-3, -1), (0, 1))
-        return bool(rows_of_fill(chunks, first.fill).any())
-    at, empty = 0, False
-    for request, bound in zip(row.wanted, bounds, strict=True):
-        chunk: AnyArray = np.ndarray(bound.shape, bound.dtype, flat, at)
-        copy_rows(chunk, values[request[3]])
-        empty = empty or equals_fill(chunk, bound.fill)
-        at += bound.nbytes
-    return empty
+def scatter_row(target: AnyArray, row: Row, dtype: np.dtype[Any], flat: Buffer) -> None:
+    """Copy what is picked from chunks, which lie one after the other, to its place."""
+    for part, chunks in _pairs(target, row, dtype, flat):
+        part[...] = chunks
 
 
-def scatter_row(target: AnyArray, row: Row, chunks: Sequence[AnyArray]) -> None:
-    """Copy chunks side by side to their place: put together in memory that is warm, then by one long copy."""
-    *_, upright, last = row.entries
-    size, width = target.itemsize, len(last)
-    in_rows = chunks[0].dtype == target.dtype and {chunk.strides[-1] for chunk in chunks} == {size}
-    if not in_rows or target.nbytes < len(chunks) * _TINY:
-        for k, above in enumerate(upright):
-            np.concatenate(chunks[k * width : (k + 1) * width], axis=-1, out=target[..., above[3], :])
-        return
-    slab: AnyArray = np.ndarray(target.shape, target.dtype, scratch.buffer("row", target.nbytes))
-    items = [np.dtype((np.void, chunk.shape[-1] * size)) for chunk in chunks[:width]] * len(upright)
-    places = [(..., above[3], beside[3]) for above in upright for beside in last]
-    # `copy_rows` once more, without its questions for each chunk.
-    for chunk, item, place in zip(chunks, items, places, strict=True):
-        slab[place].view(item)[...] = chunk.view(item)
-    target[...] = slab
+def _pairs(work: AnyArray, row: Row, dtype: np.dtype[Any], flat: Buffer) -> list[tuple[AnyArray, AnyArray]]:
+    """Parts of an array, each with the same elements of chunks that lie one after the other in memory.
+
+    Few and large ones, with rows as items where they can be, and made without calls for each chunk.
+    """
+    first, *middle, last = row.entries
+    depth = sum([size for _, size, _, _, _ in first])
+    shape = (depth, *[size for ((_, size, _, _, _),) in middle])
+    inside = (_joint(first, depth), *[pick for ((_, _, pick, _, _),) in middle])
+    alike, behind = dtype == work.dtype, (*range(1, len(shape) + 1), 0)
+    # Whole chunks that have one size and are side by side are one array.
+    wholes = [
+        size if alike and type(pick) is slice and place.stop - place.start == size else ~k
+        for k, (_, size, pick, place, _) in enumerate(last)
+    ]
+    pairs: list[tuple[AnyArray, AnyArray]] = []
+    at = k = 0
+    for _, equal in groupby(wholes):
+        count = len([*equal])
+        _, size, pick, place, _ = last[k]
+        part = work[..., place.start : last[k + count - 1][3].stop]
+        chunks: AnyArray = np.ndarray((count, *shape, size), dtype, flat, at)
+        found = chunks[0][(*inside, pick)] if count == 1 else chunks[(slice(None), *inside)]
+        if alike and found.strides[-1] == dtype.itemsize:
+            line = item(found.shape[-1] * dtype.itemsize)
+            part, found = part.view(line), found.view(line)
+        pairs.append((part, found if count == 1 else found[..., 0].transpose(behind)))
+        at, k = at + chunks.nbytes, k + count
+    return pairs
+
+
+def _joint(entries: list[Stretch], length: int) -> Pick:
+    """What is picked from chunks of this length in all that follow each other."""
+    _, size, end, _, _ = entries[-1]
+    return end if len(entries) == 1 else slice(entries[0][2].start, length - size + end.stop)  # type: ignore[union-attr]
 
 
 def scatter_pieces(bound: BoundChain, target: AnyArray, pieces: Iterable[Buffer]) -> None:

@@ -5,9 +5,9 @@ Projections are computed for each axis, never for each chunk, and only chunks th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice, pairwise, product
 from math import prod
 from types import EllipsisType
@@ -25,6 +25,9 @@ Pick: TypeAlias = slice | Indices
 Projection: TypeAlias = tuple[int, int, Pick, Pick, bool]
 """One chunk along one axis: its number and size, where in the chunk, where in the work array, all of it?"""
 
+Stretch: TypeAlias = tuple[int, int, Pick, slice, bool]
+"""The same where elements follow each other in the work array."""
+
 Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | EllipsisType, ...], bool]
 """One chunk: coordinates, codec shape, where in the chunk, where in the work array, all of its data?"""
 
@@ -32,6 +35,7 @@ Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | Ellipsi
 _LONG = 100_000  # chunks along one axis; more are not held at once
 _NEVER = 1 << 62
 _FEW = 6  # chunks; rows of fewer were slower than none
+_LAYERS = 8  # chunks behind each other that are copied by one call where those side by side have many sizes
 _LONG_ROW = 512  # bytes; chunks with longer rows are copied as fast one by one
 _LONG_ITEM = 4 << 10  # bytes; longer rows are copied as fast element by element
 _MUCH = 64 << 10  # bytes for which it pays to look at their rows
@@ -90,20 +94,20 @@ class Plan:
 
 
 class Rows:
-    """The requests of a plan in groups: chunks side by side along the last axis, or the last two, and their box.
+    """The requests of a plan in groups: chunks side by side along the last axis, and behind each other along the first.
 
     Chunks with short rows touch every cache line of the work array far from the last one. A group of them is read
-    and decoded together, and put into its place row by row, which is faster than chunk by chunk.
+    and decoded together, and copied by few calls: those behind each other are one larger chunk if they follow each
+    other in memory, and those side by side that have one size are one array.
     """
 
     __slots__ = ("_axes",)
 
-    def __init__(self, plan: Plan, width: int, height: int) -> None:
-        """`width` is how long a box may be along the last axis, unless it is of one chunk; `height` the one before."""
-        *heads, upright, last = plan.projections
-        singles = ([_group([entry]) for entry in head] for head in heads)
-        wide = [*map(_group, _runs(last, width))]
-        self._axes = [*singles, [*map(_group, _runs(upright, height if len(wide) == 1 else 0))], wide]
+    def __init__(self, plan: Plan, depth: int, width: int) -> None:
+        """How long a box may be along the first and the last axis, unless it is of one chunk."""
+        first, *middle, last = plan.projections
+        singles = ([_group([entry]) for entry in axis] for axis in middle)
+        self._axes = [[*map(_group, _runs(first, depth, _follows))], *singles, [*map(_group, _runs(last, width))]]
 
     def __len__(self) -> int:
         return prod(map(len, self._axes))
@@ -114,11 +118,14 @@ class Rows:
 
 
 class Row(NamedTuple):
-    """Chunks side by side; what is asked for each of them is made only where it is needed."""
+    """Chunks side by side and behind each other, the latter following each other.
+
+    What is asked for each of them is made only where it is needed.
+    """
 
     box: tuple[slice, ...]
     """Their place in the work array."""
-    entries: tuple[list[Projection], ...]
+    entries: tuple[list[Stretch], ...]
     """For each axis the projections, with places in an array of just that size."""
     numbers: tuple[list[int], ...]
     """For each axis the numbers of the chunks."""
@@ -129,18 +136,36 @@ class Row(NamedTuple):
 
     @property
     def coords(self) -> list[Coords]:
-        """The coordinates of the chunks, in C order."""
-        return [*product(*self.numbers)]
+        """The coordinates of the chunks."""
+        return _following(self.numbers)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the first chunk."""
+        return tuple([sizes[0] for sizes in self.sizes])
 
     @property
     def shapes(self) -> list[Shape]:
         """The shapes of the chunks."""
-        return [*product(*self.sizes)]
+        return _following(self.sizes)
+
+    def nbytes(self, itemsize: int) -> list[int]:
+        """How many bytes each of the chunks has."""
+        first, *middle, last = self.sizes
+        row = prod([only for (only,) in middle]) * itemsize
+        return [ahead * row * beside for beside in last for ahead in first]
 
     @property
     def wanted(self) -> list[Request]:
         """The requests for them."""
-        return [*map(_request, product(*self.entries))]
+        return [*map(_request, _following(self.entries))]
+
+
+def _following(axes: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """The product of one entry of each axis; those that differ only along the first follow each other."""
+    first, *middle, last = axes
+    between = [only for (only,) in middle]
+    return [(ahead, *between, beside) for beside in last for ahead in first]
 
 
 def coords_of(task: Request | Row) -> list[Coords]:
@@ -156,15 +181,18 @@ def grouped(plan: Plan, itemsize: int, most: int) -> Rows | None:
     axes = plan.projections
     if plan.order is not None or len(axes) < 2 or len(axes[-1]) < 2:
         return None
-    *heads, tallest, widest = longest = [*map(_longest, axes)]
+    thickest, *between, widest = longest = [*map(_longest, axes)]
     if _NEVER in longest or not prod(longest):
         return None
-    usual = prod(axis[-1][3].stop / len(axis) for axis in axes[:-2])
-    room = int(most / (max(usual, prod(heads) / 2) * itemsize))
-    width = room // tallest
-    if widest * itemsize > _LONG_ROW or width < _FEW * widest:
+    thick, *usual, _ = [axis[-1][3].stop / len(axis) for axis in axes]
+    room = int(most / (max(prod(usual), prod(between) / 2) * itemsize))
+    if widest * itemsize > _LONG_ROW or room < _FEW * thickest * widest:
         return None
-    return Rows(plan, width, room // axes[-1][-1][3].stop)
+    first, *_, last = axes
+    uneven = len({size for _, size, _, _, _ in last}) > 1
+    depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven else thickest
+    width, extent = room // depth, last[-1][3].stop
+    return Rows(plan, int(depth), int(width)) if width < extent else Rows(plan, room // extent, extent)
 
 
 def _longest(axis: Sequence[Any]) -> int:
@@ -175,24 +203,35 @@ def _longest(axis: Sequence[Any]) -> int:
     return max(sizes)
 
 
-def _runs(axis: Sequence[Projection], width: int) -> Iterator[list[Projection]]:
-    """Entries along an axis that together are no longer than `width`."""
+def _runs(
+    axis: Sequence[Projection], length: int, joins: Callable[[Projection, Projection], bool] | None = None
+) -> Iterator[list[Projection]]:
+    """Entries along an axis that together are no longer than `length`, and of which each joins the one before."""
     run: list[Projection] = []
     for entry in axis:
-        if run and entry[3].stop - run[0][3].start > width:  # type: ignore[union-attr]
+        too_long = run and entry[3].stop - run[0][3].start > length  # type: ignore[union-attr]
+        if run and (too_long or not (joins is None or joins(run[-1], entry))):
             yield run
             run = []
         run.append(entry)
     yield run
 
 
-_Group = tuple[slice, list[Projection], list[int], list[int], bool]
+def _follows(before: Projection, entry: Projection) -> bool:
+    """Whether what is picked from a chunk goes on in the next one without a gap."""
+    ahead, then = before[2], entry[2]
+    if type(ahead) is not slice or type(then) is not slice or {ahead.step, then.step} - {None, 1}:
+        return False
+    return bool(ahead.stop == before[1] and then.start == 0)
+
+
+_Group = tuple[slice, list[Stretch], list[int], list[int], bool]
 
 
 def _group(entries: list[Projection]) -> _Group:
     """Entries that follow each other, for a `Row`."""
     start, stop = entries[0][3].start, entries[-1][3].stop  # type: ignore[union-attr]
-    moved: list[Projection] = [
+    moved: list[Stretch] = [
         (number, size, inside, slice(place.start - start, place.stop - start), whole)  # type: ignore[union-attr]
         for number, size, inside, place, whole in entries
     ]
@@ -282,8 +321,14 @@ def copy_rows(target: AnyArray, source: AnyArray) -> None:
     size = target.itemsize
     row = target.shape[-1] * size if target.ndim > 1 and not target.dtype.hasobject else 0
     if 0 < row <= _LONG_ITEM and target.strides[-1] == source.strides[-1] == size and target.dtype == source.dtype:
-        target, source = target.view(f"V{row}"), source.view(f"V{row}")
+        target, source = target.view(item(row)), source.view(item(row))
     target[...] = source
+
+
+@cache
+def item(nbytes: int) -> np.dtype[np.void]:
+    """The type of items of so many bytes that mean nothing; few enough to keep, and slow to make."""
+    return np.dtype((np.void, nbytes))
 
 
 def _request(parts: tuple[Projection, ...]) -> Request:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 from textwrap import dedent
 
@@ -75,10 +75,11 @@ def one(codec, raw, size):
 def many(codec, raws, sizes):
     """What they give together; any exception but `CodecError` is a failure."""
     try:
-        found = list(codec.decode_many(raws, sizes))
+        found = bytes(codec.decode_many(raws, sizes))
     except CodecError:
         return None
-    return [bytes(content) for content in found]
+    assert len(found) == sum(sizes)
+    return [found[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def check(codec, raws, sizes):
@@ -170,15 +171,6 @@ def test_one_value_and_many_equal_ones(codec):
 
 
 @every_codec
-def test_the_results_of_one_call_do_not_overlap(codec):
-    raws = [bytes(codec.encode(value)) for value in VALUES]
-    found = [np.frombuffer(content, np.uint8) for content in codec.decode_many(raws, SIZES)]
-    places = sorted((content.__array_interface__["data"][0], content.nbytes) for content in found)
-    assert sorted(size for _, size in places) == sorted(SIZES)
-    assert all(start + size <= after for (start, size), (after, _) in pairwise(places))
-
-
-@every_codec
 def test_a_call_leaves_the_encoded_bytes_as_they_are(codec):
     raws = [bytearray(codec.encode(value)) for value in VALUES]
     before = [bytes(raw) for raw in raws]
@@ -252,7 +244,7 @@ def test_zstd_does_not_end_the_process_for_values_without_content(values):
     from zellige.codecs.zstd import ZstdCodec
     raws = [ZstdCodec().encode(value) for value in {values}]
     found = ZstdCodec().decode_many(raws, [len(value) for value in {values}])
-    assert [bytes(content) for content in found] == {values}
+    assert bytes(found) == {b"".join(values)}
     """
     environment = {**os.environ, "PYTHONPATH": str(Path(codecs.__file__).parents[2])}
     result = subprocess.run([sys.executable, "-c", dedent(code)], env=environment, capture_output=True, check=False)

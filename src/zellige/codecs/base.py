@@ -260,15 +260,12 @@ class BytesBytesCodec(Codec):
         parts = map(self.encode, consecutive(flat, sizes))
         return [part if isinstance(part, bytes) else bytes(part) for part in parts]
 
-    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
-        """Decode values of known sizes; the results are valid until this thread decodes again."""
-        rest = scratch.buffer("many", sum(sizes))
-        found = []
-        for raw, size in zip(raws, sizes, strict=True):
-            self.decode_into(raw, rest[:size])
-            found.append(rest[:size])
-            rest = rest[size:]
-        return found
+    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Buffer:
+        """Decode values of known sizes, one after the other; the result is valid until this thread decodes again."""
+        every = scratch.buffer("many", sum(sizes))
+        for raw, part in zip(raws, consecutive(every, sizes), strict=True):
+            self.decode_into(raw, part)
+        return every
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: memoryview) -> None:
         """Decode the values at some (offset, length) of `raw`, all equally long, one after the other into `rows`."""
@@ -277,7 +274,7 @@ class BytesBytesCodec(Codec):
             self.decode_into(view[start : start + length], rows[k * size : (k + 1) * size])
 
 
-def consecutive(flat: memoryview, sizes: Sequence[int]) -> list[Buffer]:
+def consecutive(flat: memoryview, sizes: Sequence[int]) -> list[memoryview]:
     """Pieces of these sizes that lie one after the other."""
     return [flat[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
 

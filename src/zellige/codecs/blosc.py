@@ -132,14 +132,15 @@ class BloscCodec(BytesBytesCodec):
         block = _first_block(raw, most)
         return None if block is None else self.decode(block, max(_LARGEST_BLOCK, most))
 
-    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
-        """One after the other in this thread's scratch; small values as fresh bytes, which is faster for them."""
+    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Buffer:
+        """Into this thread's scratch; small values as fresh bytes first, which is faster for them."""
         for raw, size in zip(raws, sizes, strict=True):
             if _content_size(raw) != size:
                 raise CodecError(f"blosc: {size} bytes expected, {_content_size(raw)} stated")
-        return native.decoded(native.blosc(), raws, sizes) or [
-            _decompress(raw) if size else b"" for raw, size in zip(raws, sizes, strict=True)
-        ]
+        large = native.decoded(native.blosc(), raws, sizes)
+        if large is not None:
+            return large
+        return b"".join([_decompress(raw) for raw, size in zip(raws, sizes, strict=True) if size])
 
     def decode_into(self, raw: Buffer, out: memoryview) -> None:
         """Decode straight into `out`, if that is worth it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -276,27 +276,32 @@ class BoundChain:
         """Whether the methods for many chunks work: plain elements through at most one bytes codec."""
         return self._direct and len(self._steps) <= 1
 
-    @staticmethod
-    def decode_many(bounds: Sequence[BoundChain], raws: Sequence[Buffer | None]) -> list[AnyArray | None]:
-        """Chunks of one chain, which `takes_rows`; views that are valid until this thread decodes again."""
-        if bounds[0]._steps:
-            sizes = [bound.nbytes for bound, raw in zip(bounds, raws, strict=True) if raw is not None]
-            here = [raw for raw in raws if raw is not None]
-            found = bounds[0]._steps[0][0].decode_many(here, sizes) if here else here
-            rest = iter(found)
-            raws = found if len(here) == len(raws) else [None if raw is None else next(rest) for raw in raws]
-        # As in `decode`, without a call for each.
-        return [
-            None
-            if raw is None
-            else np.ndarray(bound.shape, bound.dtype, raw)
-            if len(raw) == bound.nbytes
-            else bound._refuse(raw)
-            for bound, raw in zip(bounds, raws, strict=True)
-        ]
+    def decode_many(self, raws: Sequence[Buffer | None], sizes: Sequence[int], into: memoryview | None) -> Buffer:
+        """The elements of chunks, which have so many bytes, one after the other; fill values for missing ones.
 
-    def _refuse(self, raw: Buffer) -> NoReturn:
-        raise CodecError(f"bytes: {self.nbytes} bytes expected, {len(raw)} found")
+        They are valid until this thread decodes again. Values of a plain chain may lie in `into` already.
+        """
+        if None in raws:
+            return self._with_gaps(raws, sizes)
+        here = cast("Sequence[Buffer]", raws)
+        if self._steps:
+            return self._steps[0][0].decode_many(here, sizes)
+        if (found := [*map(len, here)]) != sizes:
+            raise CodecError(f"bytes: {sizes} bytes expected, {found} found")
+        if into is not None and False not in [type(raw) is memoryview and raw.obj is into.obj for raw in here]:
+            return into
+        return b"".join(here)
+
+    def _with_gaps(self, raws: Sequence[Buffer | None], sizes: Sequence[int]) -> Buffer:
+        """The same with fill values where chunks are missing."""
+        every = _as_bytes(np.full(sum(sizes) // self.dtype.itemsize, self.fill, self.dtype))
+        here = [k for k, raw in enumerate(raws) if raw is not None]
+        if here:
+            found = memoryview(self.decode_many([raws[k] for k in here], [sizes[k] for k in here], None))
+            pieces = consecutive(every, sizes)
+            for k, piece in zip(here, consecutive(found, [sizes[k] for k in here]), strict=True):
+                pieces[k][:] = piece
+        return every
 
     @property
     def is_plain(self) -> bool:
@@ -308,23 +313,21 @@ class BoundChain:
         """How much memory `encode_rows` is to be given for each chunk."""
         return self._steps[0][0].room(self.nbytes) if self._steps else self.nbytes
 
-    @staticmethod
-    def encode_many(bounds: Sequence[BoundChain], flat: memoryview, into: memoryview | None = None) -> list[Buffer]:
-        """The bytes of chunks of one chain, which `takes_rows`, one after the other.
+    def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview | None = None) -> list[Buffer]:
+        """The bytes of chunks, which have so many before they are encoded and lie one after the other.
 
         They may be views of `flat` or of `into`, which is this thread's scratch unless it is given.
         """
-        sizes = [bound.nbytes for bound in bounds]
-        if not bounds[0]._steps:
-            return consecutive(flat, sizes)
-        codec = bounds[0]._steps[0][0]
+        if not self._steps:
+            return [*consecutive(flat, sizes)]
+        codec = self._steps[0][0]
         if into is None:
             into = scratch.buffer("encoded", codec.room(sum(sizes), len(sizes)))
         return codec.encode_many(flat, sizes, into)
 
     def encode_rows(self, rows: AnyArray, into: memoryview) -> list[Buffer]:
         """`encode_many` for chunks of this shape, in a C-contiguous array."""
-        return self.encode_many([self] * len(rows), _as_bytes(rows), into)
+        return self.encode_many(_as_bytes(rows), [self.nbytes] * len(rows), into)
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: AnyArray) -> AnyArray:
         """Decode the chunks at some (offset, length) of `raw`: in `rows`, or a view where nothing needs decoding."""

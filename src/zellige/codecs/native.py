@@ -296,10 +296,10 @@ def _load_again(path: str, name: str) -> Any:
 # -- both -----------------------------------------------------------------------------------------
 
 
-def decoded(library: Zstd | Blosc | None, raws: Sequence[Buffer], sizes: Sequence[int]) -> list[Buffer] | None:
+def decoded(library: Zstd | Blosc | None, raws: Sequence[Buffer], sizes: Sequence[int]) -> Buffer | None:
     """Large values of known sizes in this thread's scratch; None for others, and if one of them is not as it should."""
     total = sum(sizes)
     if library is None or total < max(1, len(sizes)) * LEAST:
         return None
     out = scratch.buffer("large values", total)
-    return consecutive(out, sizes) if library.decompress_many(raws, out, sizes) else None
+    return out if library.decompress_many(raws, out, sizes) else None

@@ -151,20 +151,17 @@ class ZstdCodec(BytesBytesCodec):
         found = compressor.multi_compress_to_buffer(_zstandard().BufferWithSegments(flat, spans.tobytes()))
         return [memoryview(found[k]) for k in range(len(found))]
 
-    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Sequence[Buffer]:
+    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Buffer:
         """Small values in one call if each is one frame that states its size; else one by one."""
-        if False not in [raw[:4] == _MAGIC for raw in raws] and (large := native.decoded(native.zstd(), raws, sizes)):
-            return large
+        if False not in [raw[:4] == _MAGIC for raw in raws]:
+            large = native.decoded(native.zstd(), raws, sizes)
+            if large is not None:
+                return large
         # The library ends the process when there is nothing to decode, or nothing in a frame.
         if len(raws) == len(sizes) != 0 and 0 not in sizes and False not in map(_is_frame_of, raws, sizes):
-            decompressor = scratch.context("zstd", _decompressor)
-            try:
-                found: Sequence[Buffer] = decompressor.multi_decompress_to_buffer(
-                    raws, decompressed_sizes=array("Q", sizes).tobytes()
-                )
+            found = _decoded_at_once(raws, array("Q", sizes).tobytes())
+            if found is not None:
                 return found
-            except _zstandard().ZstdError:
-                pass  # one by one, which says what is wrong
         return BytesBytesCodec.decode_many(self, raws, sizes)
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: memoryview) -> None:
@@ -172,16 +169,21 @@ class ZstdCodec(BytesBytesCodec):
         size = len(rows) // len(spans)
         alone = size >= native.LEAST and native.zstd()
         if size and not alone and _whole_frames(np.frombuffer(raw, np.uint8), spans.astype(np.int64)):
-            decompressor = scratch.context("zstd", _decompressor)
             frames = _zstandard().BufferWithSegments(raw, spans.tobytes())
-            sizes = np.full(len(spans), size, np.uint64).tobytes()
-            try:
-                found = decompressor.multi_decompress_to_buffer(frames, decompressed_sizes=sizes)
-                rows[:] = b"".join([found[k] for k in range(len(found))])
+            found = _decoded_at_once(frames, np.full(len(spans), size, np.uint64).tobytes())
+            if found is not None:
+                rows[:] = found
                 return
-            except _zstandard().ZstdError:
-                pass  # the loop below says what is wrong
         BytesBytesCodec.decode_rows(self, raw, spans, rows)
+
+
+def _decoded_at_once(frames: Any, sizes: bytes) -> Buffer | None:
+    """The content of frames, one after the other; None to have a closer look at each."""
+    try:
+        found = scratch.context("zstd", _decompressor).multi_decompress_to_buffer(frames, decompressed_sizes=sizes)
+    except _zstandard().ZstdError:
+        return None
+    return b"".join([found[k] for k in range(len(found))])
 
 
 def _filled(raw: Buffer, out: memoryview) -> bool:

@@ -121,8 +121,8 @@ class Store(ABC):
         """
         return self.get(key)
 
-    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
-        """Several small values, all valid until this thread's next call on any store."""
+    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
+        """Several small values, valid as those of `borrow`; views of `into` follow each other from its beginning."""
         return [self.get(key) for key in keys]
 
     def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:

@@ -77,7 +77,7 @@ class RemoteStore(Store):
         answer = self._ask(key, None)
         return None if answer is None else answer.body
 
-    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
+    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
         """Several values, asked for together."""
         for key in keys:
             check_key(key)

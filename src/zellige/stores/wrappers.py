@@ -240,9 +240,9 @@ class PrefixStore(WrapperStore):
             text = str(error).replace(repr(self.prefix + key), repr(key))
             raise ShortReadError(text, **vars(error) | {"key": key}) from error
 
-    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
-        """Several small values, all valid until this thread's next call on any store."""
-        return self.inner.borrow_many([self.prefix + check_key(key) for key in keys])
+    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
+        """Several small values, all valid until this thread's next call on any store; see `Store.borrow_many`."""
+        return self.inner.borrow_many([self.prefix + check_key(key) for key in keys], into)
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """All keys that start with the prefix, in no particular order."""

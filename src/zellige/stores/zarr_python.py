@@ -79,7 +79,7 @@ class ZarrPythonStore(ForeignStore):
             check_key(key)
         return _view(self._run(key, self._get(key)))
 
-    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
+    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
         """Several values, all asked for at once."""
         for key in keys:
             check_key(key)

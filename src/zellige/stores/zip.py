@@ -97,7 +97,7 @@ class ZipStore(Store):
         found = self._find(key)
         return None if found is None else found.borrow()
 
-    def borrow_many(self, keys: Sequence[str]) -> list[Buffer | None]:
+    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
         """Several values, each in memory of its own."""
         return [None if found is None else found.read() for found in map(self._find, keys)]
 
