@@ -39,7 +39,7 @@ from zellige.types import AnyArray, Buffer, Coords, Encoded, Old, Part, Shape
 _ALIGN_FROM = 64 << 10
 _KEEP_FROM = 4 << 20  # of smaller results the allocator keeps the memory by itself
 _TRIES = 16
-_ROW = 2 << 20  # bytes of small chunks that are read or written together: many, so that threads seldom change
+_ROW = 4 << 20  # bytes of small chunks that are read or written together: many, so that threads seldom change
 
 
 def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
@@ -120,8 +120,8 @@ class Engine:
             self._run_waiting(work, plan, first, out.nbytes)
         elif (little := first.at_once(out.size / len(plan), plan.planes, self.store.gap)) is not None:
             pool.run(work, plan, little)
-        elif not kept and (rows := self._rows(plan, first, out, _ROW if first.is_plain else _ROW // 2)):
-            # Half as many if they are decoded, so that what they are decoded from stays in the cache, too.
+        elif not kept and (rows := self._rows(plan, first, out, _ROW if first.is_plain else _ROW // 4)):
+            # Fewer if they are decoded, so that they stay in the cache until they are copied.
             pool.run(partial(self._read_row, out, plan), rows, first.decode_work * len(plan) // len(rows))
         else:
             pool.run(work, plan, first.decode_work)

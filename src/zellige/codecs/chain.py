@@ -288,9 +288,12 @@ class BoundChain:
             return self._steps[0][0].decode_many(here, sizes)
         if (found := [*map(len, here)]) != sizes:
             raise CodecError(f"bytes: {sizes} bytes expected, {found} found")
-        if into is not None and False not in [type(raw) is memoryview and raw.obj is into.obj for raw in here]:
-            return into
-        return b"".join(here)
+        if into is None:
+            return b"".join(here)
+        if False in [type(raw) is memoryview and raw.obj is into.obj for raw in here]:
+            for piece, raw in zip(consecutive(into, sizes), here, strict=True):
+                piece[:] = raw
+        return into
 
     def _with_gaps(self, raws: Sequence[Buffer | None], sizes: Sequence[int]) -> Buffer:
         """The same with fill values where chunks are missing."""

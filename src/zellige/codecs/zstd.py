@@ -18,7 +18,16 @@ import numpy.typing as npt
 
 from zellige import scratch
 from zellige.codecs import native
-from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
+from zellige.codecs.base import (
+    EXPANSION,
+    BytesBytesCodec,
+    consecutive,
+    integer,
+    library,
+    one_of,
+    only_keys,
+    scratch_for,
+)
 from zellige.errors import CodecError
 from zellige.types import JSON, Buffer
 
@@ -159,9 +168,9 @@ class ZstdCodec(BytesBytesCodec):
                 return large
         # The library ends the process when there is nothing to decode, or nothing in a frame.
         if len(raws) == len(sizes) != 0 and 0 not in sizes and False not in map(_is_frame_of, raws, sizes):
-            found = _decoded_at_once(raws, array("Q", sizes).tobytes())
-            if found is not None:
-                return found
+            every = scratch.buffer("many", sum(sizes))
+            if _decoded_at_once(raws, array("Q", sizes), every):
+                return every
         return BytesBytesCodec.decode_many(self, raws, sizes)
 
     def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: memoryview) -> None:
@@ -170,20 +179,21 @@ class ZstdCodec(BytesBytesCodec):
         alone = size >= native.LEAST and native.zstd()
         if size and not alone and _whole_frames(np.frombuffer(raw, np.uint8), spans.astype(np.int64)):
             frames = _zstandard().BufferWithSegments(raw, spans.tobytes())
-            found = _decoded_at_once(frames, np.full(len(spans), size, np.uint64).tobytes())
-            if found is not None:
-                rows[:] = found
+            if _decoded_at_once(frames, array("Q", [size]) * len(spans), rows):
                 return
         BytesBytesCodec.decode_rows(self, raw, spans, rows)
 
 
-def _decoded_at_once(frames: Any, sizes: bytes) -> Buffer | None:
-    """The content of frames, one after the other; None to have a closer look at each."""
+def _decoded_at_once(frames: Any, sizes: array[int], into: memoryview) -> bool:
+    """Decode frames by one call, and put what they hold into memory that is kept; False to have a closer look."""
+    decompressor = scratch.context("zstd", _decompressor)
     try:
-        found = scratch.context("zstd", _decompressor).multi_decompress_to_buffer(frames, decompressed_sizes=sizes)
+        found = decompressor.multi_decompress_to_buffer(frames, decompressed_sizes=sizes.tobytes())
     except _zstandard().ZstdError:
-        return None
-    return b"".join([found[k] for k in range(len(found))])
+        return False
+    for k, piece in enumerate(consecutive(into, sizes)):
+        piece[:] = found[k]
+    return True
 
 
 def _filled(raw: Buffer, out: memoryview) -> bool:
