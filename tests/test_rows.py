@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import strategies as ours
 import zellige
 from counting_store import WRITES, Call, CountingStore
-from zellige import engine, plans, pool, scratch
+from zellige import engine, gathering, plans, pool, scratch
 from zellige.codecs.chain import BoundChain
 from zellige.errors import ChunkNotFoundError, CorruptChunkError, UnsupportedCodecError
 from zellige.stores import LocalStore, MemoryStore, Store
@@ -225,6 +225,7 @@ def test_arrays_of_many_small_chunks_equal_numpy_on_a_disk(tmp_path_factory, dat
 SHAPE, CHUNK = (6, 60), (3, 2)
 KEYS = [key_of((i, j)) for i in range(2) for j in range(30)]
 ONE = (1, 7)
+EVERYTHING = np.s_[...]
 ROWS, COLUMNS = slice(3, 6), slice(14, 16)  # of that one
 
 TOGETHER = {name: chain for name, chain in CHAINS.items() if name != "zstd and crc32c"}
@@ -347,6 +348,59 @@ def test_chunks_of_many_shapes_in_a_row_are_written_with_one_request_for_each(st
     assert len(store.keys()) == len(set(store.keys())) == 60
     assert rows_used == [60]
     assert same(array[...], -model)
+
+
+@pytest.fixture
+def copies(monkeypatch) -> list[int]:
+    """By how many copies each row is put together, or taken apart."""
+    found: list[int] = []
+    real = gathering._pairs
+
+    def counted(*given: Any) -> Any:
+        pairs = real(*given)
+        found.append(len(pairs))
+        return pairs
+
+    monkeypatch.setattr(gathering, "_pairs", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("chunks", "index", "count"),
+    [
+        pytest.param((3, 2, 2), EVERYTHING, 1, id="chunks of one shape"),
+        pytest.param((3, 2, 7), EVERYTHING, 2, id="the last one reaches over the end"),
+        pytest.param(([3, 2, 4, 1, 2], 2, 2), EVERYTHING, 1, id="many depths"),
+        pytest.param(([3, 2, 4, 1, 2], 2, [1, 2, 3, 3, 2, 1] * 3), EVERYTHING, 13, id="many widths, two equal ones"),
+        pytest.param((3, 2, 2), np.s_[1:-1, :, 1:-1], 3, id="all but the edges"),
+        pytest.param((3, 2, 2), np.s_[:, :, ::2], 18, id="every second"),
+    ],
+)
+def test_small_chunks_are_copied_by_few_calls(store, chunks, index, count, workers, copies):
+    model = ours.counted((12, 2, 36), "int16")
+    array = zellige.create_array(store, data=model, chunks=chunks)
+    copies.clear()
+    assert same(array[index], model[index])
+    assert set(copies) == {count}
+    if index is EVERYTHING and count != 2:  # what reaches over the end is written one by one
+        copies.clear()
+        array[...] = -model
+        assert set(copies) == {count}
+        assert same(array[...], -model)
+
+
+@pytest.mark.parametrize("name", ["100%", "%d/%s", "a b/c.d", "%%"])
+@pytest.mark.parametrize("encoding", [None, {"name": "default", "separator": "."}, {"name": "v2", "separator": "/"}])
+def test_rows_find_their_keys_whatever_the_array_and_its_keys_are_called(store, name, encoding, workers):
+    model = ours.counted(SHAPE, "int16")
+    array = zellige.create_array(store, name=name, data=model, chunks=CHUNK, chunk_key_encoding=encoding)
+    expected = {
+        f"{name}/{array.metadata.chunk_key_encoding.encode_chunk_key((i, j))}" for i in range(2) for j in range(30)
+    }
+    assert {key for key in store.list() if not key.endswith("zarr.json")} == expected
+    store.reset()
+    assert same(array[...], model)
+    assert set(store.keys()) == expected
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -495,18 +549,17 @@ def sizes(monkeypatch) -> dict[str, int]:
     return most
 
 
-EVERY = np.s_[...]
 LAYOUTS: dict[str, tuple[tuple[int, ...], Any, Any]] = {
-    "small chunks": ((8, 2048), (4, 2), EVERY),
-    "small chunks of a box": ((2, 3, 4, 1024), (1, 3, 2, 2), EVERY),
-    "chunks of half a row": ((512, 64), (512, 4), EVERY),
-    "chunks of more than half a row": ((512, 64), (512, 5), EVERY),
-    "chunks of more than a row": ((2048, 64), (1024, 4), EVERY),
-    "long rows of a chunk": ((4, 4096), (1, 1024), EVERY),
+    "small chunks": ((8, 2048), (4, 2), EVERYTHING),
+    "small chunks of a box": ((2, 3, 4, 1024), (1, 3, 2, 2), EVERYTHING),
+    "chunks of half a row": ((512, 64), (512, 4), EVERYTHING),
+    "chunks of more than half a row": ((512, 64), (512, 5), EVERYTHING),
+    "chunks of more than a row": ((2048, 64), (1024, 4), EVERYTHING),
+    "long rows of a chunk": ((4, 4096), (1, 1024), EVERYTHING),
     "a thin slice of large chunks": ((1024, 2048), (1024, 2), np.s_[7]),
     "a step through large chunks": ((1024, 2048), (1024, 2), np.s_[::512]),
     "small chunks before large ones": ((8 + 1024, 512), [[8, 1024], 1], np.s_[:9]),
-    "chunks that reach far over the end": ((8, 512), [[1024], 1], EVERY),
+    "chunks that reach far over the end": ((8, 512), [[1024], 1], EVERYTHING),
     "edges of many sizes": ((9, 3 * 300), [[4, 5], [1, 2, 3, 3] * 100], np.s_[1:]),
 }
 

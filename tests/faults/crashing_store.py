@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zellige.stores import MemoryStore, Store, base
+from zellige.stores import MemoryStore, Store, base, file_locks
 from zellige.stores.base import KeyLock
 from zellige.types import Buffer, Span
 
@@ -164,6 +164,6 @@ def counted(shape: tuple[int, ...], dtype: Any = "int32", start: int = 1) -> np.
 def held_locks() -> list[object]:
     """The locks of keys that somebody holds, in this process and against others."""
     keys = [known() for known in list(base._locks.values())]
-    between = [known() for known in list(base._file_locks.values())]
+    between = [known() for known in list(file_locks._file_locks.values())]
     held = [lock for lock in keys if lock is not None and not repr(lock).startswith("<unlocked")]
     return held + [lock for lock in between if lock is not None and not lock.closed]

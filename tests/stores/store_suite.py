@@ -100,6 +100,19 @@ class StoreSuite:
             store.put(key, b"%d" % k * 3000)
         assert [bytes(value) for value in store.borrow_many(keys)] == [b"%d" % k * 3000 for k in range(300)]
 
+    def test_values_borrowed_into_a_buffer_follow_each_other_there(self, store):
+        sizes = [1, 63, 64, 0, 1000, 5, 3000]
+        values = {f"a/{k}": bytes([k + 1]) * size for k, size in enumerate(sizes)}
+        for key, value in values.items():
+            store.put(key, value)
+        keys = ["a/0", "a/1", "missing", *values, "a/4", "a/4"]
+        for room in (0, 1, 64, 130, 5000, 1 << 20):
+            into = memoryview(bytearray(room))
+            found = store.borrow_many(keys, into)
+            assert [None if value is None else bytes(value) for value in found] == [values.get(key) for key in keys]
+            joined = b"".join(value for value in found if isinstance(value, memoryview) and value.obj is into.obj)
+            assert bytes(into[: len(joined)]) == joined
+
     def test_values_borrowed_together_share_no_memory_that_can_be_changed(self, store):
         values = {f"{k}": bytes([k]) * size for k, size in enumerate((10, 64, 1000, 0, 1 << 20, 7))}
         for key, value in values.items():

@@ -16,15 +16,17 @@ import threading
 from _thread import RLock
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, MutableSequence, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from io import FileIO
-from typing import Any, Self, TypeAlias
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import ref
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import TEMPORARY as TEMPORARY
 from zellige.types import AnyArray, Buffer, Durability, Encoded, Span, Splice
 from zellige.types import is_key as is_key
+
+if TYPE_CHECKING:
+    from zellige.stores.file_locks import FileLock
 
 # A name that the file system cannot hold is not there either.
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
@@ -371,48 +373,63 @@ class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Pyth
     may at the beginning of a function.
     """
 
-    __slots__ = ("name", "held", "passing")
+    __slots__ = ("name", "held", "passing", "over")
 
     name: Hashable
     held: ref[FileLock] | None
     """The lock against other processes that the owner of this one has, too."""
     passing: bool
-    """Whether this is one of `for_all`."""
+    """Whether this is one `for_many`; then whether they are written, which who waited for it has noticed."""
+    over: bool
 
     def __new__(cls, name: Hashable) -> Self:
         """The lock that is in use under this name, or a new one; it lasts as long as somebody uses it."""
         while True:
             with _guard:
-                known = _locks.get(name)
-                found: Any = None if known is None else known()
+                found = _in_use(name)
                 if found is None:
-                    found = cls._register((name,), passing=False)
+                    found = cls._make(name, passing=False)
+                    found._register([name])
             if not found.passing:
-                return found  # type: ignore[no-any-return]
+                return found  # type: ignore[return-value]
             with found:
-                pass  # those who write many values have done so
+                found.over = True  # who had it has left it, and others who wait may keep it alive
             del found
 
     @classmethod
-    def for_all(cls, names: Sequence[Hashable]) -> Self | None:
-        """One lock for names that nobody uses, quicker than one for each; None if somebody uses one of them.
+    def _make(cls, name: Hashable, *, passing: bool) -> Self:
+        lock: Any = super().__new__(cls)
+        lock.name, lock.held, lock.passing, lock.over = name, None, passing, False
+        return lock  # type: ignore[no-any-return]
+
+    @classmethod
+    def for_many(cls) -> Self:
+        """A lock for the names that it `claims`, quicker than one for each."""
+        return cls._make(None, passing=True)
+
+    def claims(self, names: Sequence[Hashable]) -> bool:
+        """Take names that nobody uses; False if somebody uses one of them. Called by who has entered this lock.
 
         Who has it waits for nobody, and nobody else gets it: they wait until it is free, and then take their own.
         """
         with _guard:
-            if any(known is not None and known() is not None for known in map(_locks.get, names)):
-                return None
-            return cls._register(names, passing=True)
+            free = all(_in_use(name) is None for name in names)
+            if free:
+                self._register(names)
+            return free
 
-    @classmethod
-    def _register(cls, names: Sequence[Hashable], *, passing: bool) -> Self:
-        """A new lock for names without one; under the guard."""
-        lock: Any = super().__new__(cls)
-        lock.name, lock.held, lock.passing = names[0], None, passing
+    def _register(self, names: Sequence[Hashable]) -> None:
+        """Make this the lock of names without one; under the guard."""
         if len(_locks) + len(names) > _MANY:
             _sweep()
-        _locks.update(dict.fromkeys(names, ref(lock)))
-        return lock  # type: ignore[no-any-return]
+        _locks.update(dict.fromkeys(names, ref(self)))
+
+
+def _in_use(name: Hashable) -> KeyLock | None:
+    """The lock that somebody uses under a name; under the guard."""
+    known = _locks.get(name)
+    found = None if known is None else known()
+    return None if found is None or found.over else found
 
 
 # Without callbacks that would remove what is not used any more: an interrupt that comes within one is lost.
@@ -427,122 +444,11 @@ def _sweep() -> None:
         del _locks[name]
 
 
-_LOCK_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-
-
-class FileLock(FileIO):
-    """A file locked against other processes, there only while somebody holds the lock or waits for it, or a value then.
-
-    Closing it frees the lock, and so does the system when the process dies. `with` closes it in C, as it frees a
-    `KeyLock`. A file system without locks is no error: there only the threads of one process are kept apart.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "r+", opener=_open_lock)
-        try:
-            _file_locks[self.fileno()] = ref(self)
-            self._locked = _flock(self.fileno(), lock=True)
-            self._gone = False
-            self.fresh = False
-            """Whether nothing is in the file, and nobody else writes there: then a value may be written into it."""
-        except BaseException:
-            self.close()
-            raise
-
-    @classmethod
-    def taken(cls, path: str) -> Self:
-        """The lock of a path, once nobody else has it."""
-        while not (lock := cls(path)).is_in_place():
-            lock.close()
-        return lock
-
-    def is_in_place(self) -> bool:
-        """Whether the file is the one of its path: who held it before has removed it, and the next made another."""
-        try:
-            mine = self._mine = os.fstat(self.fileno())
-            # What a process that died has left in it, or a backup made of links, is nobody's to overwrite.
-            self.fresh = self._locked and not mine.st_size and mine.st_nlink == 1
-            return os.path.samestat(mine, os.stat(str(self.name)))
-        except FileNotFoundError:
-            return False
-        except BaseException:
-            self.close()
-            raise
-
-    def become(self, path: str) -> None:
-        """Rename the file, over what may be there: it is a value now, and who waits for the lock makes another."""
-        if not os.path.samestat(self._mine, os.stat(str(self.name))):  # somebody removed it, and another made one
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
-        os.replace(str(self.name), path)
-        self._gone = True
-
-    def remove(self) -> None:
-        """Remove the file and free the lock; in a forked child nothing, because the parent holds it."""
-        if self.closed:
-            return
-        # Somebody may have removed the file, and then the one of this name is another.
-        if not self._gone and self.is_in_place():
-            with suppress(FileNotFoundError):
-                os.unlink(str(self.name))
-        # Closing alone does not free it while a process that is being started has a copy of the descriptor.
-        _flock(self.fileno(), lock=False)
-
-
-def _open_lock(path: str, _flags: int) -> int:
-    return os.open(path, _LOCK_FLAGS | os.O_CREAT, 0o666)
-
-
-_file_locks: dict[int, ref[FileLock]] = {}
-"""By their descriptors, so that there are no more of them than files that were ever open at once."""
-
-
-def remove_free_lock(path: str) -> bool:
-    """Remove the file of a lock that nobody holds; those who wait for it make another."""
-    import fcntl
-
-    try:
-        fd = os.open(path, _LOCK_FLAGS)
-    except OSError as exc:
-        if exc.errno == errno.ELOOP:  # a link, which is no lock of anybody's
-            with suppress(OSError):
-                os.unlink(path)
-                return True
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(fd), os.stat(path)):
-            return False
-        os.unlink(path)  # while it is held, as `FileLock.release` does
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
-
-
-def _flock(fd: int, *, lock: bool) -> bool:
-    """Lock or free an open file; False if its file system has no locks."""
-    import fcntl
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX if lock else fcntl.LOCK_UN)
-    except OSError as exc:
-        if exc.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
-            raise
-        return False
-    return True
-
-
 def _forget_locks() -> None:
     """In a forked child: the threads that held these locks do not exist here and would never release them."""
     global _guard
     _guard = threading.Lock()
     _locks.clear()
-    for known in _file_locks.values():
-        lock = known()
-        if lock is not None:
-            lock.close()
-    _file_locks.clear()
 
 
 if hasattr(os, "register_at_fork"):

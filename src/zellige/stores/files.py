@@ -14,21 +14,22 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence, Seque
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from itertools import count
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from zellige.scratch import buffer
 from zellige.stores.base import (
     MISSING,
     NOT_EMPTY,
     TEMPORARY,
-    FileLock,
     Joined,
     Work,
     digest,
-    remove_free_lock,
     resolve_span,
 )
 from zellige.types import Buffer
+
+if TYPE_CHECKING:
+    from zellige.stores.file_locks import FileLock
 
 T = TypeVar("T")
 Place: TypeAlias = Callable[[str, str], bool]
@@ -437,6 +438,8 @@ def clean(folder: str, name: str) -> bool:
     """Remove a temporary file that is nobody's any more, as far as can be told from here."""
     rest = name.removeprefix(TEMPORARY)
     if rest.startswith(_LOCK):
+        from zellige.stores.file_locks import remove_free_lock  # only for those who clean
+
         return remove_free_lock(folder + name)
     if not _is_dead(rest):
         return False

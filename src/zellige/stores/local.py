@@ -10,25 +10,17 @@ import errno
 import os
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from weakref import ref
 
 from zellige.errors import UnsafeLinkError
 from zellige.scratch import buffer
 from zellige.stores import files
-from zellige.stores.base import (
-    DOCUMENTS,
-    MISSING,
-    TEMPORARY,
-    FileLock,
-    Joined,
-    KeyLock,
-    Store,
-    check_key,
-    check_prefix,
-    is_key,
-)
+from zellige.stores.base import DOCUMENTS, MISSING, TEMPORARY, Joined, KeyLock, Store, check_key, check_prefix, is_key
 from zellige.types import Buffer, Durability, Encoded, Span, Splice
+
+if TYPE_CHECKING:
+    from zellige.stores.file_locks import FileLock
 
 T = TypeVar("T")
 
@@ -321,15 +313,15 @@ class LocalStore(Store):
         self._check_writable()
         self._check_all(keys)
         names = [f"{self.identity[1]}/{key}" for key in keys]
-        lock = None if not keys or any(map(self._is_durable, keys)) else KeyLock.for_all(names)
-        if lock is None:
-            super().put_many(keys, values, stored)
-            return
-        with lock:
-            try:
-                files.write_many(self._base, keys, values, stored)
-            except OSError as exc:
-                raise self._named(exc, keys[len(stored)]) from exc
+        every = KeyLock.for_many()
+        with every:
+            if keys and not any(map(self._is_durable, keys)) and every.claims(names):
+                try:
+                    files.write_many(self._base, keys, values, stored)
+                except OSError as exc:
+                    raise self._named(exc, keys[len(stored)]) from exc
+                return
+        super().put_many(keys, values, stored)
 
     def create(self, key: str, value: Buffer) -> bool:
         """Store the value if there is no such key yet; False, and nothing changed, if there is."""
@@ -500,6 +492,8 @@ class LocalStore(Store):
         held = None if lock.held is None else lock.held()
         if self.read_only or (held is not None and not held.closed):
             return nullcontext()
+        from zellige.stores.file_locks import FileLock  # only for those who change parts of values
+
         self._check_place(key)
         try:
             file = files.in_folder(self._base + key, lambda folder: FileLock.taken(folder + files.lock_name(key)))

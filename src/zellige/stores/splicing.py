@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zellige.stores.base import FileLock, resolve_span
+from zellige.stores.base import resolve_span
 from zellige.stores.files import CHECKED, read_range, regular, rename, write_one
 from zellige.types import Buffer, Encoded, Kept, Splice
 
 if TYPE_CHECKING:
+    from zellige.stores.file_locks import FileLock
     from zellige.stores.local import LocalStore
 
 _CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})

@@ -16,7 +16,6 @@ from zellige.stores.archive import Document, Entry
 from zellige.stores.base import (
     DOCUMENTS,
     TEMPORARY,
-    FileLock,
     Store,
     check_key,
     check_prefix,
@@ -412,6 +411,8 @@ class _Archive:
             if not final.finish(entries, files.link):
                 raise FileExistsError(f"{final.target!r} was made by somebody else meanwhile; nothing was written")
             return
+        from zellige.stores.file_locks import FileLock  # only for those who write
+
         with FileLock.taken(final.folder + files.lock_name(final.target)) as lock:
             try:
                 if self._mode in ("r+", "a") and not self._is_as_opened(final.target):
