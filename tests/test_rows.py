@@ -403,6 +403,28 @@ def test_rows_find_their_keys_whatever_the_array_and_its_keys_are_called(store, 
     assert set(store.keys()) == expected
 
 
+class MixedStore(NearStore):
+    """Puts some values where they are wanted, and has others elsewhere."""
+
+    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
+        found: list[Buffer | None] = []
+        at = 0
+        for k, key in enumerate(keys):
+            value = self.inner.get(key)
+            if into is not None and value is not None and k % 3:
+                into[at : at + len(value)] = value
+                value, at = into[at : at + len(value)], at + len(value)  # type: ignore[assignment]
+            found.append(value)
+        return found
+
+
+def test_values_of_which_only_some_are_where_they_are_wanted(workers, rows_used):
+    array, model = filled(MixedStore(), {"compressors": None})
+    rows_used.clear()
+    assert same(array[...], model)
+    assert rows_used == [len(KEYS)]
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_rows_of_larger_arrays_leave_something_for_every_thread(workers, rows_used):
     array, model = filled(NearStore(), {})

@@ -144,11 +144,6 @@ class Row(NamedTuple):
         """The shape of the first chunk."""
         return tuple([sizes[0] for sizes in self.sizes])
 
-    @property
-    def shapes(self) -> list[Shape]:
-        """The shapes of the chunks."""
-        return _following(self.sizes)
-
     def nbytes(self, itemsize: int) -> list[int]:
         """How many bytes each of the chunks has."""
         first, *middle, last = self.sizes

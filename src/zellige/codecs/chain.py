@@ -288,16 +288,18 @@ class BoundChain:
             return self._steps[0][0].decode_many(here, sizes)
         if (found := [*map(len, here)]) != sizes:
             raise CodecError(f"bytes: {sizes} bytes expected, {found} found")
-        if into is None:
-            return b"".join(here)
-        if False in [type(raw) is memoryview and raw.obj is into.obj for raw in here]:
+        there = [into is not None and type(raw) is memoryview and raw.obj is into.obj for raw in here]
+        if into is None or len(set(there)) > 1:
+            return b"".join(here)  # those that lie there may lie in each other's place
+        if False in there:
             for piece, raw in zip(consecutive(into, sizes), here, strict=True):
                 piece[:] = raw
         return into
 
     def _with_gaps(self, raws: Sequence[Buffer | None], sizes: Sequence[int]) -> Buffer:
         """The same with fill values where chunks are missing."""
-        every = _as_bytes(np.full(sum(sizes) // self.dtype.itemsize, self.fill, self.dtype))
+        every = scratch.buffer("gaps", sum(sizes))
+        np.ndarray(len(every) // self.dtype.itemsize, self.dtype, every)[...] = self.fill
         here = [k for k, raw in enumerate(raws) if raw is not None]
         if here:
             found = memoryview(self.decode_many([raws[k] for k in here], [sizes[k] for k in here], None))
