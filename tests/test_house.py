@@ -260,10 +260,10 @@ class Budget(NamedTuple):
 
 
 BUDGETS = {
-    "raw": Budget({"compressors": None}, only_ours=False, one=49, more=8, in_row=4, write=80, write_in_row=9),
-    "zstd": Budget({}, only_ours=False, one=53, more=12, in_row=6, write=82, write_in_row=9),
-    "gzip": Budget({"compressors": "gzip"}, only_ours=False, one=48, more=10, in_row=7, write=81, write_in_row=11),
-    "blosc": Budget({"compressors": "blosc"}, only_ours=True, one=47, more=12, in_row=8, write=67, write_in_row=11),
+    "raw": Budget({"compressors": None}, only_ours=False, one=49, more=8, in_row=2, write=80, write_in_row=6),
+    "zstd": Budget({}, only_ours=False, one=53, more=12, in_row=4, write=82, write_in_row=6),
+    "gzip": Budget({"compressors": "gzip"}, only_ours=False, one=48, more=10, in_row=5, write=81, write_in_row=7),
+    "blosc": Budget({"compressors": "blosc"}, only_ours=True, one=47, more=12, in_row=5, write=67, write_in_row=6),
 }
 
 

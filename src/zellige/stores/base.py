@@ -413,7 +413,7 @@ class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Pyth
         Who has it waits for nobody, and nobody else gets it: they wait until it is free, and then take their own.
         """
         with _guard:
-            free = all(_in_use(name) is None for name in names)
+            free = _locks.keys().isdisjoint(names) or all(_in_use(name) is None for name in names)
             if free:
                 self._register(names)
             return free

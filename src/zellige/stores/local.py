@@ -312,7 +312,8 @@ class LocalStore(Store):
         """Store several small values, each all or nothing; see `Store.put_many`."""
         self._check_writable()
         self._check_all(keys)
-        names = [f"{self.identity[1]}/{key}" for key in keys]
+        top = self.identity[1]
+        names = [f"{top}/{key}" for key in keys]
         every = KeyLock.for_many()
         with every:
             if keys and not any(map(self._is_durable, keys)) and every.claims(names):
