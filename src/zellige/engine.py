@@ -120,8 +120,7 @@ class Engine:
             self._run_waiting(work, plan, first, out.nbytes)
         elif (little := first.at_once(out.size / len(plan), plan.planes, self.store.gap)) is not None:
             pool.run(work, plan, little)
-        elif not kept and (rows := self._rows(plan, first, out, _ROW if first.is_plain else _ROW // 4)):
-            # Fewer if they are decoded, so that they stay in the cache until they are copied.
+        elif not kept and (rows := self._rows(plan, first, out)):
             pool.run(partial(self._read_row, out, plan), rows, first.decode_work * len(plan) // len(rows))
         else:
             pool.run(work, plan, first.decode_work)
@@ -131,10 +130,11 @@ class Engine:
         target = out[row.box]
         flat = self._joined(row)
         if flat is None:
-            slab: AnyArray = np.ndarray(target.shape, out.dtype, scratch.buffer("row", target.nbytes))
+            slab = target if len(row.numbers[-1]) == 1 else _scratch_row(target)
             for request in row.wanted:
                 self._read_chunk(slab, plan, request)
-            target[...] = slab
+            if slab is not target:
+                target[...] = slab
             return
         from zellige.gathering import scatter_row  # only for those who read many chunks
 
@@ -143,13 +143,11 @@ class Engine:
     def _joined(self, row: Row) -> Buffer | None:
         """The elements of chunks that are read and decoded together, one after the other; None if that cannot be."""
         first = self.chain.bound[row.shape]
-        if (False in row.wholes and first.strides is not None) or not first.takes_rows:
-            return None
         total = sum(sizes := row.nbytes(first.dtype.itemsize))
-        if total > 2 * _ROW:
+        if (False in row.wholes and first.strides is not None) or not first.takes_rows or total > 2 * _ROW:
             return None
         into = scratch.buffer("chunks", total + 1) if first.is_plain else None
-        raws = self.store.borrow_many(self._keys(row), into)
+        raws = self.store.borrow_many(row.keys(self._key_form), into)
         if None in raws:
             for coords, raw in zip(row.coords, raws, strict=True):
                 if raw is None:
@@ -158,14 +156,6 @@ class Engine:
             return first.decode_many(raws, sizes, into)
         except CodecError:
             return None  # one by one, which names the one that is damaged
-
-    def _keys(self, row: Row) -> list[str]:
-        """The store keys of chunks, with little to do for each."""
-        first, *middle, last = row.numbers
-        head, _, tail = self._key_form.rpartition("%d")
-        between = [only for (only,) in middle]
-        heads, end = [head % (ahead, *between) for ahead in first], tail % ()
-        return [f"{start}{beside}{end}" for beside in last for start in heads]
 
     def _read_chunk(self, out: AnyArray, plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, whole = request
@@ -285,7 +275,7 @@ class Engine:
         held = 0 if first is None else first.nbytes if first.shard is None else picked // len(plan)
         pool.run(in_turn(work), plan, 0, stopped, pool.crowd(self.store, held))
 
-    def _rows(self, plan: Plan, first: BoundChain, work: AnyArray, most: int) -> Rows | None:
+    def _rows(self, plan: Plan, first: BoundChain, work: AnyArray, *, write: bool = False) -> Rows | None:
         """The plan in rows of chunks, where that is faster, and still leaves something for every thread."""
         count, small = len(plan), self.store.near and first.shard is None
         if count < 2 or not small or work.dtype.hasobject or not work.flags.c_contiguous:
@@ -293,7 +283,9 @@ class Engine:
         if count * first.nbytes > 2 * work.nbytes:
             return None  # it picks little from each, but they would all be there at once
         shared = 1 if count * first.nbytes < pool.SMALL_TOTAL else 2 * pool.workers()
-        return grouped(plan, work.itemsize, min(most, work.nbytes // shared))
+        # Those that are decoded stay in the cache until they are copied.
+        most = min(_ROW if write or first.is_plain else _ROW // 4, work.nbytes // shared)
+        return grouped(plan, work.itemsize, most, "size" if write else "pick" if first.is_plain else None)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -307,7 +299,7 @@ class Engine:
             self._tell("write", plan, value, to_end=to_end)
             return
         first = self._first(plan)
-        rows = None if first is None else self._rows(plan, first, value, _ROW)
+        rows = None if first is None else self._rows(plan, first, value, write=True)
         work = 0 if first is None else first.encode_work
         with self.store.batch() as joined:
             if self.store.concurrency is not None:
@@ -324,7 +316,7 @@ class Engine:
         source = value[row.box]
         if self._put_together(source, row):
             return
-        slab: AnyArray = np.ndarray(source.shape, value.dtype, scratch.buffer("row", source.nbytes))
+        slab = _scratch_row(source)
         slab[...] = source
         with Done() as done:
             for request in row.wanted:
@@ -347,7 +339,7 @@ class Engine:
             return False
         raws = first.encode_many(flat, sizes)
         with Done() as done:
-            self.store.put_many(self._keys(row), raws, done)
+            self.store.put_many(row.keys(self._key_form), raws, done)
         return True
 
     def _write_chunk(self, value: AnyArray, plan: Plan, to_end: bool, request: Request) -> None:
@@ -541,6 +533,11 @@ def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:
     padded = np.full(shape, bound.fill, bound.dtype)
     padded[tuple(map(slice, data.shape))] = data
     return padded
+
+
+def _scratch_row(row: AnyArray) -> AnyArray:
+    """An uninitialised array like this one in this thread's scratch."""
+    return np.ndarray(row.shape, row.dtype, scratch.buffer("row", row.nbytes))
 
 
 def _scratch_chunk(bound: BoundChain) -> AnyArray:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import chain, islice, pairwise, product
+from itertools import accumulate, chain, islice, pairwise, product
 from math import prod
 from types import EllipsisType
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -27,6 +27,9 @@ Projection: TypeAlias = tuple[int, int, Pick, Pick, bool]
 
 Stretch: TypeAlias = tuple[int, int, Pick, slice, bool]
 """The same where elements follow each other in the work array."""
+
+Kinds: TypeAlias = Callable[[Sequence[Projection]], Sequence[object]]
+"""Of what kind each chunk along an axis is."""
 
 Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | EllipsisType, ...], bool]
 """One chunk: coordinates, codec shape, where in the chunk, where in the work array, all of its data?"""
@@ -103,11 +106,12 @@ class Rows:
 
     __slots__ = ("_axes",)
 
-    def __init__(self, plan: Plan, depth: int, width: int) -> None:
-        """How long a box may be along the first and the last axis, unless it is of one chunk."""
+    def __init__(self, plan: Plan, depth: int, width: int, kinds: Kinds) -> None:
+        """How long a box may be along the first and the last axis, unless it is of one chunk; which are kept apart."""
         first, *middle, last = plan.projections
         singles = ([_group([entry]) for entry in axis] for axis in middle)
-        self._axes = [[*map(_group, _runs(first, depth, _follows))], *singles, [*map(_group, _runs(last, width))]]
+        behind = [*map(_group, _runs(first, depth, [*zip(kinds(first), _pieces(first), strict=True)]))]
+        self._axes = [behind, *singles, [*map(_group, _runs(last, width, kinds(last)))]]
 
     def __len__(self) -> int:
         return prod(map(len, self._axes))
@@ -144,6 +148,14 @@ class Row(NamedTuple):
         """The shape of the first chunk."""
         return tuple([sizes[0] for sizes in self.sizes])
 
+    def keys(self, form: str) -> list[str]:
+        """The coordinates of the chunks in a form with a `%d` for each axis, with little to do for each."""
+        first, *middle, last = self.numbers
+        head, _, tail = form.rpartition("%d")
+        between = [only for (only,) in middle]
+        heads, end = [head % (ahead, *between) for ahead in first], tail % ()
+        return [f"{start}{beside}{end}" for beside in last for start in heads]
+
     def nbytes(self, itemsize: int) -> list[int]:
         """How many bytes each of the chunks has."""
         first, *middle, last = self.sizes
@@ -168,10 +180,11 @@ def coords_of(task: Request | Row) -> list[Coords]:
     return task.coords if isinstance(task, Row) else [task[0]]
 
 
-def grouped(plan: Plan, itemsize: int, most: int) -> Rows | None:
+def grouped(plan: Plan, itemsize: int, most: int, apart: Literal["pick", "size"] | None = None) -> Rows | None:
     """The plan in groups of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway.
 
-    Where sizes differ, that is meant for usual ones: a group of the largest may have twice as many.
+    Where sizes differ, that is meant for usual ones: a group of the largest may have twice as many. Chunks of
+    which a part is picked are kept `apart` from others by "pick", and those that reach beyond the end, too, by "size".
     """
     axes = plan.projections
     if plan.order is not None or len(axes) < 2 or len(axes[-1]) < 2:
@@ -187,7 +200,8 @@ def grouped(plan: Plan, itemsize: int, most: int) -> Rows | None:
     uneven = len({size for _, size, _, _, _ in last}) > 1
     depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven else thickest
     width, extent = room // depth, last[-1][3].stop
-    return Rows(plan, int(depth), int(width)) if width < extent else Rows(plan, room // extent, extent)
+    kinds = {"pick": _by_pick, "size": _by_size, None: _by_nothing}[apart]
+    return Rows(plan, int(depth), int(width), kinds) if width < extent else Rows(plan, room // extent, extent, kinds)
 
 
 def _longest(axis: Sequence[Any]) -> int:
@@ -198,26 +212,39 @@ def _longest(axis: Sequence[Any]) -> int:
     return max(sizes)
 
 
-def _runs(
-    axis: Sequence[Projection], length: int, joins: Callable[[Projection, Projection], bool] | None = None
-) -> Iterator[list[Projection]]:
-    """Entries along an axis that together are no longer than `length`, and of which each joins the one before."""
+def _runs(axis: Sequence[Projection], length: int, kinds: Sequence[object]) -> Iterator[list[Projection]]:
+    """Entries along an axis that are of one kind, and together no longer than `length`."""
     run: list[Projection] = []
-    for entry in axis:
-        too_long = run and entry[3].stop - run[0][3].start > length  # type: ignore[union-attr]
-        if run and (too_long or not (joins is None or joins(run[-1], entry))):
+    for k, entry in enumerate(axis):
+        if run and (kinds[k] != kinds[k - 1] or entry[3].stop - run[0][3].start > length):  # type: ignore[union-attr]
             yield run
             run = []
         run.append(entry)
     yield run
 
 
+def _pieces(axis: Sequence[Projection]) -> Sequence[int]:
+    """Numbers that change where what is picked from a chunk does not go on in the next one without a gap."""
+    return [0, *accumulate(not _follows(before, entry) for before, entry in pairwise(axis))]
+
+
 def _follows(before: Projection, entry: Projection) -> bool:
-    """Whether what is picked from a chunk goes on in the next one without a gap."""
     ahead, then = before[2], entry[2]
     if type(ahead) is not slice or type(then) is not slice or {ahead.step, then.step} - {None, 1}:
         return False
     return bool(ahead.stop == before[1] and then.start == 0)
+
+
+def _by_pick(axis: Sequence[Projection]) -> Sequence[object]:
+    return [whole for _, _, _, _, whole in axis]
+
+
+def _by_size(axis: Sequence[Projection]) -> Sequence[object]:
+    return [place.stop - place.start == size for _, size, _, place, _ in axis]  # type: ignore[union-attr]
+
+
+def _by_nothing(axis: Sequence[Projection]) -> Sequence[object]:
+    return [None] * len(axis)
 
 
 _Group = tuple[slice, list[Stretch], list[int], list[int], bool]

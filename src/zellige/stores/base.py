@@ -124,7 +124,11 @@ class Store(ABC):
         return self.get(key)
 
     def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
-        """Several small values, valid as those of `borrow`; views of `into` follow each other from its beginning."""
+        """Several small values, all valid until this thread's next call on any store.
+
+        A store may put values into `into`. Those that are returned as views of it lie there one after the other, from
+        its beginning; all others are elsewhere.
+        """
         return [self.get(key) for key in keys]
 
     def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
@@ -379,8 +383,9 @@ class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Pyth
     held: ref[FileLock] | None
     """The lock against other processes that the owner of this one has, too."""
     passing: bool
-    """Whether this is one `for_many`; then whether they are written, which who waited for it has noticed."""
+    """Whether this is one `for_many`."""
     over: bool
+    """Whether somebody who waited for such a one has got it: then its names are free."""
 
     def __new__(cls, name: Hashable) -> Self:
         """The lock that is in use under this name, or a new one; it lasts as long as somebody uses it."""
