@@ -42,6 +42,10 @@ STRANGERS, GUESTS = LAYERS[2], LAYERS[6]
 ACQUAINTED = {("codecs/sharding.py", "plans"), ("plans.py", "indexing")}
 """A shard plans on its inner grid with the same code as an array."""
 
+AT_THE_TOP = {".ci", ".gitignore", "LICENSE", "Makefile", "mkdocs.yml", "pyproject.toml"}
+AT_THE_TOP |= {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"}
+AT_THE_TOP |= {"src", "tests", "bench", "docs", "examples", "reliability", "tools"}
+
 MOST_LINES = 550
 MOST_MODULES = 67
 
@@ -53,6 +57,14 @@ def place(file: Path) -> str:
 def part_of(file: Path) -> str:
     """The module or package directly below zellige that a file belongs to."""
     return place(file).split("/")[0].removesuffix(".py")
+
+
+def test_nothing_is_kept_that_does_not_belong_to_the_project():
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        pytest.skip("no checkout: git knows what is kept")
+    tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert {name.split("/")[0] for name in tracked.splitlines()} <= AT_THE_TOP
 
 
 # -- layers ---------------------------------------------------------------------------------------

@@ -283,7 +283,7 @@ class Engine:
         if count * first.nbytes > 2 * work.nbytes:
             return None  # it picks little from each, but they would all be there at once
         shared = 1 if count * first.nbytes < pool.SMALL_TOTAL else 2 * pool.workers()
-        # Those that are decoded stay in the cache until they are copied.
+        # Fewer if they are decoded, so that they stay in the cache until they are copied.
         most = min(_ROW if write or first.is_plain else _ROW // 4, work.nbytes // shared)
         return grouped(plan, work.itemsize, most, "size" if write else "pick" if first.is_plain else None)
 
@@ -334,7 +334,7 @@ class Engine:
         if sum(sizes) != values.nbytes:
             return False  # some reach beyond the end of the array
         flat = scratch.buffer("chunks", values.nbytes)
-        empty = gather_row(values, row, first, flat)
+        empty = gather_row(values, row, first, sizes, flat)
         if empty and not self.config.write_empty_chunks:
             return False
         raws = first.encode_many(flat, sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -15,15 +15,14 @@ from zellige.plans import Pick, Row, Stretch, copy_rows, item
 from zellige.types import AnyArray, Buffer
 
 
-def gather_row(values: AnyArray, row: Row, first: BoundChain, flat: memoryview) -> bool:
-    """Copy whole chunks out of the values, one after the other; tells whether one is of fill values."""
+def gather_row(values: AnyArray, row: Row, first: BoundChain, sizes: Sequence[int], flat: memoryview) -> bool:
+    """Copy whole chunks of so many bytes out of the values, one after the other; True if one is of fill values."""
     for part, chunks in _pairs(values, row, first.dtype, flat):
         chunks[...] = part
-    sizes = [nbytes // first.dtype.itemsize for nbytes in row.nbytes(first.dtype.itemsize)]
-    starts = [end - size for end, size in zip(accumulate(sizes), sizes, strict=True)]
+    ends = [end // first.dtype.itemsize for end in accumulate(sizes, initial=0)]
     every: AnyArray = np.ndarray(values.size, first.dtype, flat)
-    begun = rows_of_fill(every[starts].reshape(-1, 1), first.fill)  # few others are worth a closer look
-    closer = [every[starts[k] : starts[k] + sizes[k]] for k in np.flatnonzero(begun).tolist()]
+    begun = rows_of_fill(every[ends[:-1]].reshape(-1, 1), first.fill)  # few others are worth a closer look
+    closer = [every[ends[k] : ends[k + 1]] for k in np.flatnonzero(begun).tolist()]
     return any(equals_fill(chunk, first.fill) for chunk in closer)
 
 
