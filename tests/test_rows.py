@@ -198,6 +198,11 @@ def check_against_numpy(data: st.DataObject, store: Store) -> None:
     row = data.draw(st.sampled_from([1, 60, 200, 500, 1 << 20]), label="row")
     with limits(row, data.draw(st.sampled_from([1, 1, 2, 4]), label="workers")) as patch:
         patch.setattr(plans, "_LAYERS", data.draw(st.sampled_from([1, 2, 8]), label="layers"))
+        if data.draw(st.booleans(), label="as if they were large"):
+            patch.setattr(plans, "_FEW", 1 << 62)
+            patch.setattr(plans, "_LARGE", 0)
+            patch.setattr(engine, "_SHARES", data.draw(st.sampled_from([1, 2, 8]), label="shares"))
+            patch.setattr(gathering, "_STRIP", data.draw(st.sampled_from([1, 50, 200]), label="strip"))
         for _ in range(data.draw(st.integers(1, 4))):
             index = data.draw(regions(case.grid.shape), label="written to")
             case.write(index, data.draw(written(case, index)))
@@ -214,7 +219,7 @@ def test_arrays_of_many_small_chunks_equal_numpy_in_memory(data):
     check_against_numpy(data, MemoryStore())
 
 
-@ours.examples(0.015)
+@ours.examples(0.02)
 @given(st.data())
 def test_arrays_of_many_small_chunks_equal_numpy_on_a_disk(tmp_path_factory, data):
     check_against_numpy(data, LocalStore(tmp_path_factory.mktemp("rows")))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from zellige import engine, indexing, node
+from zellige import engine, indexing, node, scratch
 from zellige.blueprint import Blueprint, check_shards, remember, remember_similar, remembered, similar
 from zellige.codecs.base import ArrayBytesCodec
 from zellige.codecs.sharding import chunk_chain
@@ -331,7 +331,7 @@ class Array(Selecting, Resizing, NodeHandle):
             return take_fields(self._read(selection), fields, out)
         plan = plan_for(selection, self.grid)
         if out is None:
-            work = engine.empty(selection.work_shape, self.dtype, self.config.order)
+            work = scratch.empty(selection.work_shape, self.dtype, self.config.order)
             self._engine.read(plan, work)
             return selection.to_result(work)
         if out.shape != selection.result_shape:

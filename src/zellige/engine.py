@@ -10,7 +10,6 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from math import prod
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -36,26 +35,10 @@ from zellige.stopped import Done, report
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Old, Part, Shape
 
-_ALIGN_FROM = 64 << 10
-_KEEP_FROM = 4 << 20  # of smaller results the allocator keeps the memory by itself
 _TRIES = 16
+_STRIPS = 16 << 20  # bytes of large chunks that are read together, a strip across all of them at a time
+_SHARES = 8  # of those for each thread, so that all end at about the same time
 _ROW = 4 << 20  # bytes of small chunks that are read or written together: many, so that threads seldom change
-
-
-def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
-    """An uninitialised array; larger ones begin at a multiple of 64 bytes, so that rows fill cache lines."""
-    nbytes = prod(shape) * dtype.itemsize
-    if nbytes < _ALIGN_FROM or dtype.hasobject:
-        return np.empty(shape, dtype, order=order)
-    raw = None
-    if nbytes >= _KEEP_FROM:
-        from zellige.results import memory  # only for those who read much
-
-        raw = memory(nbytes)
-    if raw is None:
-        raw = np.empty(nbytes + 64, np.uint8)
-    skip = -raw.__array_interface__["data"][0] % 64
-    return np.ndarray(shape, dtype, raw, skip, order=order)
 
 
 class Unsettled(Protocol):
@@ -121,16 +104,33 @@ class Engine:
         elif (little := first.at_once(out.size / len(plan), plan.planes, self.store.gap)) is not None:
             pool.run(work, plan, little)
         elif not kept and (rows := self._rows(plan, first, out)):
-            pool.run(partial(self._read_row, out, plan), rows, first.decode_work * len(plan) // len(rows))
+            together = self._read_strips if rows.large else self._read_row
+            pool.run(partial(together, out, plan), rows, first.decode_work * len(plan) // len(rows))
         else:
             pool.run(work, plan, first.decode_work)
+
+    def _read_strips(self, out: AnyArray, plan: Plan, row: Row) -> None:
+        """Read large uncompressed chunks side by side, a strip across all of them at a time."""
+        target, widths, keys = out[row.box], row.sizes[-1], row.keys(self._key_form)
+        if len(widths) < 2 or False in row.wholes or not self._pieces(keys, row.shape, widths, target):
+            for request in row.wanted:
+                self._read_chunk(target, plan, request)
+
+    def _pieces(self, keys: Sequence[str], shape: Shape, widths: Sequence[int], target: AnyArray) -> bool:
+        """Read whole chunks side by side piece by piece; declines if one is missing, or must be read as a whole."""
+        from zellige.gathering import read_strips  # only for those who read much
+
+        try:
+            return read_strips(self.store, keys, self.chain.bound[shape].dtype, shape, widths, target)
+        except OSError:
+            return False  # as a whole, which names the one that cannot be read
 
     def _read_row(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read chunks side by side, and copy them row by row."""
         target = out[row.box]
         flat = self._joined(row)
         if flat is None:
-            slab = target if len(row.numbers[-1]) == 1 else _scratch_row(target)
+            slab = target if len(row.numbers[-1]) == 1 else scratch.array("row", target.shape, target.dtype)
             for request in row.wanted:
                 self._read_chunk(slab, plan, request)
             if slab is not target:
@@ -164,10 +164,13 @@ class Engine:
         try:
             if bound.shard is not None:
                 found = self._read_shard(key, bound.shard, out, plan, request)
-            elif bound.slab and whole and plan.order is None:
-                from zellige.gathering import scatter_pieces  # only for those who read much
-
-                found = self.store.read_pieces(key, bound.slab, partial(scatter_pieces, bound, out[outside]))
+            elif (
+                bound.in_pieces
+                and whole
+                and plan.order is None
+                and self._pieces([key], shape, shape[-1:], out[outside])
+            ):
+                found = True
             elif (
                 bound.strides is None
                 or whole
@@ -285,7 +288,11 @@ class Engine:
         shared = 1 if count * first.nbytes < pool.SMALL_TOTAL else 2 * pool.workers()
         # Fewer if they are decoded, so that they stay in the cache until they are copied.
         most = min(_ROW if write or first.is_plain else _ROW // 4, work.nbytes // shared)
-        return grouped(plan, work.itemsize, most, "size" if write else "pick" if first.is_plain else None)
+        if write or not first.is_plain:
+            return grouped(plan, work.itemsize, most, "size" if write else None)
+        alike = first.takes_rows and work.dtype == first.dtype
+        strips = min(_STRIPS, work.nbytes // (_SHARES * pool.workers())) if alike else 0
+        return grouped(plan, work.itemsize, most, "pick", strips)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -316,7 +323,7 @@ class Engine:
         source = value[row.box]
         if self._put_together(source, row):
             return
-        slab = _scratch_row(source)
+        slab = scratch.array("row", source.shape, source.dtype)
         slab[...] = source
         with Done() as done:
             for request in row.wanted:
@@ -535,13 +542,8 @@ def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:
     return padded
 
 
-def _scratch_row(row: AnyArray) -> AnyArray:
-    """An uninitialised array like this one in this thread's scratch."""
-    return np.ndarray(row.shape, row.dtype, scratch.buffer("row", row.nbytes))
-
-
 def _scratch_chunk(bound: BoundChain) -> AnyArray:
     """An uninitialised chunk in this thread's scratch; objects need memory of their own."""
     if bound.dtype.hasobject:
         return np.empty(bound.shape, bound.dtype)
-    return np.ndarray(bound.shape, bound.dtype, scratch.buffer("chunk", bound.nbytes))
+    return scratch.array("chunk", bound.shape, bound.dtype)

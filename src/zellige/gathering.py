@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate, groupby
+from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
 
+from zellige import scratch
 from zellige.codecs.chain import BoundChain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
-from zellige.errors import CodecError
 from zellige.plans import Pick, Row, Stretch, copy_rows, item
-from zellige.types import AnyArray, Buffer
+from zellige.stores import Store
+from zellige.types import AnyArray, Buffer, Shape
+
+_PIECE = 1 << 20  # bytes of one chunk; about as much as stays in the cache of a processor while it is copied on
+_STRIP = 3 << 19  # bytes of chunks side by side
 
 
 def gather_row(values: AnyArray, row: Row, first: BoundChain, sizes: Sequence[int], flat: memoryview) -> bool:
@@ -69,16 +76,67 @@ def _joint(entries: list[Stretch], length: int) -> Pick:
     return end if len(entries) == 1 else slice(entries[0][2].start, length - size + end.stop)  # type: ignore[union-attr]
 
 
-def scatter_pieces(bound: BoundChain, target: AnyArray, pieces: Iterable[Buffer]) -> None:
-    """Copy what the array has of an uncompressed chunk, which comes in pieces of `bound.slab` bytes, to its place."""
-    done, size = 0, bound.nbytes // bound.shape[0]
-    inside = tuple(map(slice, target.shape[1:]))
-    for piece in pieces:
-        count, rest = divmod(len(piece), size)
-        if rest or done + count > bound.shape[0]:
-            raise CodecError(f"bytes: {bound.nbytes} bytes expected, {done * size + len(piece)} or more found")
-        slab: AnyArray = np.ndarray((count, *bound.shape[1:]), bound.dtype, piece)
-        copy_rows(target[done : done + count], slab[(slice(max(0, len(target) - done)), *inside)])
-        done += count
-    if done != bound.shape[0]:
-        raise CodecError(f"bytes: {bound.nbytes} bytes expected, {done * size} found")
+def read_strips(
+    store: Store, keys: Sequence[str], dtype: np.dtype[Any], shape: Shape, widths: Sequence[int], target: AnyArray
+) -> bool:
+    """Read what the array has of uncompressed chunks side by side into its place, some planes of each at a time.
+
+    The chunks have this shape but for the last axis. What is read of one is copied on while it is in the cache.
+    Several are put together there, and the result is written in its own order. False if they must be read as a whole.
+    """
+    # Little is done before the first call that lets other threads run, and between those calls.
+    depth, *middle, _ = shape
+    column = prod(middle) * dtype.itemsize
+    steps = -(-depth * column * sum(widths) // (_PIECE if len(keys) == 1 else _STRIP))
+    planes = -(-depth // steps)
+    room = scratch.buffer("piece", planes * column * max(widths))
+    sizes, rooms = [depth * column * width for width in widths], [room[: planes * column * width] for width in widths]
+    scatter = partial(_scatter_one if len(keys) == 1 else _scatter_strips, target, dtype, shape, widths, planes, room)
+    return store.read_pieces(keys, sizes, rooms, scatter)
+
+
+def _scatter_one(
+    target: AnyArray,
+    dtype: np.dtype[Any],
+    shape: Shape,
+    widths: Sequence[int],
+    planes: int,
+    room: memoryview,
+    pieces: Iterator[None],
+) -> None:
+    """Copy some planes of a chunk, which come into the room, then the next ones."""
+    chunk: AnyArray = np.ndarray((planes, *shape[1:]), dtype, room)
+    for start, _ in zip(range(0, shape[0], planes), pieces, strict=False):
+        here = target[start : start + planes]
+        copy_rows(here, chunk[tuple(map(slice, here.shape))])
+
+
+def _scatter_strips(
+    target: AnyArray,
+    dtype: np.dtype[Any],
+    shape: Shape,
+    widths: Sequence[int],
+    planes: int,
+    room: memoryview,
+    pieces: Iterator[None],
+) -> None:
+    """Put some planes of all chunks together, which come into the room one after the other, then the next ones."""
+    *outer, length = planes, *target.shape[1:]
+    size = dtype.itemsize
+    memory = scratch.buffer("strip", prod(outer) * length * size)
+    strip: AnyArray = np.ndarray((*outer, length), dtype, memory)
+    lines, columns = strip.strides[:-1], [*accumulate(shape[-2:0:-1], mul, initial=size)][::-1]
+    every, end = [], 0
+    for width in widths:
+        row = item(min(width, length - end) * size)  # each row is one item
+        part: AnyArray = np.ndarray(outer, row, memory, end * size, lines)
+        chunk: AnyArray = np.ndarray(outer, row, room, 0, [width * column for column in columns])
+        every.append((part, chunk))
+        end += width
+    for start in range(0, shape[0], planes):
+        here = target[start : start + planes]
+        if (count := len(here)) < planes:
+            every, strip = [(part[:count], chunk[:count]) for part, chunk in every], strip[:count]
+        for (part, chunk), _ in zip(every, pieces, strict=False):
+            part[...] = chunk
+        copy_rows(here, strip)

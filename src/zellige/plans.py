@@ -40,6 +40,8 @@ _NEVER = 1 << 62
 _FEW = 6  # chunks; rows of fewer were slower than none
 _LAYERS = 8  # chunks behind each other that are copied by one call where those side by side have many sizes
 _LONG_ROW = 512  # bytes; chunks with longer rows are copied as fast one by one
+_LARGE = 2 << 20  # bytes of a chunk from which strips across several are faster
+_BESIDE = 4  # such chunks that are read together; of more the pieces are too small
 _LONG_ITEM = 4 << 10  # bytes; longer rows are copied as fast element by element
 _MUCH = 64 << 10  # bytes for which it pays to look at their rows
 _SLICES = {slice}
@@ -70,8 +72,7 @@ class Plan:
 
     def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Request]:
         """Some of the requests, in C order. The iterator may be shared by threads."""
-        chosen = islice(_product(self.projections), start, stop)
-        return map(self._point_request if self.npoints else _request, chosen)
+        return map(self._maker, islice(_product(self.projections), start, stop))
 
     def request(self, number: int) -> Request:
         """One of the requests, counted in C order."""
@@ -79,21 +80,15 @@ class Plan:
         for projection in reversed(self.projections):
             number, at = divmod(number, len(projection))
             parts.insert(0, projection[at])
-        return self._point_request(tuple(parts)) if self.npoints else _request(tuple(parts))
+        return self._maker(tuple(parts))
 
-    def _point_request(self, parts: tuple[Any, ...]) -> Request:
-        (coords, sizes, inside, positions, _), *rest = parts
-        others, extents, picks, places, _ = zip(*rest, strict=True) if rest else ((), (), (), (), ())
+    @property
+    def _maker(self) -> Callable[[tuple[Any, ...]], Request]:
+        """Makes a request of one entry for each axis."""
+        if not self.npoints:
+            return _request
         assert self.order is not None
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        all_coords, all_sizes = (*coords, *others), (*sizes, *extents)
-        return (
-            tuple(all_coords[i] for i in back),
-            tuple(all_sizes[i] for i in back),
-            (*inside, *picks),
-            (positions, *places),
-            False,
-        )
+        return partial(_point_request, sorted(range(len(self.order)), key=self.order.__getitem__))
 
 
 class Rows:
@@ -104,10 +99,12 @@ class Rows:
     other in memory, and those side by side that have one size are one array.
     """
 
-    __slots__ = ("_axes",)
+    __slots__ = ("_axes", "large")
 
     def __init__(self, plan: Plan, depth: int, width: int, kinds: Kinds) -> None:
         """How long a box may be along the first and the last axis, unless it is of one chunk; which are kept apart."""
+        self.large = not depth
+        """Whether chunks are only side by side, because they are large."""
         first, *middle, last = plan.projections
         singles = ([_group([entry]) for entry in axis] for axis in middle)
         behind = [*map(_group, _runs(first, depth, [*zip(kinds(first), _pieces(first), strict=True)]))]
@@ -180,26 +177,32 @@ def coords_of(task: Request | Row) -> list[Coords]:
     return task.coords if isinstance(task, Row) else [task[0]]
 
 
-def grouped(plan: Plan, itemsize: int, most: int, apart: Literal["pick", "size"] | None = None) -> Rows | None:
+def grouped(
+    plan: Plan, itemsize: int, most: int, apart: Literal["pick", "size"] | None = None, strips: int = 0
+) -> Rows | None:
     """The plan in groups of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway.
 
     Where sizes differ, that is meant for usual ones: a group of the largest may have twice as many. Chunks of
     which a part is picked are kept `apart` from others by "pick", and those that reach beyond the end, too, by "size".
+    Larger chunks are grouped side by side only, up to `strips` bytes.
     """
     axes = plan.projections
     if plan.order is not None or len(axes) < 2 or len(axes[-1]) < 2:
         return None
     thickest, *between, widest = longest = [*map(_longest, axes)]
-    if _NEVER in longest or not prod(longest):
-        return None
-    thick, *usual, _ = [axis[-1][3].stop / len(axis) for axis in axes]
-    room = int(most / (max(prod(usual), prod(between) / 2) * itemsize))
-    if widest * itemsize > _LONG_ROW or room < _FEW * thickest * widest:
+    if _NEVER in longest or not prod(longest) or widest * itemsize > _LONG_ROW:
         return None
     first, *_, last = axes
+    extent = last[-1][3].stop
+    thick, *usual, _ = [axis[-1][3].stop / len(axis) for axis in axes]
+    room = int(most / (max(prod(usual), prod(between) / 2) * itemsize))
+    if room < _FEW * thickest * widest:
+        column, wide = thick * prod(usual) * itemsize, extent / len(last)
+        width = int(min(strips / column, _BESIDE * wide)) if column * wide >= _LARGE else 0
+        return Rows(plan, 0, width, _by_pick) if width >= min(2 * widest, extent) else None
     uneven = len({size for _, size, _, _, _ in last}) > 1
     depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven else thickest
-    width, extent = room // depth, last[-1][3].stop
+    width = room // depth
     kinds = {"pick": _by_pick, "size": _by_size, None: _by_nothing}[apart]
     return Rows(plan, int(depth), int(width), kinds) if width < extent else Rows(plan, room // extent, extent, kinds)
 
@@ -360,6 +363,16 @@ def _request(parts: tuple[Projection, ...]) -> Request:
     return coords, sizes, inside, outside, False not in whole
 
 
+def _point_request(back: Sequence[int], parts: tuple[Any, ...]) -> Request:
+    """`back` gives the place of each axis of the array among those of the work array."""
+    (coords, sizes, inside, positions, _), *rest = parts
+    outside: tuple[Any, ...] = (positions,)
+    if rest:
+        others, extents, picks, places, _ = zip(*rest, strict=True)
+        coords, sizes, inside, outside = (*coords, *others), (*sizes, *extents), (*inside, *picks), (positions, *places)
+    return tuple([coords[k] for k in back]), tuple([sizes[k] for k in back]), inside, outside, False
+
+
 def plan(selection: Selection, grid: ChunkGrid) -> Plan:
     """What to copy between the chunks and the work array."""
     return plan_axes(selection.axes, selection.points, grid.dimensions)
@@ -436,19 +449,16 @@ def _project_range(at: range, dim: DimensionGrid) -> list[Projection]:
 
 def _project_array(at: Indices, dim: DimensionGrid) -> list[Projection]:
     """The chunks that hold some positions; the positions in each keep their order, so the last write wins."""
-    found: list[Projection] = []
-    for positions, (inside,) in _groups(dim.indices_to_chunks(at), [at]):
-        chunk, start, size = dim.locate(int(inside[0]))
-        found.append((chunk, size, inside - start, positions, False))
-    return found
+    groups = _groups(dim.indices_to_chunks(at), [at], [dim])
+    return [(chunk, size, inside, positions, False) for ((chunk, _, size),), (inside,), positions in groups]
 
 
 def _project_points(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> list[Any]:
     """Like `_project_array` for axes that are picked together."""
     found = []
-    for positions, inside in _groups(_chunk_numbers(at, dims), at):
-        coords, starts, sizes = zip(*(dim.locate(int(i[0])) for i, dim in zip(inside, dims, strict=True)), strict=True)
-        found.append((coords, sizes, [i - start for i, start in zip(inside, starts, strict=True)], positions, False))
+    for places, inside, positions in _groups(_chunk_numbers(at, dims), at, dims):
+        coords, _, sizes = zip(*places, strict=True)
+        found.append((coords, sizes, inside, positions, False))
     return found
 
 
@@ -465,8 +475,12 @@ def _chunk_numbers(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> Indi
     return numbers
 
 
-def _groups(chunks: Indices, at: Sequence[Indices]) -> Iterator[tuple[Pick, list[Indices]]]:
-    """For each chunk that occurs: where its entries are, as a slice if they are already in order, and the entries."""
+def _groups(
+    chunks: Indices, at: Sequence[Indices], dims: Sequence[DimensionGrid]
+) -> Iterator[tuple[tuple[tuple[int, int, int], ...], tuple[Indices, ...], Pick]]:
+    """For each chunk that occurs: along every axis its number, start and size; its entries, counted from its start; and
+    where they are, as a slice if they are already in order.
+    """
     if not chunks.size:
         return
     order = None
@@ -474,10 +488,14 @@ def _groups(chunks: Indices, at: Sequence[Indices]) -> Iterator[tuple[Pick, list
         # numpy sorts numbers of 16 bits by counting, ten times as fast as others.
         order = np.argsort(chunks.astype(np.uint16) if int(chunks.max()) < 1 << 16 else chunks, kind="stable")
         chunks, at = chunks[order], [axis[order] for axis in at]
-    bounds = [0, *((np.diff(chunks).nonzero()[0] + 1).tolist()), chunks.size]
-    for start, stop in pairwise(bounds):
-        positions = slice(start, stop) if order is None else order[start:stop]
-        yield positions, [axis[start:stop] for axis in at]
+    bounds = np.concatenate(([0], np.diff(chunks).nonzero()[0] + 1, [chunks.size]))
+    places = [[*map(dim.locate, axis[bounds[:-1]].tolist())] for axis, dim in zip(at, dims, strict=True)]
+    counts, spans = np.diff(bounds), [*map(slice, bounds[:-1].tolist(), bounds[1:].tolist())]
+    inside = [
+        axis - np.repeat([start for _, start, _ in found], counts) for axis, found in zip(at, places, strict=True)
+    ]
+    for located, span in zip(zip(*places, strict=True), spans, strict=True):
+        yield located, tuple([axis[span] for axis in inside]), span if order is None else order[span]
 
 
 def _as_mesh(projections: Iterable[Projection], axis: int, ndim: int, *, places: bool) -> list[Projection]:

@@ -1,4 +1,4 @@
-"""Buffers and codec contexts, one set per thread, reused from chunk to chunk.
+"""Memory to work in: buffers and codec contexts, one set per thread, reused from chunk to chunk; and results.
 
 A fresh 4 MiB buffer for every chunk halves the speed by page faults, and a fresh zstd context costs
 several times the decoding of a small chunk. Threads that end hand their set on to the next one.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from math import prod
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from zellige.types import AnyArray, Shape
+
 T = TypeVar("T")
 
+_ALIGN_FROM = 64 << 10
+_KEEP_FROM = 4 << 20  # of smaller results the allocator keeps the memory by itself
 _KEEP_BYTES = 32 << 20  # a larger buffer is freed after its use
 _KEEP_SETS = 16
 
@@ -36,18 +41,36 @@ def buffer(slot: str, nbytes: int) -> memoryview:
     """A writable buffer of `nbytes` of this thread, valid until the thread asks for the same slot again."""
     have = _local.buffers.get(slot)
     if have is None or len(have) < nbytes:
-        have = _aligned(nbytes)
+        have = memoryview(_aligned(nbytes))  # type: ignore[arg-type]
         if nbytes > _KEEP_BYTES:
             return have
         _local.buffers[slot] = have
     return have[:nbytes]
 
 
-def _aligned(nbytes: int) -> memoryview:
+def _aligned(nbytes: int) -> AnyArray:
     """Fresh memory that begins at a multiple of 64 bytes, so that rows fill cache lines."""
     raw = np.empty(nbytes + 64, np.uint8)
     skip = -raw.__array_interface__["data"][0] % 64
-    return memoryview(raw[skip : skip + nbytes])  # type: ignore[arg-type]
+    return raw[skip : skip + nbytes]
+
+
+def array(slot: str, shape: Shape, dtype: np.dtype[Any]) -> AnyArray:
+    """An uninitialised array in such a buffer."""
+    return np.ndarray(shape, dtype, buffer(slot, prod(shape) * dtype.itemsize))
+
+
+def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
+    """An uninitialised array for a result, aligned in the same way unless it is small."""
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < _ALIGN_FROM or dtype.hasobject:
+        return np.empty(shape, dtype, order=order)
+    kept = None
+    if nbytes >= _KEEP_FROM:
+        from zellige.results import memory  # only for those who read much
+
+        kept = memory(nbytes)
+    return np.ndarray(shape, dtype, _aligned(nbytes) if kept is None else kept, order=order)
 
 
 def context(key: Any, make: Callable[[], T]) -> T:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from crashing_store import LONG, held_locks
+from store_suite import pieces_of
 
 import zellige
 from zellige import engine, plans, pool
@@ -109,9 +110,9 @@ def read_all_ways(store: LocalStore) -> None:
     assert store.get_tagged("a/k", [(0, 2)])[0] == [OLD[:2]]
     assert store.get_versioned("a/k")[0] == OLD
     assert store.size("a/k") == len(OLD)
-    found: list[bytes] = []
-    assert store.read_pieces("a/k", 40, lambda pieces: found.extend(map(bytes, pieces)))
-    assert b"".join(found) == OLD
+    pieces = pieces_of(store, {"a/k": OLD}, 40)
+    assert pieces is not None
+    assert b"".join(pieces) == OLD
 
 
 def list_all_ways(store: LocalStore) -> None:

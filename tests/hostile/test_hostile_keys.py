@@ -110,7 +110,9 @@ REQUESTS = {
     "get": lambda store, key: store.get(key),
     "borrow": lambda store, key: store.borrow(key),
     "borrow_many": lambda store, key: store.borrow_many(["zarr.json", key]),
-    "read_pieces": lambda store, key: store.read_pieces(key, 10, list),
+    "read_pieces": lambda store, key: store.read_pieces(
+        ["zarr.json", key], [9, 9], [memoryview(bytearray(9))] * 2, list
+    ),
     "get_range": lambda store, key: store.get_range(key, 0, 1),
     "borrow_range": lambda store, key: store.borrow_range(key, 0, 1),
     "get_ranges": lambda store, key: store.get_ranges(key, [(0, 1)]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -50,6 +51,24 @@ LISTING = {
 def enter(store: Store, key: str) -> None:
     with store.exclusive(key):
         pass
+
+
+def pieces_of(
+    store: Store, values: dict[str, bytes], size: int, then: Callable[[], object] = lambda: None
+) -> list[bytes] | None:
+    """The pieces of values, the others a multiple as long as the first, in order; None if the store says no."""
+    sizes = [*map(len, values.values())]
+    rooms = [memoryview(bytearray(n // sizes[0] * size)) for n in sizes]
+    found: list[bytes] = []
+
+    def use(filled: Iterator[None]) -> None:
+        for start in range(0, sizes[0], size):
+            for n, room in zip(sizes, rooms, strict=True):
+                next(filled)
+                found.append(bytes(room[: n - n // sizes[0] * start]))
+            then()
+
+    return found if store.read_pieces([*values], sizes, rooms, use) else None
 
 
 ALL = READING | WRITING | LISTING | {"exclusive": enter}
@@ -307,25 +326,21 @@ class StoreSuite:
     # -- conditional writes -----------------------------------------------------------------------
 
     @pytest.mark.parametrize("size", [1, 3, 7, 10, 11, 1000])
-    def test_a_value_comes_in_pieces(self, store, size):
-        store.put("a/k", b"0123456789")
-        found = []
-        assert store.read_pieces("a/k", size, lambda pieces: found.extend(map(bytes, pieces)))
-        assert found == [b"0123456789"[at : at + size] for at in range(0, 10, size)]
-        assert not store.read_pieces("a/none", size, lambda pieces: found.clear())
-        assert found
+    def test_values_come_in_pieces_or_not_at_all(self, store, size):
+        one, two = b"0123456789", b"abcdefghijklmnopqrst"
+        store.put("a/k", one)
+        store.put("b", two)
+        found = pieces_of(store, {"a/k": one, "b": two}, size)
+        expected = [(one[at : at + size], two[2 * at : 2 * (at + size)]) for at in range(0, 10, size)]
+        assert found in (None, [piece for pair in expected for piece in pair])
+        for wrong in ({"a/k": one, "a/none": one}, {"a/none": one}, {"b": one}, {"a/k": two}, {"a/k": one, "b": one}):
+            assert pieces_of(store, wrong, size) is None
 
     def test_pieces_are_of_one_value(self, store):
-        store.put("k", b"old" * 1000)
-        found = []
-
-        def use(pieces):
-            found.append(bytes(next(pieces)))
-            store.put("k", b"new" * 1000)
-            found.extend(map(bytes, pieces))
-
-        store.read_pieces("k", 100, use)
-        assert b"".join(found) == b"old" * 1000
+        values = {"k": b"old" * 1000}
+        store.put("k", values["k"])
+        found = pieces_of(store, values, 100, lambda: store.put("k", b"new" * 1000))
+        assert found is None or b"".join(found) == values["k"]
 
     def test_parts_are_stored_as_one_value(self, store):
         parts = [b"ab", bytearray(b""), memoryview(b"cde"), *[bytes([k % 256]) for k in range(3000)]]

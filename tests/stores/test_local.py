@@ -15,7 +15,7 @@ import threading
 import time
 
 import pytest
-from store_suite import ALL, READING, StoreSuite, enter
+from store_suite import ALL, READING, StoreSuite, enter, pieces_of
 
 import zellige.stores.local
 from running import fork, run_threads
@@ -672,10 +672,25 @@ def test_pieces_that_nobody_takes_leave_no_open_file(store):
         next(pieces)
         raise ValueError("enough")
 
-    store.put("k", b"x" * 10)
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
-        store.read_pieces("k", 3, lambda pieces: None)
+    for key in "kl":
+        store.put(key, b"x" * 10)
+    room, before = memoryview(bytearray(3)), len(os.listdir("/proc/self/fd"))
+    for keys in (["k"], ["k", "l"], ["k", "none"]):
+        sizes, rooms = [10] * len(keys), [room] * len(keys)
+        assert store.read_pieces(keys, sizes, rooms, lambda pieces: None)
+        assert store.read_pieces(keys, sizes, rooms, list) == ("none" not in keys)
         with pytest.raises(ValueError, match="enough"):
-            store.read_pieces("k", 3, refuse)
-    assert len(os.listdir("/proc/self/fd")) == before
+            store.read_pieces(keys, sizes, rooms, refuse)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_files_are_read_in_turn_and_each_is_opened_once(store, monkeypatch):
+    opened = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, *more: opened.append(os.path.basename(path)) or real(path, *more))
+    values = {"a": b"0123456789", "b": b"abcdefghij"}
+    for key, value in values.items():
+        store.put(key, value)
+    opened.clear()
+    assert pieces_of(store, values, 4) == [b"0123", b"abcd", b"4567", b"efgh", b"89", b"ij"]
+    assert opened == ["a", "b"]

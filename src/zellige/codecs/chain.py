@@ -27,7 +27,7 @@ _KEEP_SHAPES = 1024
 _FEW = 4 << 20  # bytes of elements of any length that are decoded without looking first
 _MANY = 8  # indices, one of which most likely lies near the end
 _LONG = 256 << 10  # bytes of a chunk of which the beginning alone may be decoded
-_SLAB = 1 << 20  # about as much as stays in the cache of a processor while it is copied on
+_MUCH = 2 << 20  # bytes; more than stays in the cache of a processor while it is copied on
 
 
 class CodecChain:
@@ -138,7 +138,7 @@ class BoundChain:
         "variable",
         "decode_work",
         "encode_work",
-        "slab",
+        "in_pieces",
         "can_start",
     )
 
@@ -168,8 +168,8 @@ class BoundChain:
         plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
         self._direct = plain
         self.strides = None if stored is None or self._steps else self._stored_strides(stored)
-        self.slab = self._slab_bytes()
-        """In pieces of how many bytes a large uncompressed chunk is read; 0 for one that is better read at once."""
+        self.in_pieces = plain and not self._steps and self.nbytes >= _MUCH and len(shape) > 1
+        """Whether an uncompressed chunk is large enough to be read and copied piece by piece."""
         long = self._direct and self.nbytes >= _LONG and bool(shape)
         self.can_start = long and len(self._steps) == 1 and self._steps[0][0].can_start
         """Whether `decode_for` may decode the beginning of a chunk alone."""
@@ -261,13 +261,6 @@ class BoundChain:
         # `_as_bytes` once more: this is called for every chunk.
         last.decode_into(raw, memoryview(out.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
         return True
-
-    # -- large uncompressed chunks ----------------------------------------------------------------
-
-    def _slab_bytes(self) -> int:
-        if not self._direct or self._steps or self.nbytes < 2 * _SLAB or len(self.shape) < 2:
-            return 0
-        return max(1, _SLAB * self.shape[0] // self.nbytes) * (self.nbytes // self.shape[0])
 
     # -- many small chunks at once ----------------------------------------------------------------
 

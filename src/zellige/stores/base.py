@@ -22,7 +22,7 @@ from weakref import ref
 
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.types import TEMPORARY as TEMPORARY
-from zellige.types import AnyArray, Buffer, Durability, Encoded, Span, Splice
+from zellige.types import AnyArray, Buffer, Durability, Encoded, Span, Splice, Use
 from zellige.types import is_key as is_key
 
 if TYPE_CHECKING:
@@ -131,17 +131,17 @@ class Store(ABC):
         """
         return [self.get(key) for key in keys]
 
-    def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
-        """Hand over the value in pieces of so many bytes, the last one maybe shorter; False if there is no such key.
+    def read_pieces(self, keys: Sequence[str], sizes: Sequence[int], rooms: Sequence[memoryview], use: Use) -> bool:
+        """Read values of so many bytes piece by piece, in turn: the first piece of each, then the second of each, ….
 
-        All are of one value, also if it is replaced meanwhile. Each is valid until the next is asked for.
+        Whenever `use` asks its iterator for more, the next piece of the next value is in the value's room, which it
+        fills but for the last one; all come in equally many pieces. Those of one value are of one version, also if it
+        is replaced meanwhile. False if a value is missing or has another size, which may show late, or if the store
+        reads them only as a whole.
         """
-        value = self.borrow(key)
-        if value is None:
-            return False
-        view = memoryview(value)
-        use(view[start : start + size] for start in range(0, len(view), size))
-        return True
+        for key in keys:
+            check_key(key)
+        return False
 
     @abstractmethod
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:

@@ -37,6 +37,8 @@ Place: TypeAlias = Callable[[str, str], bool]
 Part: TypeAlias = Buffer | Callable[[int], None]
 """Of a value that is written: bytes, or what appends some to a file, whose descriptor it gets."""
 
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+"""Without O_NONBLOCK the opening of a FIFO waits for a writer; what a link leads to is looked at before."""
 _GUESS = 64 << 10  # `get` reads this much before it asks for the size
 LONG = 64 << 10
 """From here on fresh memory takes longer than a scratch buffer."""
@@ -99,24 +101,6 @@ def borrow_all(fd: int) -> memoryview:
     if len(into) <= _KEPT:
         capacity = max(capacity, len(into))
     return into[:count]
-
-
-def pieces(fd: int, size: int) -> Iterator[Buffer]:
-    """A value in pieces of so many bytes, each in this thread's scratch buffer."""
-    at, filled = 0, size
-    while filled == size:
-        into, filled = buffer("file", size), 0
-        while filled < size and (count := os.preadv(fd, [into[filled:]], at + filled)):
-            filled += count
-        if filled:
-            yield into[:filled]
-        at += filled
-
-
-def hand_over(fd: int, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
-    """Give a value in pieces to somebody; True, for a file that is there."""
-    use(pieces(fd, size))
-    return True
 
 
 def encloses(target: str, path: str) -> bool:

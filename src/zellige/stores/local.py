@@ -17,15 +17,12 @@ from zellige.errors import UnsafeLinkError
 from zellige.scratch import buffer
 from zellige.stores import files
 from zellige.stores.base import DOCUMENTS, MISSING, TEMPORARY, Joined, KeyLock, Store, check_key, check_prefix, is_key
-from zellige.types import Buffer, Durability, Encoded, Span, Splice
+from zellige.types import Buffer, Durability, Encoded, Span, Splice, Use
 
 if TYPE_CHECKING:
     from zellige.stores.file_locks import FileLock
 
 T = TypeVar("T")
-
-# Without O_NONBLOCK the opening of a FIFO waits for a writer; what a link leads to is looked at before.
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 _NOT_A_FILE = frozenset({errno.ESPIPE, errno.ENXIO})  # from a FIFO, and from a socket
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
@@ -91,7 +88,7 @@ class LocalStore(Store):
         if key[: key.rfind("/") + 1] not in self._inside:
             self._check_place(key)
         try:
-            fd = os.open(self._base + key, _READ)
+            fd = os.open(self._base + key, files.READ)
         except OSError as exc:
             fd = self._after(exc, key)
             if fd < 0:
@@ -114,7 +111,7 @@ class LocalStore(Store):
         found: list[Buffer | None] = []
         for key, path in zip(keys, [self._base + key for key in keys], strict=True):
             try:
-                fd = os.open(path, _READ)
+                fd = os.open(path, files.READ)
             except OSError as exc:
                 fd = self._after(exc, key)
                 if fd < 0:
@@ -143,9 +140,12 @@ class LocalStore(Store):
             for key in keys:
                 self._check_place(key)
 
-    def read_pieces(self, key: str, size: int, use: Callable[[Iterator[Buffer]], None]) -> bool:
-        """Hand over the value in pieces, all read from one descriptor; see `Store.read_pieces`."""
-        return self._with_file(key, lambda fd: files.hand_over(fd, size, use)) is not None
+    def read_pieces(self, keys: Sequence[str], sizes: Sequence[int], rooms: Sequence[memoryview], use: Use) -> bool:
+        """Read values piece by piece, each from one descriptor; see `Store.read_pieces`."""
+        from zellige.stores.pieces import read_pieces  # only for those who read much
+
+        self._check_all(keys)
+        return read_pieces(self._base, self._after, self._named, keys, sizes, rooms, use)
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
@@ -179,7 +179,7 @@ class LocalStore(Store):
         if key[: key.rfind("/") + 1] not in self._inside:
             self._check_place(key)
         try:
-            fd = os.open(self._base + key, _READ)
+            fd = os.open(self._base + key, files.READ)
         except OSError as exc:
             fd = self._after(exc, key)
             if fd < 0:
@@ -201,7 +201,7 @@ class LocalStore(Store):
         if error.errno != errno.ELOOP:
             raise self._named(error, key) from error
         try:
-            return os.open(self._target(key), _READ)
+            return os.open(self._target(key), files.READ)
         except OSError as exc:
             if exc.errno in MISSING:
                 return -1
