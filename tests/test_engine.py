@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 import strategies as ours
 import zellige
 from counting_store import READS, CountingStore, contents
+from zellige import pool
 from zellige.errors import ChunkNotFoundError, CorruptChunkError
 from zellige.stores import MemoryStore
+from zellige.stores.latency import LatencyStore
 
 TRILLION = 10**12
 
@@ -555,3 +557,56 @@ def test_writing_all_that_the_array_has_of_a_damaged_boundary_chunk_repairs_it(k
         array[:]
     array[4:] = 9
     assert array[:].tolist() == [*ours.counted((4,)).tolist(), 9]
+
+
+# -- chunks of very different sizes ---------------------------------------------------------------
+
+UNLIKE = [1, 40, 40, 40]
+"""The first chunk says little about the others."""
+
+
+@pytest.fixture
+def weights(monkeypatch) -> list[int]:
+    """How much work the pool is told that a task is."""
+    found: list[int] = []
+    real = pool.run
+
+    def run(work: Any, tasks: Any, nbytes: int, *more: Any) -> None:
+        found.append(nbytes)
+        real(work, tasks, nbytes, *more)
+
+    monkeypatch.setattr(pool, "run", run)
+    return found
+
+
+@pytest.mark.parametrize("compressors", [None, "gzip"])
+def test_work_is_that_of_the_chunks_on_average(weights, compressors):
+    model = ours.counted((121, 50), "int16")
+    array = zellige.create_array(data=model, chunks=(UNLIKE, 50), compressors=compressors)
+    assert np.array_equal(array[...], model)
+    alike = zellige.create_array(data=model[:120], chunks=(30, 50), compressors=compressors)
+    assert np.array_equal(alike[...], model[:120])
+    written, read, written_alike, read_alike = weights
+    assert written == pytest.approx(written_alike, rel=0.01)
+    assert read == pytest.approx(read_alike, rel=0.01)
+
+
+def test_work_on_points_is_that_of_the_chunks_they_are_in(weights):
+    array = zellige.create_array(data=ours.counted((121, 50), "int16"), chunks=(UNLIKE, 50), compressors="gzip")
+    weights.clear()
+    array.vindex[[0, 1, 50], [3, 4, 5]]
+    array[[0, 50]]
+    array[:]
+    few, plane, every = weights
+    assert few == pytest.approx(every * (81 / 3) / (121 / 4), rel=0.01)
+    assert plane == pytest.approx(every * (41 / 2) / (121 / 4), rel=0.01)
+
+
+def test_the_largest_chunk_bounds_how_many_are_fetched_at_once(monkeypatch):
+    array = zellige.create_array(data=ours.counted((121, 50), "int16"), chunks=(UNLIKE, 50), compressors=None)
+    held = []
+    real = pool.crowd
+    monkeypatch.setattr(pool, "crowd", lambda store, nbytes=0: held.append(nbytes) or real(store, nbytes))
+    far = zellige.open_array(LatencyStore(array.store, 0))
+    assert np.array_equal(far[...], array[...])
+    assert held[-1] == 40 * 50 * 2

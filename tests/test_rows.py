@@ -202,7 +202,7 @@ def check_against_numpy(data: st.DataObject, store: Store) -> None:
             patch.setattr(plans, "_FEW", 1 << 62)
             patch.setattr(plans, "_LARGE", 0)
             patch.setattr(engine, "_SHARES", data.draw(st.sampled_from([1, 2, 8]), label="shares"))
-            patch.setattr(gathering, "_STRIP", data.draw(st.sampled_from([1, 50, 200]), label="strip"))
+            patch.setattr(gathering, "_STRIP", data.draw(st.sampled_from([50, 200, 1000]), label="strip"))
         for _ in range(data.draw(st.integers(1, 4))):
             index = data.draw(regions(case.grid.shape), label="written to")
             case.write(index, data.draw(written(case, index)))
@@ -428,6 +428,17 @@ def test_values_of_which_only_some_are_where_they_are_wanted(workers, rows_used)
     rows_used.clear()
     assert same(array[...], model)
     assert rows_used == [len(KEYS)]
+
+
+@pytest.mark.parametrize("large", [0, -1], ids=["first", "last"])
+def test_one_large_chunk_does_not_keep_the_small_ones_apart(store, large, workers, rows_used):
+    edges = [2] * 40
+    edges[large] = 20
+    model = ours.counted((8, 98), "int16")
+    array = zellige.create_array(store, data=model, chunks=(4, edges), compressors=None)
+    rows_used.clear()
+    assert same(array[...], model)
+    assert max(rows_used) > 20
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

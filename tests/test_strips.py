@@ -103,13 +103,20 @@ def test_others_are_not(tmp_path, calls, options):
     assert calls == []
 
 
+def test_strips_that_would_not_stay_in_the_cache_are_not_made(tmp_path, calls, monkeypatch):
+    array, model = filled(tmp_path)
+    monkeypatch.setattr(gathering, "_STRIP", 3 * 20 * 2 - 1)  # less than a plane
+    assert np.array_equal(array[...], model)
+    assert calls == []
+
+
 def test_no_strips_from_a_store_that_has_values_only_as_a_whole(calls):
     array, model = filled(MemoryStore())
     assert np.array_equal(array[...], model)
     assert calls == []
 
 
-@pytest.mark.parametrize("chunks", [(5, 3, 6), (5, 2, [7, 7, 7]), ([5, 30], 3, 19)])
+@pytest.mark.parametrize("chunks", [(5, 3, 6), (5, 2, [7, 7, 7]), ([5, 8], 3, 14)])
 def test_chunks_may_reach_beyond_the_end(tmp_path, calls, chunks):
     array, model = filled(tmp_path, chunks=chunks)
     assert np.array_equal(array[...], model)

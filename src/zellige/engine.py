@@ -10,7 +10,8 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from math import prod
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from zellige.errors import (
     ShortReadError,
     UnsupportedCodecError,
 )
-from zellige.grid import ChunkGrid
+from zellige.grid import ChunkGrid, Unsettled
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, assign, copy_rows, grouped
 from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
@@ -39,17 +40,6 @@ _TRIES = 16
 _STRIPS = 16 << 20  # bytes of large chunks that are read together, a strip across all of them at a time
 _SHARES = 8  # of those for each thread, so that all end at about the same time
 _ROW = 4 << 20  # bytes of small chunks that are read or written together: many, so that threads seldom change
-
-
-class Unsettled(Protocol):
-    """Tells of a grid whose last chunks are encoded as long as the array is, and so anew when that changes."""
-
-    @property
-    def chunk_shape(self) -> Shape:
-        """The shape of all other chunks."""
-
-    def grids(self) -> Sequence[ChunkGrid]:
-        """The grids that a resize which is not done has begun with and comes to; none if all is settled."""
 
 
 class Engine:
@@ -94,7 +84,7 @@ class Engine:
         if told.get() is not None:
             self._tell("read", plan, out)
             return
-        first = self._first(plan)
+        first, times = self._first(plan)
         if first is None:
             return  # nothing is picked
         kept = self.store.keeps_decoded and first.shard is None and not out.dtype.hasobject
@@ -103,11 +93,11 @@ class Engine:
             self._run_waiting(work, plan, first, out.nbytes)
         elif (little := first.at_once(out.size / len(plan), plan.planes, self.store.gap)) is not None:
             pool.run(work, plan, little)
-        elif not kept and (rows := self._rows(plan, first, out)):
+        elif not kept and (rows := self._rows(plan, first, times, out)):
             together = self._read_strips if rows.large else self._read_row
-            pool.run(partial(together, out, plan), rows, first.decode_work * len(plan) // len(rows))
+            pool.run(partial(together, out, plan), rows, int(first.decode_work * times * len(plan) / len(rows)))
         else:
-            pool.run(work, plan, first.decode_work)
+            pool.run(work, plan, int(first.decode_work * times))
 
     def _read_strips(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read large uncompressed chunks side by side, a strip across all of them at a time."""
@@ -260,13 +250,15 @@ class Engine:
                 key=key,
             )
 
-    def _first(self, plan: Plan) -> BoundChain | None:
-        """The chain for the first chunk of a plan, which tells about how much work each is."""
+    def _first(self, plan: Plan) -> tuple[BoundChain | None, float]:
+        """The chain for the first chunk of a plan, and how many times as large as that one they are on average."""
         first = next(plan.requests(0, 1), None)
-        return None if first is None else self.chain.bound[first[1]]
+        if first is None:
+            return None, 0
+        return self.chain.bound[first[1]], 1 if len(plan) == 1 else plan.usual / prod(first[1])
 
     def _run_waiting(
-        self, work: pool.Work, plan: Plan, first: BoundChain | None, picked: int, stopped: pool.Stopped | None = None
+        self, work: pool.Work, plan: Plan, first: BoundChain, picked: int, stopped: pool.Stopped | None = None
     ) -> None:
         """Work on chunks of a store whose requests are waited for: many at once, but few decode or encode.
 
@@ -275,17 +267,17 @@ class Engine:
         from zellige.turns import in_turn
 
         # Of a shard only what is picked is fetched.
-        held = 0 if first is None else first.nbytes if first.shard is None else picked // len(plan)
+        held = plan.largest * first.dtype.itemsize if first.shard is None else picked // len(plan)
         pool.run(in_turn(work), plan, 0, stopped, pool.crowd(self.store, held))
 
-    def _rows(self, plan: Plan, first: BoundChain, work: AnyArray, *, write: bool = False) -> Rows | None:
+    def _rows(self, plan: Plan, first: BoundChain, times: float, work: AnyArray, *, write: bool = False) -> Rows | None:
         """The plan in rows of chunks, where that is faster, and still leaves something for every thread."""
         count, small = len(plan), self.store.near and first.shard is None
         if count < 2 or not small or work.dtype.hasobject or not work.flags.c_contiguous:
             return None
-        if count * first.nbytes > 2 * work.nbytes:
+        if (total := count * first.nbytes * times) > 2 * work.nbytes:
             return None  # it picks little from each, but they would all be there at once
-        shared = 1 if count * first.nbytes < pool.SMALL_TOTAL else 2 * pool.workers()
+        shared = 1 if total < pool.SMALL_TOTAL else 2 * pool.workers()
         # Fewer if they are decoded, so that they stay in the cache until they are copied.
         most = min(_ROW if write or first.is_plain else _ROW // 4, work.nbytes // shared)
         if write or not first.is_plain:
@@ -305,14 +297,15 @@ class Engine:
         if told.get() is not None:
             self._tell("write", plan, value, to_end=to_end)
             return
-        first = self._first(plan)
-        rows = None if first is None else self._rows(plan, first, value, write=True)
-        work = 0 if first is None else first.encode_work
+        first, times = self._first(plan)
+        if first is None:
+            return  # nothing is picked
+        rows, work = self._rows(plan, first, times, value, write=True), int(first.encode_work * times)
         with self.store.batch() as joined:
             if self.store.concurrency is not None:
                 work_on = joined(partial(self._write_chunk, value, plan, to_end))
                 self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
-            elif first is None or rows is None:
+            elif rows is None:
                 pool.run(joined(partial(self._write_chunk, value, plan, to_end)), plan, work, partial(report, plan))
             else:
                 work_on = joined(partial(self._write_row, value, plan, to_end))
@@ -404,14 +397,15 @@ class Engine:
         if told.get() is not None:
             self._tell("write_fields", plan, value, fields)
             return
-        first = self._first(plan)
+        first, times = self._first(plan)
+        if first is None:
+            return  # nothing is picked
         with self.store.batch() as joined:
             work_on = joined(partial(self._write_fields, value, fields, plan))
             if self.store.concurrency is not None:
                 self._run_waiting(work_on, plan, first, value.nbytes, partial(report, plan))
             else:
-                work = 0 if first is None else first.encode_work
-                pool.run(work_on, plan, work, partial(report, plan))
+                pool.run(work_on, plan, int(first.encode_work * times), partial(report, plan))
 
     def _write_fields(self, value: AnyArray, fields: str | list[str], plan: Plan, request: Request) -> None:
         coords, shape, inside, outside, _ = request

@@ -1,4 +1,4 @@
-"""Copying rows of chunks out of a larger array and into one, and large chunks piece by piece."""
+"""Copying rows of small chunks out of a larger array and into one, and strips of large chunks into one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from itertools import accumulate, groupby
 from math import prod
 from operator import mul
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.plans import Pick, Row, Stretch, copy_rows, item
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Shape
+
+Pairs: TypeAlias = list[tuple[AnyArray, AnyArray]]
+"""Parts of an array, each with the same elements elsewhere."""
 
 _PIECE = 1 << 20  # bytes of one chunk; about as much as stays in the cache of a processor while it is copied on
 _STRIP = 3 << 19  # bytes of chunks side by side
@@ -39,7 +42,7 @@ def scatter_row(target: AnyArray, row: Row, dtype: np.dtype[Any], flat: Buffer) 
         part[...] = chunks
 
 
-def _pairs(work: AnyArray, row: Row, dtype: np.dtype[Any], flat: Buffer) -> list[tuple[AnyArray, AnyArray]]:
+def _pairs(work: AnyArray, row: Row, dtype: np.dtype[Any], flat: Buffer) -> Pairs:
     """Parts of an array, each with the same elements of chunks that lie one after the other in memory.
 
     Few and large ones, with rows as items where they can be, and made without calls for each chunk.
@@ -54,7 +57,7 @@ def _pairs(work: AnyArray, row: Row, dtype: np.dtype[Any], flat: Buffer) -> list
         size if alike and type(pick) is slice and place.stop - place.start == size else ~k
         for k, (_, size, pick, place, _) in enumerate(last)
     ]
-    pairs: list[tuple[AnyArray, AnyArray]] = []
+    pairs: Pairs = []
     at = k = 0
     for _, equal in groupby(wholes):
         count = len([*equal])
@@ -88,55 +91,52 @@ def read_strips(
     depth, *middle, _ = shape
     column = prod(middle) * dtype.itemsize
     steps = -(-depth * column * sum(widths) // (_PIECE if len(keys) == 1 else _STRIP))
+    if steps > depth and len(keys) > 1:
+        return False  # what does not stay in the cache is put together in vain
     planes = -(-depth // steps)
     room = scratch.buffer("piece", planes * column * max(widths))
     sizes, rooms = [depth * column * width for width in widths], [room[: planes * column * width] for width in widths]
-    scatter = partial(_scatter_one if len(keys) == 1 else _scatter_strips, target, dtype, shape, widths, planes, room)
-    return store.read_pieces(keys, sizes, rooms, scatter)
+    if len(keys) == 1:
+        use = partial(_scatter_one, target, depth, np.ndarray((planes, *shape[1:]), dtype, room))
+    else:
+        use = partial(_scatter_strips, target, depth, *_strip((planes, *target.shape[1:]), dtype, shape, widths, room))
+    return store.read_pieces(keys, sizes, rooms, use)
 
 
-def _scatter_one(
-    target: AnyArray,
-    dtype: np.dtype[Any],
-    shape: Shape,
-    widths: Sequence[int],
-    planes: int,
-    room: memoryview,
-    pieces: Iterator[None],
-) -> None:
-    """Copy some planes of a chunk, which come into the room, then the next ones."""
-    chunk: AnyArray = np.ndarray((planes, *shape[1:]), dtype, room)
-    for start, _ in zip(range(0, shape[0], planes), pieces, strict=False):
+def _scatter_one(target: AnyArray, depth: int, chunk: AnyArray, pieces: Iterator[None]) -> None:
+    """Copy a chunk of so many planes, of which some come at a time."""
+    planes = len(chunk)
+    for start, _ in zip(range(0, depth, planes), pieces, strict=False):
         here = target[start : start + planes]
         copy_rows(here, chunk[tuple(map(slice, here.shape))])
 
 
-def _scatter_strips(
-    target: AnyArray,
-    dtype: np.dtype[Any],
-    shape: Shape,
-    widths: Sequence[int],
-    planes: int,
-    room: memoryview,
-    pieces: Iterator[None],
-) -> None:
-    """Put some planes of all chunks together, which come into the room one after the other, then the next ones."""
-    *outer, length = planes, *target.shape[1:]
-    size = dtype.itemsize
-    memory = scratch.buffer("strip", prod(outer) * length * size)
-    strip: AnyArray = np.ndarray((*outer, length), dtype, memory)
-    lines, columns = strip.strides[:-1], [*accumulate(shape[-2:0:-1], mul, initial=size)][::-1]
-    every, end = [], 0
-    for width in widths:
-        row = item(min(width, length - end) * size)  # each row is one item
-        part: AnyArray = np.ndarray(outer, row, memory, end * size, lines)
-        chunk: AnyArray = np.ndarray(outer, row, room, 0, [width * column for column in columns])
-        every.append((part, chunk))
-        end += width
-    for start in range(0, shape[0], planes):
+def _scatter_strips(target: AnyArray, depth: int, strip: AnyArray, pairs: Pairs, pieces: Iterator[None]) -> None:
+    """Put strips of chunks of so many planes together, and copy each to its place."""
+    planes = len(strip)
+    for start in range(0, depth, planes):
         here = target[start : start + planes]
         if (count := len(here)) < planes:
-            every, strip = [(part[:count], chunk[:count]) for part, chunk in every], strip[:count]
-        for (part, chunk), _ in zip(every, pieces, strict=False):
+            strip, pairs = strip[:count], [(part[:count], chunk[:count]) for part, chunk in pairs]
+        for (part, chunk), _ in zip(pairs, pieces, strict=False):
             part[...] = chunk
         copy_rows(here, strip)
+
+
+def _strip(
+    extents: Shape, dtype: np.dtype[Any], shape: Shape, widths: Sequence[int], room: memoryview
+) -> tuple[AnyArray, Pairs]:
+    """Memory for a strip; and its part for each chunk with the elements in the room, both with rows as items."""
+    *outer, length = extents
+    size = dtype.itemsize
+    memory = scratch.buffer("strip", prod(extents) * size)
+    strip: AnyArray = np.ndarray(extents, dtype, memory)
+    lines, columns = strip.strides[:-1], [*accumulate(shape[-2:0:-1], mul, initial=size)][::-1]
+    pairs, end = [], 0
+    for width in widths:
+        row = item(min(width, length - end) * size)
+        part: AnyArray = np.ndarray(outer, row, memory, end * size, lines)
+        chunk: AnyArray = np.ndarray(outer, row, room, 0, [width * column for column in columns])
+        pairs.append((part, chunk))
+        end += width
+    return strip, pairs

@@ -36,6 +36,7 @@ Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | Ellipsi
 
 
 _LONG = 100_000  # chunks along one axis; more are not held at once
+_SAMPLE = 1000
 _NEVER = 1 << 62
 _FEW = 6  # chunks; rows of fewer were slower than none
 _LAYERS = 8  # chunks behind each other that are copied by one call where those side by side have many sizes
@@ -69,6 +70,16 @@ class Plan:
             return 0
         sizes: list[int] = [pick.size for _, _, pick, _, _ in first]
         return sum(sizes) / len(first)
+
+    @property
+    def usual(self) -> float:
+        """How many elements a chunk that is hit has, on average."""
+        return prod([sum(sizes) / len(sizes) for sizes in map(_sizes, self.projections)])
+
+    @property
+    def largest(self) -> int:
+        """How many elements the largest chunk has that is hit, if it was looked at."""
+        return prod([max(sizes) for sizes in map(_sizes, self.projections)])
 
     def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Request]:
         """Some of the requests, in C order. The iterator may be shared by threads."""
@@ -205,6 +216,13 @@ def grouped(
     width = room // depth
     kinds = {"pick": _by_pick, "size": _by_size, None: _by_nothing}[apart]
     return Rows(plan, int(depth), int(width), kinds) if width < extent else Rows(plan, room // extent, extent, kinds)
+
+
+def _sizes(axis: Sequence[Any]) -> list[int]:
+    """The sizes of the chunks along an axis, or along several whose positions are points; of very many, of some."""
+    some = axis if type(axis) is list else axis[:: len(axis) // _SAMPLE + 1]
+    sizes = [size for _, size, _, _, _ in some]
+    return sizes if type(sizes[0]) is int else [*map(prod, sizes)]
 
 
 def _longest(axis: Sequence[Any]) -> int:
