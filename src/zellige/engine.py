@@ -102,11 +102,11 @@ class Engine:
     def _read_strips(self, out: AnyArray, plan: Plan, row: Row) -> None:
         """Read large uncompressed chunks side by side, a strip across all of them at a time."""
         target, widths, keys = out[row.box], row.sizes[-1], row.keys(self._key_form)
-        if len(widths) < 2 or False in row.wholes or not self._pieces(keys, row.shape, widths, target):
+        if len(widths) < 2 or False in row.wholes or not self._read_pieces(keys, row.shape, widths, target):
             for request in row.wanted:
                 self._read_chunk(target, plan, request)
 
-    def _pieces(self, keys: Sequence[str], shape: Shape, widths: Sequence[int], target: AnyArray) -> bool:
+    def _read_pieces(self, keys: Sequence[str], shape: Shape, widths: Sequence[int], target: AnyArray) -> bool:
         """Read whole chunks side by side piece by piece; declines if one is missing, or must be read as a whole."""
         from zellige.gathering import read_strips  # only for those who read much
 
@@ -156,9 +156,10 @@ class Engine:
                 found = self._read_shard(key, bound.shard, out, plan, request)
             elif (
                 bound.in_pieces
+                and self.store.in_pieces
                 and whole
                 and plan.order is None
-                and self._pieces([key], shape, shape[-1:], out[outside])
+                and self._read_pieces([key], shape, shape[-1:], out[outside])
             ):
                 found = True
             elif (
@@ -282,8 +283,8 @@ class Engine:
         most = min(_ROW if write or first.is_plain else _ROW // 4, work.nbytes // shared)
         if write or not first.is_plain:
             return grouped(plan, work.itemsize, most, "size" if write else None)
-        alike = first.takes_rows and work.dtype == first.dtype
-        strips = min(_STRIPS, work.nbytes // (_SHARES * pool.workers())) if alike else 0
+        can = self.store.in_pieces and first.takes_rows and work.dtype == first.dtype
+        strips = min(_STRIPS, work.nbytes // (_SHARES * pool.workers())) if can else 0
         return grouped(plan, work.itemsize, most, "pick", strips)
 
     # -- writing ----------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | Ellipsi
 
 
 _LONG = 100_000  # chunks along one axis; more are not held at once
-_SAMPLE = 1000
+_SAMPLE = 1000  # of so many of them the sizes are looked at then
 _NEVER = 1 << 62
 _FEW = 6  # chunks; rows of fewer were slower than none
 _LAYERS = 8  # chunks behind each other that are copied by one call where those side by side have many sizes
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def largest(self) -> int:
-        """How many elements the largest chunk has that is hit, if it was looked at."""
+        """How many elements the largest chunk that is hit has; of very many, some are looked at."""
         return prod([max(sizes) for sizes in map(_sizes, self.projections)])
 
     def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Request]:

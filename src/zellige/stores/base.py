@@ -96,6 +96,8 @@ class Store(ABC):
     read_only: bool = False
     durability: Durability = "process"
     """What a written value survives: the end of the process, or a power cut as well."""
+    in_pieces: bool = False
+    """Whether values can be read piece by piece; see `read_pieces`."""
     near: bool = False
     """Whether a small request takes microseconds, so that waiting for several at once gains nothing."""
     concurrency: int | None = None
@@ -137,7 +139,7 @@ class Store(ABC):
         Whenever `use` asks its iterator for more, the next piece of the next value is in the value's room, which it
         fills but for the last one; all come in equally many pieces. Those of one value are of one version, also if it
         is replaced meanwhile. False if a value is missing or has another size, which may show late, or if the store
-        reads them only as a whole.
+        is not one that reads `in_pieces`.
         """
         for key in keys:
             check_key(key)

@@ -43,6 +43,7 @@ class LocalStore(Store):
     conditional writes, not against a plain `put` at the same moment.
     """
 
+    in_pieces = True
     near = True
 
     def __init__(

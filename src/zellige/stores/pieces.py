@@ -25,7 +25,8 @@ def read_pieces(
 ) -> bool:
     """See `Store.read_pieces`.
 
-    `after` a file could not be opened it gives another descriptor, or -1 if it is missing; `named` is an error of it.
+    `after` is called when a file cannot be opened, and gives another descriptor, or -1 if the file is missing. `named`
+    makes an error that tells which key it is about.
     """
     fds: dict[str, int] = {}
     try:
