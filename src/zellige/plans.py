@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import accumulate, chain, islice, pairwise, product
+from itertools import accumulate, chain, islice, pairwise, product, repeat
 from math import prod
 from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
@@ -54,10 +54,9 @@ class Plan:
 
     projections: tuple[Sequence[Any], ...]
     """For each axis of the work array, one entry for each chunk that is hit."""
-    order: tuple[int, ...] | None
+    points: Points | None = None
+    order: tuple[int, ...] | None = None
     """With points: the axes of the array in the order of the work array, points first."""
-    npoints: int = 0
-    """How many axes the points take."""
 
     def __len__(self) -> int:
         return prod(map(len, self.projections))
@@ -96,10 +95,19 @@ class Plan:
     @property
     def _maker(self) -> Callable[[tuple[Any, ...]], Request]:
         """Makes a request of one entry for each axis."""
-        if not self.npoints:
+        if self.points is None:
             return _request
         assert self.order is not None
-        return partial(_point_request, sorted(range(len(self.order)), key=self.order.__getitem__))
+        return partial(_point_request, self.points, sorted(range(len(self.order)), key=self.order.__getitem__))
+
+
+class Points(NamedTuple):
+    """Points in the order of their chunks, of which a request takes a stretch."""
+
+    inside: tuple[Indices, ...]
+    """For each axis that they take: where in their chunks."""
+    places: Indices | None
+    """Where in the work array; None if they are there in the same order."""
 
 
 class Rows:
@@ -318,17 +326,16 @@ class Tasks:
         return iter(self._items[start:stop])
 
 
-def picked_axes(
-    inside: Sequence[Pick], order: tuple[int, ...] | None, npoints: int
-) -> tuple[list[Axis], tuple[int, ...]]:
-    """What a request picks from its chunk, as axes and points for a plan within the chunk."""
+def picked_axes(inside: Sequence[Pick], plan: Plan) -> tuple[list[Axis], tuple[int, ...]]:
+    """What a request of a plan picks from its chunk, as axes and points for a plan within the chunk."""
     axes: list[Axis] = [
         range(pick.start, pick.stop, pick.step or 1) if isinstance(pick, slice) else ascending(pick.ravel())
         for pick in inside
     ]
-    if order is None:
+    order = plan.order
+    if order is None or plan.points is None:
         return axes, ()
-    points = order[:npoints]
+    points = order[: len(plan.points.inside)]
     placed = dict(zip(order, axes, strict=True))
     for axis in points:  # shared positions stay arrays
         at = placed[axis]
@@ -381,13 +388,14 @@ def _request(parts: tuple[Projection, ...]) -> Request:
     return coords, sizes, inside, outside, False not in whole
 
 
-def _point_request(back: Sequence[int], parts: tuple[Any, ...]) -> Request:
+def _point_request(points: Points, back: Sequence[int], parts: tuple[Any, ...]) -> Request:
     """`back` gives the place of each axis of the array among those of the work array."""
-    (coords, sizes, inside, positions, _), *rest = parts
-    outside: tuple[Any, ...] = (positions,)
+    (coords, sizes, _, stretch, _), *rest = parts
+    inside: tuple[Any, ...] = tuple([axis[stretch] for axis in points.inside])
+    outside: tuple[Any, ...] = (stretch if points.places is None else points.places[stretch],)
     if rest:
         others, extents, picks, places, _ = zip(*rest, strict=True)
-        coords, sizes, inside, outside = (*coords, *others), (*sizes, *extents), (*inside, *picks), (positions, *places)
+        coords, sizes, inside, outside = (*coords, *others), (*sizes, *extents), (*inside, *picks), (*outside, *places)
     return tuple([coords[k] for k in back]), tuple([sizes[k] for k in back]), inside, outside, False
 
 
@@ -400,14 +408,14 @@ def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[Dime
     """A plan from what is picked along each axis; `points` are the axes that are picked together."""
     if points:
         others = [axis for axis in range(len(axes)) if axis not in points]
-        lead = _project_points([axes[k] for k in points], [dims[k] for k in points])  # type: ignore[misc]
-        return Plan((lead, *(_project(axes[k], dims[k]) for k in others)), (*points, *others), len(points))
+        lead, picked = _project_points([axes[k] for k in points], [dims[k] for k in points])  # type: ignore[misc]
+        return Plan((lead, *(_project(axes[k], dims[k]) for k in others)), picked, (*points, *others))
     projections = tuple(map(_project, axes, dims))
     if [*map(type, axes)].count(range) < len(axes) - 1:
         arrays = [axis for axis, at in zip(projections, axes, strict=True) if not isinstance(at, range)]
         in_order = all(type(place) is slice for axis in arrays for _, _, _, place, _ in axis)
         projections = tuple(_as_mesh(p, axis, len(axes), places=not in_order) for axis, p in enumerate(projections))
-    return Plan(projections, None)
+    return Plan(projections)
 
 
 def _project(at: Axis, dim: DimensionGrid) -> Sequence[Projection]:
@@ -467,17 +475,16 @@ def _project_range(at: range, dim: DimensionGrid) -> list[Projection]:
 
 def _project_array(at: Indices, dim: DimensionGrid) -> list[Projection]:
     """The chunks that hold some positions; the positions in each keep their order, so the last write wins."""
-    groups = _groups(dim.indices_to_chunks(at), [at], [dim])
-    return [(chunk, size, inside, positions, False) for ((chunk, _, size),), (inside,), positions in groups]
+    ((numbers, sizes),), ((inside,), places), stretches = _groups(dim.indices_to_chunks(at), [at], [dim])
+    positions: Sequence[Pick] = stretches if places is None else [places[stretch] for stretch in stretches]
+    return [*zip(numbers, sizes, [inside[stretch] for stretch in stretches], positions, repeat(False))]
 
 
-def _project_points(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> list[Any]:
+def _project_points(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> tuple[list[Any], Points]:
     """Like `_project_array` for axes that are picked together."""
-    found = []
-    for places, inside, positions in _groups(_chunk_numbers(at, dims), at, dims):
-        coords, _, sizes = zip(*places, strict=True)
-        found.append((coords, sizes, inside, positions, False))
-    return found
+    found, points, stretches = _groups(_chunk_numbers(at, dims), at, dims)
+    coords, sizes = (zip(*axes, strict=True) for axes in zip(*found, strict=True))
+    return [*zip(coords, sizes, stretches, stretches, repeat(False))], points
 
 
 def _chunk_numbers(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> Indices:
@@ -495,25 +502,33 @@ def _chunk_numbers(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> Indi
 
 def _groups(
     chunks: Indices, at: Sequence[Indices], dims: Sequence[DimensionGrid]
-) -> Iterator[tuple[tuple[tuple[int, int, int], ...], tuple[Indices, ...], Pick]]:
-    """For each chunk that occurs: along every axis its number, start and size; its entries, counted from its start; and
-    where they are, as a slice if they are already in order.
+) -> tuple[list[tuple[list[int], list[int]]], Points, list[slice]]:
+    """Positions by the chunks that hold them: along every axis the numbers and sizes of the chunks that occur; the
+    positions, ordered by chunks; and the stretch of them that each chunk has.
     """
     if not chunks.size:
-        return
+        return [([], [])] * len(dims), Points(tuple(at), None), []
     order = None
     if not bool((chunks[1:] >= chunks[:-1]).all()):
         # numpy sorts numbers of 16 bits by counting, ten times as fast as others.
         order = np.argsort(chunks.astype(np.uint16) if int(chunks.max()) < 1 << 16 else chunks, kind="stable")
         chunks, at = chunks[order], [axis[order] for axis in at]
-    bounds = np.concatenate(([0], np.diff(chunks).nonzero()[0] + 1, [chunks.size]))
-    places = [[*map(dim.locate, axis[bounds[:-1]].tolist())] for axis, dim in zip(at, dims, strict=True)]
-    counts, spans = np.diff(bounds), [*map(slice, bounds[:-1].tolist(), bounds[1:].tolist())]
-    inside = [
-        axis - np.repeat([start for _, start, _ in found], counts) for axis, found in zip(at, places, strict=True)
-    ]
-    for located, span in zip(zip(*places, strict=True), spans, strict=True):
-        yield located, tuple([axis[span] for axis in inside]), span if order is None else order[span]
+    firsts = (chunks[1:] != chunks[:-1]).nonzero()[0] + 1
+    bounds = np.concatenate(([0], firsts, [chunks.size]))
+    counts, edges = bounds[1:] - bounds[:-1], bounds.tolist()
+    found, inside = [], []
+    for axis, dim in zip(at, dims, strict=True):
+        numbers, starts, sizes = _located(axis[bounds[:-1]], dim)
+        found.append((numbers, sizes))
+        inside.append(axis - np.repeat(starts, counts))
+    return found, Points(tuple(inside), order), [*map(slice, edges[:-1], edges[1:])]
+
+
+def _located(at: Indices, dim: DimensionGrid) -> tuple[list[int], list[int], list[int]]:
+    """The numbers, starts and sizes of the chunks that hold some positions, looked up once for each chunk."""
+    numbers: list[int] = dim.indices_to_chunks(at).tolist()
+    known = {number: dim.locate(index) for number, index in dict(zip(numbers, at.tolist(), strict=True)).items()}
+    return numbers, [known[number][1] for number in numbers], [known[number][2] for number in numbers]
 
 
 def _as_mesh(projections: Iterable[Projection], axis: int, ndim: int, *, places: bool) -> list[Projection]:

@@ -214,7 +214,7 @@ class BoundShard:
         self, inside: Sequence[Any], plan: Plan, work: AnyArray
     ) -> tuple[list[Axis], tuple[int, ...], AnyArray]:
         """What a request of a plan picks, and the work array, in the shard's order of axes."""
-        axes, points = plans.picked_axes(inside, plan.order, plan.npoints)
+        axes, points = plans.picked_axes(inside, plan)
         others = [axis for axis in range(len(axes)) if axis not in points]
         lead = (0,) if points else ()
         places = [len(lead) + others.index(axis) for axis in self.order if axis not in points]

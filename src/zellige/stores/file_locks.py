@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from contextlib import suppress
 from io import FileIO
 from typing import Self
 from weakref import ref
+
+from zellige.stores.files import in_folder
 
 _LOCK_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -20,31 +23,38 @@ class FileLock(FileIO):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, "r+", opener=_open_lock)
+        # Few calls: what lets other threads run between two that take long costs more than the calls themselves.
+        fd = os.open(path, _LOCK_FLAGS | os.O_CREAT, 0o666)
+        super().__init__(fd, "r+")
         try:
-            _file_locks[self.fileno()] = ref(self)
-            self._locked = _flock(self.fileno(), lock=True)
-            self._gone = False
-            self.fresh = False
-            """Whether nothing is in the file, and nobody else writes there: then a value may be written into it."""
+            self.path = path
+            self.is_value = False
+            _file_locks[fd] = ref(self)
+            locked = _flock(fd, fcntl.LOCK_EX)
+            self._mine = mine = os.fstat(fd)
+            self.fresh = locked and not mine.st_size and mine.st_nlink == 1
+            """Whether a value may be written into the file: what a process that died has left in it, or a backup made
+            of links, is nobody's to overwrite, nor is what others write who could not be locked out."""
         except BaseException:
             self.close()
             raise
 
     @classmethod
     def taken(cls, path: str) -> Self:
-        """The lock of a path, once nobody else has it."""
-        while not (lock := cls(path)).is_in_place():
+        """The lock of a path, once nobody else has it; its directory is made if missing."""
+        while True:
+            try:
+                lock = cls(path)
+            except FileNotFoundError:
+                lock = in_folder(path, lambda _: cls(path))
+            if lock.is_in_place():
+                return lock
             lock.close()
-        return lock
 
     def is_in_place(self) -> bool:
         """Whether the file is the one of its path: who held it before has removed it, and the next made another."""
         try:
-            mine = self._mine = os.fstat(self.fileno())
-            # What a process that died has left in it, or a backup made of links, is nobody's to overwrite.
-            self.fresh = self._locked and not mine.st_size and mine.st_nlink == 1
-            return os.path.samestat(mine, os.stat(str(self.name)))
+            return os.path.samestat(self._mine, os.stat(self.path))
         except FileNotFoundError:
             return False
         except BaseException:
@@ -53,25 +63,25 @@ class FileLock(FileIO):
 
     def become(self, path: str) -> None:
         """Rename the file, over what may be there: it is a value now, and who waits for the lock makes another."""
-        if not os.path.samestat(self._mine, os.stat(str(self.name))):  # somebody removed it, and another made one
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
-        os.replace(str(self.name), path)
-        self._gone = True
+        if not self.is_in_place():  # somebody removed it, and another may have made one
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        os.replace(self.path, path)
+        self.is_value = True
+        self._free()
 
     def remove(self) -> None:
         """Remove the file and free the lock; in a forked child nothing, because the parent holds it."""
         if self.closed:
             return
         # Somebody may have removed the file, and then the one of this name is another.
-        if not self._gone and self.is_in_place():
+        if self.is_in_place():
             with suppress(FileNotFoundError):
-                os.unlink(str(self.name))
-        # Closing alone does not free it while a process that is being started has a copy of the descriptor.
-        _flock(self.fileno(), lock=False)
+                os.unlink(self.path)
+        self._free()
 
-
-def _open_lock(path: str, _flags: int) -> int:
-    return os.open(path, _LOCK_FLAGS | os.O_CREAT, 0o666)
+    def _free(self) -> None:
+        # Closing alone does not while a process that is being started has a copy of the descriptor.
+        _flock(self.fileno(), fcntl.LOCK_UN)
 
 
 _file_locks: dict[int, ref[FileLock]] = {}
@@ -80,8 +90,6 @@ _file_locks: dict[int, ref[FileLock]] = {}
 
 def remove_free_lock(path: str) -> bool:
     """Remove the file of a lock that nobody holds; those who wait for it make another."""
-    import fcntl
-
     try:
         fd = os.open(path, _LOCK_FLAGS)
     except OSError as exc:
@@ -102,12 +110,10 @@ def remove_free_lock(path: str) -> bool:
     return True
 
 
-def _flock(fd: int, *, lock: bool) -> bool:
+def _flock(fd: int, how: int) -> bool:
     """Lock or free an open file; False if its file system has no locks."""
-    import fcntl
-
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX if lock else fcntl.LOCK_UN)
+        fcntl.flock(fd, how)
     except OSError as exc:
         if exc.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
             raise

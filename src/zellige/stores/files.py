@@ -12,7 +12,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -453,7 +453,12 @@ def _is_dead(name: str) -> bool:
 
 def lock_name(key: str) -> str:
     """The file that is locked for a key, in the key's directory."""
-    return f"{TEMPORARY}{_LOCK}{digest(os.fsencode(key.rpartition('/')[2]))}"
+    return _lock_of(key[key.rfind("/") + 1 :])
+
+
+@lru_cache(4096)  # the chunks of a grid have few names, in many directories
+def _lock_of(name: str) -> str:
+    return f"{TEMPORARY}{_LOCK}{digest(os.fsencode(name))}"
 
 
 # -- removing -------------------------------------------------------------------------------------

@@ -496,9 +496,11 @@ class LocalStore(Store):
             return nullcontext()
         from zellige.stores.file_locks import FileLock  # only for those who change parts of values
 
-        self._check_place(key)
+        folder = key[: key.rfind("/") + 1]
+        if folder not in self._inside:
+            self._check_folder(folder)
         try:
-            file = files.in_folder(self._base + key, lambda folder: FileLock.taken(folder + files.lock_name(key)))
+            file = FileLock.taken(self._base + folder + files.lock_name(key))
         except OSError as exc:
             raise self._named(exc, key) from exc
         lock.held = ref(file)
@@ -506,7 +508,7 @@ class LocalStore(Store):
 
     def _remove(self, held: FileLock | None, key: str) -> None:
         try:
-            if held is not None:
+            if held is not None and not held.is_value:
                 held.remove()
         except OSError as exc:
             raise self._named(exc, key) from exc
