@@ -198,11 +198,11 @@ def check_against_numpy(data: st.DataObject, store: Store) -> None:
     row = data.draw(st.sampled_from([1, 60, 200, 500, 1 << 20]), label="row")
     with limits(row, data.draw(st.sampled_from([1, 1, 2, 4]), label="workers")) as patch:
         patch.setattr(plans, "_LAYERS", data.draw(st.sampled_from([1, 2, 8]), label="layers"))
+        patch.setattr(gathering, "_STRIP", data.draw(st.sampled_from([50, 200, 1000, 1 << 20]), label="strip"))
         if data.draw(st.booleans(), label="as if they were large"):
             patch.setattr(plans, "_FEW", 1 << 62)
             patch.setattr(plans, "_LARGE", 0)
             patch.setattr(engine, "_SHARES", data.draw(st.sampled_from([1, 2, 8]), label="shares"))
-            patch.setattr(gathering, "_STRIP", data.draw(st.sampled_from([50, 200, 1000]), label="strip"))
         for _ in range(data.draw(st.integers(1, 4))):
             index = data.draw(regions(case.grid.shape), label="written to")
             case.write(index, data.draw(written(case, index)))
@@ -392,6 +392,36 @@ def test_small_chunks_are_copied_by_few_calls(store, chunks, index, count, worke
         array[...] = -model
         assert set(copies) == {1 if count == 2 else count}  # what reaches over the end is written by itself
         assert same(array[...], -model)
+
+
+@pytest.mark.parametrize("chain", [{"compressors": None}, {}], ids=["raw", "zstd"])
+@pytest.mark.parametrize(("strip", "planes"), [(5, [4, 4, 4]), (6, [6, 6]), (11, [6, 6]), (1, [1] * 12)])
+def test_chunks_of_many_widths_are_put_together_some_planes_at_a_time(
+    store, chain, strip, planes, workers, monkeypatch
+):
+    """Strips of one length that have no more bytes than that, each copied to its place once."""
+    widths = [1, 2, 3, 3, 2, 1] * 3
+    model = ours.counted((12, 2, 36), "int16")
+    array = zellige.create_array(store, data=model, chunks=([3, 2, 4, 1, 2], 2, widths), **chain)
+    copied: list[tuple[int, int]] = []
+
+    def copy(place: np.ndarray, every: Any, values: np.ndarray) -> None:
+        copied.append((len(place), place.itemsize // 2))
+        place[every] = values
+
+    monkeypatch.setattr(gathering, "_STRIP", strip * 2 * 36 * 2)
+    monkeypatch.setattr(gathering, "setitem", copy)
+    assert same(array[...], model)
+    assert copied == [(count, width) for count in planes for width in (*widths, 36)]
+
+
+def test_usual_chunks_decide_how_many_are_read_together(store, workers, rows_used):
+    model = ours.counted((6, 30), "int16")
+    array = zellige.create_array(store, data=model, chunks=[[2, 4], [2, 4] * 5], compressors=None)
+    rows_used.clear()
+    with limits(row=40):  # two of the usual ones, 3 x 3 elements of two bytes, but not of the largest
+        assert same(array[...], model)
+    assert rows_used == [2] * 10
 
 
 @pytest.mark.parametrize("name", ["100%", "%d/%s", "a b/c.d", "%%"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 from math import prod
-from operator import mul
+from operator import setitem
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,8 +39,36 @@ def gather_row(values: AnyArray, row: Row, first: BoundChain, sizes: Sequence[in
 
 def scatter_row(target: AnyArray, row: Row, dtype: np.dtype[Any], flat: Buffer) -> None:
     """Copy what is picked from chunks, which lie one after the other, to its place."""
+    if target.nbytes > _STRIP and len({*row.sizes[-1]}) > 1 and False not in row.wholes and dtype == target.dtype:
+        _scatter_uneven(target, row, flat)
+        return
     for part, chunks in _pairs(target, row, dtype, flat):
         part[...] = chunks
+
+
+def _scatter_uneven(target: AnyArray, row: Row, flat: Buffer) -> None:
+    """Put whole chunks of many widths together, some planes at a time in the cache, and copy these to their place.
+
+    So the result is written once, in its own order, as numpy does by itself where chunks have one width.
+    """
+    depth, widths = len(target), row.sizes[-1]
+    planes = -(-depth // -(-target.nbytes // _STRIP))
+    strip, parts = _strip((planes, *target.shape[1:]), target.dtype, widths)
+    shape = (sum(row.sizes[0]), *[only for (only,) in row.sizes[1:-1]])
+    starts = accumulate([prod(shape) * width * target.itemsize for width in widths], initial=0)
+    chunks = _lines([np.ndarray((*shape, width), target.dtype, flat, next(starts)) for width in widths], parts)
+    line = item(target.shape[-1] * target.itemsize)
+    target, strip = target.view(line), strip.view(line)
+    places: list[AnyArray] = []
+    values: list[AnyArray] = []
+    for start in range(0, depth, planes):
+        stop = min(start + planes, depth)
+        if stop - start < planes:
+            strip, parts = strip[: stop - start], [part[: stop - start] for part in parts]
+        places += [*parts, target[start:stop]]
+        values += [*[chunk[start:stop] for chunk in chunks], strip]
+    # One call for all copies: other threads run during each of them, but seldom come between two.
+    deque(map(setitem, places, repeat(...), values), 0)  # type: ignore[arg-type]  # the stubs know lists only
 
 
 def _pairs(work: AnyArray, row: Row, dtype: np.dtype[Any], flat: Buffer) -> Pairs:
@@ -96,14 +125,13 @@ def read_strips(
     planes = -(-depth // steps)
     room = scratch.buffer("piece", planes * column * max(widths))
     sizes, rooms = [depth * column * width for width in widths], [room[: planes * column * width] for width in widths]
-    if len(keys) == 1:
-        use = partial(_scatter_one, target, depth, np.ndarray((planes, *shape[1:]), dtype, room))
-    else:
-        use = partial(_scatter_strips, target, depth, *_strip((planes, *target.shape[1:]), dtype, shape, widths, room))
+    chunks: list[AnyArray] = [np.ndarray((planes, *middle, width), dtype, room) for width in widths]
+    use = partial(_scatter_one, target, chunks[0]) if len(keys) == 1 else partial(_scatter_strips, target, chunks)
+    use = partial(use, depth)
     return store.read_pieces(keys, sizes, rooms, use)
 
 
-def _scatter_one(target: AnyArray, depth: int, chunk: AnyArray, pieces: Iterator[None]) -> None:
+def _scatter_one(target: AnyArray, chunk: AnyArray, depth: int, pieces: Iterator[None]) -> None:
     """Copy a chunk of so many planes, of which some come at a time."""
     planes = len(chunk)
     for start, _ in zip(range(0, depth, planes), pieces, strict=False):
@@ -111,32 +139,35 @@ def _scatter_one(target: AnyArray, depth: int, chunk: AnyArray, pieces: Iterator
         copy_rows(here, chunk[tuple(map(slice, here.shape))])
 
 
-def _scatter_strips(target: AnyArray, depth: int, strip: AnyArray, pairs: Pairs, pieces: Iterator[None]) -> None:
-    """Put strips of chunks of so many planes together, and copy each to its place."""
-    planes = len(strip)
+def _scatter_strips(target: AnyArray, chunks: Sequence[AnyArray], depth: int, pieces: Iterator[None]) -> None:
+    """Put chunks of so many planes together, of which some come at a time, and copy each strip to its place."""
+    planes = len(chunks[0])
+    strip, parts = _strip((planes, *target.shape[1:]), target.dtype, [chunk.shape[-1] for chunk in chunks])
+    chunks = _lines(chunks, parts)
     for start in range(0, depth, planes):
         here = target[start : start + planes]
         if (count := len(here)) < planes:
-            strip, pairs = strip[:count], [(part[:count], chunk[:count]) for part, chunk in pairs]
-        for (part, chunk), _ in zip(pairs, pieces, strict=False):
+            strip, parts, chunks = strip[:count], [part[:count] for part in parts], [chunk[:count] for chunk in chunks]
+        for part, chunk, _ in zip(parts, chunks, pieces, strict=False):
             part[...] = chunk
         copy_rows(here, strip)
 
 
-def _strip(
-    extents: Shape, dtype: np.dtype[Any], shape: Shape, widths: Sequence[int], room: memoryview
-) -> tuple[AnyArray, Pairs]:
-    """Memory for a strip; and its part for each chunk with the elements in the room, both with rows as items."""
+def _strip(extents: Shape, dtype: np.dtype[Any], widths: Sequence[int]) -> tuple[AnyArray, list[AnyArray]]:
+    """Memory for a strip across chunks of these widths, and its part for each of them, with rows as items."""
     *outer, length = extents
-    size = dtype.itemsize
-    memory = scratch.buffer("strip", prod(extents) * size)
-    strip: AnyArray = np.ndarray(extents, dtype, memory)
-    lines, columns = strip.strides[:-1], [*accumulate(shape[-2:0:-1], mul, initial=size)][::-1]
-    pairs, end = [], 0
+    strip = scratch.array("strip", extents, dtype)
+    parts, end = [], 0
     for width in widths:
-        row = item(min(width, length - end) * size)
-        part: AnyArray = np.ndarray(outer, row, memory, end * size, lines)
-        chunk: AnyArray = np.ndarray(outer, row, room, 0, [width * column for column in columns])
-        pairs.append((part, chunk))
+        row = item(min(width, length - end) * dtype.itemsize)
+        parts.append(np.ndarray(outer, row, strip, end * dtype.itemsize, strip.strides[:-1]))
         end += width
-    return strip, pairs
+    return strip, parts
+
+
+def _lines(chunks: Sequence[AnyArray], parts: Sequence[AnyArray]) -> list[AnyArray]:
+    """What the parts of a strip take from all planes of the chunks, with rows as items."""
+    return [
+        np.ndarray((len(chunk), *part.shape[1:]), part.dtype, chunk, 0, chunk.strides[:-1])
+        for chunk, part in zip(chunks, parts, strict=True)
+    ]

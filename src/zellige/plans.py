@@ -215,13 +215,14 @@ def grouped(
     extent = last[-1][3].stop
     thick, *usual, _ = [axis[-1][3].stop / len(axis) for axis in axes]
     room = int(most / (max(prod(usual), prod(between) / 2) * itemsize))
-    if room < _FEW * thickest * widest:
-        column, wide = thick * prod(usual) * itemsize, extent / len(last)
+    wide, reads_raw = extent / len(last), apart == "pick"
+    if room < _FEW * (thick * wide if reads_raw else thickest * widest):
+        column = thick * prod(usual) * itemsize
         width = int(min(strips / column, _BESIDE * wide)) if column * wide >= _LARGE else 0
         return Rows(plan, 0, width, _by_pick) if width >= min(2 * widest, extent) else None
     uneven = len({size for _, size, _, _, _ in last}) > 1
-    depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven else thickest
-    width = room // depth
+    depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven and not reads_raw else thickest
+    width = room // (thick if reads_raw else depth)
     kinds = {"pick": _by_pick, "size": _by_size, None: _by_nothing}[apart]
     return Rows(plan, int(depth), int(width), kinds) if width < extent else Rows(plan, room // extent, extent, kinds)
 
