@@ -471,6 +471,23 @@ def test_one_large_chunk_does_not_keep_the_small_ones_apart(store, large, worker
     assert max(rows_used) > 20
 
 
+def test_groups_do_not_become_large_because_a_few_chunks_are(store, workers, monkeypatch):
+    """As groups as wide as the usual chunks allow would be where others are much deeper than these."""
+    sizes: list[int] = []
+    real = engine.Engine._joined
+    monkeypatch.setattr(
+        engine.Engine, "_joined", lambda self, row: (sizes.append(sum(row.nbytes(2))), real(self, row))[1]
+    )
+    for deep in (3, 6, 60):
+        model = ours.counted((20 + deep, 60), "int16")
+        store.inner.delete_prefix("")
+        array = zellige.create_array(store, data=model, chunks=[[2] * 10 + [deep], 2], compressors=None)
+        with limits(row=240):
+            assert same(array[...], model)
+        assert max(sizes, default=0) <= 2 * 240, deep
+    assert sizes
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_rows_of_larger_arrays_leave_something_for_every_thread(workers, rows_used):
     array, model = filled(NearStore(), {})

@@ -282,10 +282,10 @@ class Engine:
         # Fewer if they are decoded, so that they stay in the cache until they are copied.
         most = min(_ROW if write or first.is_plain else _ROW // 4, work.nbytes // shared)
         if write or not first.is_plain:
-            return grouped(plan, work.itemsize, most, "size" if write else None)
+            return grouped(plan, work.itemsize, most, "write" if write else "decode")
         can = self.store.in_pieces and first.takes_rows and work.dtype == first.dtype
         strips = min(_STRIPS, work.nbytes // (_SHARES * pool.workers())) if can else 0
-        return grouped(plan, work.itemsize, most, "pick", strips)
+        return grouped(plan, work.itemsize, most, "copy", strips)
 
     # -- writing ----------------------------------------------------------------------------------
 

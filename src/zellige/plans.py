@@ -197,13 +197,13 @@ def coords_of(task: Request | Row) -> list[Coords]:
 
 
 def grouped(
-    plan: Plan, itemsize: int, most: int, apart: Literal["pick", "size"] | None = None, strips: int = 0
+    plan: Plan, itemsize: int, most: int, how: Literal["copy", "decode", "write"], strips: int = 0
 ) -> Rows | None:
     """The plan in groups of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway.
 
-    Where sizes differ, that is meant for usual ones: a group of the largest may have twice as many. Chunks of
-    which a part is picked are kept `apart` from others by "pick", and those that reach beyond the end, too, by "size".
-    Larger chunks are grouped side by side only, up to `strips` bytes.
+    Where sizes differ, that is meant for usual ones: a group of the largest may have twice as many. Chunks that are
+    just copied are kept apart from those of which a part is picked, and chunks that are written from those that reach
+    beyond the end, too. Larger chunks are grouped side by side only, up to `strips` bytes.
     """
     axes = plan.projections
     if plan.order is not None or len(axes) < 2 or len(axes[-1]) < 2:
@@ -213,17 +213,18 @@ def grouped(
         return None
     first, *_, last = axes
     extent = last[-1][3].stop
-    thick, *usual, _ = [axis[-1][3].stop / len(axis) for axis in axes]
+    thick, *usual, wide = [axis[-1][3].stop / len(axis) for axis in axes]
     room = int(most / (max(prod(usual), prod(between) / 2) * itemsize))
-    wide, reads_raw = extent / len(last), apart == "pick"
-    if room < _FEW * (thick * wide if reads_raw else thickest * widest):
+    # What is put together in strips afterwards is best as wide as the result.
+    wanted = how == "copy" and thickest * prod(between) <= 2 * thick * prod(usual)
+    if room < _FEW * (thick * wide if wanted else thickest * widest):
         column = thick * prod(usual) * itemsize
         width = int(min(strips / column, _BESIDE * wide)) if column * wide >= _LARGE else 0
         return Rows(plan, 0, width, _by_pick) if width >= min(2 * widest, extent) else None
     uneven = len({size for _, size, _, _, _ in last}) > 1
-    depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven and not reads_raw else thickest
-    width = room // (thick if reads_raw else depth)
-    kinds = {"pick": _by_pick, "size": _by_size, None: _by_nothing}[apart]
+    depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven and not wanted else thickest
+    width = room // (thick if wanted else depth)
+    kinds = {"copy": _by_pick, "decode": _by_nothing, "write": _by_size}[how]
     return Rows(plan, int(depth), int(width), kinds) if width < extent else Rows(plan, room // extent, extent, kinds)
 
 
