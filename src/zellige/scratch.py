@@ -21,6 +21,10 @@ _ALIGN_FROM = 64 << 10
 _KEEP_FROM = 4 << 20  # of smaller results the allocator keeps the memory by itself
 _KEEP_BYTES = 32 << 20  # a larger buffer is freed after its use
 _KEEP_SETS = 16
+_FROM_FILES = {"file", "chunks", "piece"}
+# The system copies files by `rep movsb`. On AMD's Zen 4, 512 KiB took 49 us into memory that begins at a multiple of 32
+# bytes, 40 us into other memory, and 178 us where that begins 1 to 8 bytes after a page. 48 suits elements of any type.
+_ASIDE = 48
 
 _Set = tuple[dict[str, memoryview], dict[Any, Any]]
 _idle: list[_Set] = []
@@ -41,17 +45,17 @@ def buffer(slot: str, nbytes: int) -> memoryview:
     """A writable buffer of `nbytes` of this thread, valid until the thread asks for the same slot again."""
     have = _local.buffers.get(slot)
     if have is None or len(have) < nbytes:
-        have = memoryview(_aligned(nbytes))  # type: ignore[arg-type]
+        have = memoryview(_aligned(nbytes, _ASIDE if slot in _FROM_FILES else 0))  # type: ignore[arg-type]
         if nbytes > _KEEP_BYTES:
             return have
         _local.buffers[slot] = have
     return have[:nbytes]
 
 
-def _aligned(nbytes: int) -> AnyArray:
-    """Fresh memory that begins at a multiple of 64 bytes, so that rows fill cache lines."""
+def _aligned(nbytes: int, aside: int = 0) -> AnyArray:
+    """Fresh memory that begins at a multiple of 64 bytes, so that rows fill cache lines, or so many behind one."""
     raw = np.empty(nbytes + 64, np.uint8)
-    skip = -raw.__array_interface__["data"][0] % 64
+    skip = (aside - raw.__array_interface__["data"][0]) % 64
     return raw[skip : skip + nbytes]
 
 
