@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from zellige import runs
 from zellige.errors import ChunkShapeError
 from zellige.runs import Cumulative, Edges, compress_rle, expand_rle
 
@@ -178,6 +179,45 @@ def test_every_element_and_chunk_against_the_list(sizes):
     found = edges.chunks_of(indices)
     assert found.shape == indices.shape
     assert found.tolist() == [owner]
+
+
+uneven_lengths = st.lists(st.sampled_from([1, 2, 3, 7, 10, 100, 1000]), min_size=1, max_size=60)
+
+
+@settings(deadline=None)
+@given(
+    uneven_lengths,
+    st.lists(st.integers(0, MOST), min_size=1, max_size=50),
+    st.sampled_from(["int64", "uint64", "int32"]),
+    st.sampled_from([0, 1, 8]),
+)
+@example([1, 2] * 20 + [1000], [3, 2, 1, 0, 1059, 59, 61], "int64", 8)  # all but one of the runs in the first bucket
+def test_many_elements_in_any_order(sizes, picks, dtype, fewer):
+    """By the table, by looking them up in order, and by the latter for what the former leaves."""
+    edges = Edges.of(sizes)
+    indices = np.array([pick % sum(sizes) for pick in picks], dtype).reshape(-1, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_MANY", 0)
+        patch.setattr(runs, "_FEWER", fewer or 1e-9)
+        found = edges.chunks_of(indices)
+    starts = [0, *accumulate(sizes)]
+    assert found.shape == indices.shape
+    assert found.ravel().tolist() == [bisect_right(starts, index) - 1 for index in indices.ravel().tolist()]
+
+
+def test_a_table_is_no_longer_than_twice_the_runs_whatever_their_lengths():
+    sizes = np.arange(20_000) % 5 + 1
+    for longest in (1, 10**6, 10**15):
+        sizes[123] = longest
+        edges = Edges.of(sizes)
+        indices = np.random.default_rng(0).integers(0, edges.total, 50_000)
+        indices[:25_000] = np.random.default_rng(1).integers(0, 300, 25_000)  # where runs are short
+        tracemalloc.start()
+        found = edges.chunks_of(indices)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (found == np.cumsum(sizes).searchsorted(indices, "right")).all()
+        assert peak < 20 * (sizes.nbytes + indices.nbytes)
     assert list(edges.unique()) == list(dict.fromkeys(sizes))
 
 

@@ -25,6 +25,9 @@ from zellige.errors import ChunkShapeError
 from zellige.types import JSON, Indices
 
 _MOST = 2**63 - 1  # offsets are held as int64
+_MANY = 10_000  # runs, and elements that are looked up in them; both fit into the caches below this
+_FEWER = 8  # times as many runs as elements make a table of them too long
+_BACK = 2  # runs to go back from the last one of a bucket
 
 EdgeEntries = Iterable[Any]
 """Edge lengths, `[length, count]` runs, or both mixed."""
@@ -128,13 +131,11 @@ class Edges(Sequence[int]):
 
     def chunks_of(self, indices: Indices) -> Indices:
         """`chunk_of` for an array of elements."""
-        if indices.size > 10_000 < len(self.starts) and not _is_sorted(indices):
-            # Random probes into a large table miss the caches; in order they do not.
-            order, ordered = _sorted(indices.ravel())
-            chunks = np.empty(indices.size, np.intp)
-            chunks[order] = self.chunks_of(ordered)
-            return chunks.reshape(indices.shape)
-        r = self._starts.searchsorted(indices, "right") - 1
+        indices = indices.astype(np.int64, casting="same_kind", copy=False)
+        if indices.size > _MANY < len(self.starts) and not _is_sorted(indices):
+            r = self._runs_of(indices.ravel()).reshape(indices.shape)
+        else:
+            r = self._starts.searchsorted(indices, "right") - 1
         if len(self) == len(self.starts) - 1:  # every run is one chunk
             return r
         chunks = self._firsts[r]
@@ -143,6 +144,29 @@ class Edges(Sequence[int]):
         sizes = (self._starts[r + 1] - self._starts[r]) // (self._firsts[r + 1] - self._firsts[r])
         chunks[many] += (indices[many] - self._starts[r]) // sizes
         return chunks
+
+    def _runs_of(self, indices: Indices) -> Indices:
+        """The runs of many elements in any order, where every step of a binary search would miss the caches."""
+        if indices.size < len(self.starts) // _FEWER:
+            return self._runs_in_order(indices)
+        # A table of the last run that begins in each bucket; buckets are about as long as runs.
+        shift = max(0, (self.total // len(self.starts)).bit_length() - 1)
+        last = np.bincount(self._starts[:-1] >> shift, minlength=(self.total >> shift) + 1).cumsum() - 1
+        runs: Indices = last[indices >> shift]
+        late = np.flatnonzero(self._starts[runs] > indices)
+        for _ in range(_BACK):
+            runs[late] -= 1
+            late = late[self._starts[runs[late]] > indices[late]]
+        if late.size:  # in buckets of many runs
+            runs[late] = self._runs_in_order(indices[late])
+        return runs
+
+    def _runs_in_order(self, indices: Indices) -> Indices:
+        """The same by looking them up in ascending order, so that few steps miss the caches."""
+        order, ordered = _sorted(indices)
+        runs = np.empty(indices.size, np.intp)
+        runs[order] = self._starts.searchsorted(ordered, "right") - 1
+        return runs
 
     def unique(self) -> Iterator[int]:
         """The distinct lengths, in order of appearance."""
