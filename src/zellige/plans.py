@@ -216,14 +216,14 @@ def grouped(
     thick, *usual, wide = [axis[-1][3].stop / len(axis) for axis in axes]
     room = int(most / (max(prod(usual), prod(between) / 2) * itemsize))
     # What is put together in strips afterwards is best as wide as the result.
-    wanted = how == "copy" and thickest * prod(between) <= 2 * thick * prod(usual)
-    if room < _FEW * (thick * wide if wanted else thickest * widest):
+    to_strips = how == "copy" and thickest * prod(between) <= 2 * thick * prod(usual)
+    if room < _FEW * (thick * wide if to_strips else thickest * widest):
         column = thick * prod(usual) * itemsize
         width = int(min(strips / column, _BESIDE * wide)) if column * wide >= _LARGE else 0
         return Rows(plan, 0, width, _by_pick) if width >= min(2 * widest, extent) else None
     uneven = len({size for _, size, _, _, _ in last}) > 1
-    depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven and not wanted else thickest
-    width = room // (thick if wanted else depth)
+    depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven and not to_strips else thickest
+    width = room // (thick if to_strips else depth)
     kinds = {"copy": _by_pick, "decode": _by_nothing, "write": _by_size}[how]
     return Rows(plan, int(depth), int(width), kinds) if width < extent else Rows(plan, room // extent, extent, kinds)
 
