@@ -38,8 +38,8 @@ class Case:
     """The work that is timed."""
     once: Callable[[Site], float] | None = None
     """Instead of it, a measurement that is its own: of memory, in a new process, or of an import."""
-    twin: tuple[Stored, Callable[[Site], Work]] | None = None
-    """The same work on our own regular array."""
+    more: tuple[tuple[str, Stored, Callable[[Site], Work]], ...] = ()
+    """Works of the same process that are timed in turns with it: as whose their figures count, on what, which."""
     bulk: Callable[[int], int] | None = None
     """The bytes that are moved at some scale, where a rate says more than a time."""
     unit: str = "s"
@@ -56,7 +56,7 @@ class Case:
     @property
     def needs(self) -> tuple[Stored, ...]:
         """What must be there."""
-        return tuple(s for s in (self.stored, self.twin and self.twin[0]) if s is not None)
+        return tuple(s for s in (self.stored, *(stored for _, stored, _ in self.more)) if s is not None)
 
 
 def _targets(tensorstore: float, others: float = 1.0) -> dict[str, float]:
@@ -102,15 +102,20 @@ def _whole() -> Iterator[Case]:
         work, least = partial(works.write, layout=layout), _targets(_least_write(name))
         yield Case(f"write_{name}", f"overwrite: {words}", layout, work, bulk=_cube(layout), targets=least)
     for name, words, layout in _layouts():
+        # Where files happen to lie in memory makes reads up to a fifth slower, so there are two of each, written in
+        # an order that favours neither, and the better one counts.
         fields = vars(layout) | {"writer": OURS}
-        uneven, even = Layout(**fields | {"uneven": True}), Layout(**fields)
+        rect, *others = (
+            (OURS if uneven else REGULAR, Layout(**fields | {"uneven": uneven, "copy": copy}))
+            for uneven, copy in ((True, 0), (False, 0), (False, 1), (True, 1))
+        )
         yield Case(
             f"rect_{name}",
             f"read, rectilinear: {words}",
-            uneven,
-            partial(works.read, layout=uneven),
-            twin=(even, partial(works.read, layout=even)),
-            bulk=_cube(uneven),
+            rect[1],
+            partial(works.read, layout=rect[1]),
+            more=tuple((whose, array, partial(works.read, layout=array)) for whose, array in others),
+            bulk=_cube(rect[1]),
             peers=(REGULAR,),
             targets={REGULAR: 0.95},
         )

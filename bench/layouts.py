@@ -78,6 +78,8 @@ class Layout:
     writer: str = "zarr"
     """Who writes the array that all read."""
     blocks: int = 1
+    copy: int = 0
+    """Tells arrays apart that differ only in where they lie."""
 
     @property
     def name(self) -> str:

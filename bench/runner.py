@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.cases import REGULAR, Case
+from bench.cases import Case
 from bench.layouts import Stored
 from bench.libraries import OURS
 from bench.machine import QUIET, Load
@@ -232,14 +232,14 @@ class Runner:
                 if number >= self.options.sure and spent[name] > self.options.patience:
                     continue
                 start = time.perf_counter()
-                # Two works share the time of a twin, whose difference is to be small.
-                answer = process.ask("run", least=self.options.least * (3 if case.twin else 1))
+                answer = process.ask("run", least=self.options.least * (1 + len(case.more)))
                 spent[name] += time.perf_counter() - start
                 if "error" in answer:
                     result["errors"][name] = answer["error"]
                     del processes[name]
                     continue
-                for who, seconds in zip((name, REGULAR), answer["seconds"], strict=False):
+                whose = [name, *(other for other, _, _ in case.more)]
+                for who, seconds in zip(whose, answer["seconds"], strict=True):
                     figures[who] = min(figures.get(who, seconds), seconds)
 
     def _measure_once(self, case: Case, names: list[str], result: dict[str, Any], *, timed: bool) -> None:

@@ -124,7 +124,7 @@ class Worker:
 def _works_of(case: str) -> list[Callable[[Site], Work]]:
     found = CASES[case]
     assert found.work
-    return [found.work, found.twin[1]] if found.twin else [found.work]
+    return [found.work, *(work for _, _, work in found.more)]
 
 
 def main() -> None:

@@ -199,6 +199,7 @@ def check_against_numpy(data: st.DataObject, store: Store) -> None:
     with limits(row, data.draw(st.sampled_from([1, 1, 2, 4]), label="workers")) as patch:
         patch.setattr(plans, "_LAYERS", data.draw(st.sampled_from([1, 2, 8]), label="layers"))
         patch.setattr(gathering, "_STRIP", data.draw(st.sampled_from([50, 200, 1000, 1 << 20]), label="strip"))
+        patch.setattr(gathering, "_SLAB", data.draw(st.sampled_from([50, 200, 1000, 1 << 20]), label="slab"))
         if data.draw(st.booleans(), label="as if they were large"):
             patch.setattr(plans, "_FEW", 1 << 62)
             patch.setattr(plans, "_LARGE", 0)

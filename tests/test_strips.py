@@ -26,7 +26,7 @@ def strips(monkeypatch):
     monkeypatch.setattr(plans, "_FEW", 1 << 62)
     monkeypatch.setattr(plans, "_LARGE", 0)
     monkeypatch.setattr(engine, "_SHARES", 1)
-    monkeypatch.setattr(gathering, "_STRIP", 2 * 3 * 20 * 2)
+    monkeypatch.setattr(gathering, "_SLAB", 2 * 3 * 20 * 2)
     with zellige.config.set({"threading.max_workers": 1}):
         yield
 
@@ -105,7 +105,7 @@ def test_others_are_not(tmp_path, calls, options):
 
 def test_strips_that_would_not_stay_in_the_cache_are_not_made(tmp_path, calls, monkeypatch):
     array, model = filled(tmp_path)
-    monkeypatch.setattr(gathering, "_STRIP", 3 * 20 * 2 - 1)  # less than a plane
+    monkeypatch.setattr(gathering, "_SLAB", 3 * 20 * 2 - 1)  # less than a plane
     assert np.array_equal(array[...], model)
     assert calls == []
 

@@ -23,7 +23,8 @@ Pairs: TypeAlias = list[tuple[AnyArray, AnyArray]]
 """Parts of an array, each with the same elements elsewhere."""
 
 _PIECE = 1 << 20  # bytes of one chunk; about as much as stays in the cache of a processor while it is copied on
-_STRIP = 3 << 19  # bytes of chunks side by side
+_STRIP = 3 << 19  # bytes of chunks side by side that are there already
+_SLAB = 4 << 20  # bytes of chunks side by side that are read: more, since a piece of one is copied while in that cache
 
 
 def gather_row(values: AnyArray, row: Row, first: BoundChain, sizes: Sequence[int], flat: memoryview) -> bool:
@@ -119,7 +120,7 @@ def read_strips(
     # Little is done before the first call that lets other threads run, and between those calls.
     depth, *middle, _ = shape
     column = prod(middle) * dtype.itemsize
-    steps = -(-depth * column * sum(widths) // (_PIECE if len(keys) == 1 else _STRIP))
+    steps = -(-depth * column * sum(widths) // (_PIECE if len(keys) == 1 else _SLAB))
     if steps > depth and len(keys) > 1:
         return False  # what does not stay in the cache is put together in vain
     planes = -(-depth // steps)

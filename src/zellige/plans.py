@@ -41,8 +41,7 @@ _NEVER = 1 << 62
 _FEW = 6  # chunks; rows of fewer were slower than none
 _LAYERS = 8  # chunks behind each other that are copied by one call where those side by side have many sizes
 _LONG_ROW = 512  # bytes; chunks with longer rows are copied as fast one by one
-_LARGE = 2 << 20  # bytes of a chunk from which strips across several are faster
-_BESIDE = 4  # such chunks that are read together; of more the pieces are too small
+_LARGE = 3 << 18  # bytes of a chunk from which strips across several are faster
 _LONG_ITEM = 4 << 10  # bytes; longer rows are copied as fast element by element
 _MUCH = 64 << 10  # bytes for which it pays to look at their rows
 _SLICES = {slice}
@@ -219,7 +218,7 @@ def grouped(
     to_strips = how == "copy" and thickest * prod(between) <= 2 * thick * prod(usual)
     if room < _FEW * (thick * wide if to_strips else thickest * widest):
         column = thick * prod(usual) * itemsize
-        width = int(min(strips / column, _BESIDE * wide)) if column * wide >= _LARGE else 0
+        width = int(strips / column) if column * wide >= _LARGE else 0
         return Rows(plan, 0, width, _by_pick) if width >= min(2 * widest, extent) else None
     uneven = len({size for _, size, _, _, _ in last}) > 1
     depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven and not to_strips else thickest
