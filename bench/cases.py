@@ -105,17 +105,17 @@ def _whole() -> Iterator[Case]:
         # Where files happen to lie in memory makes reads up to a fifth slower, so there are two of each, written in
         # an order that favours neither, and the better one counts.
         fields = vars(layout) | {"writer": OURS}
-        rect, *others = (
+        (_, rect), *others = (
             (OURS if uneven else REGULAR, Layout(**fields | {"uneven": uneven, "copy": copy}))
             for uneven, copy in ((True, 0), (False, 0), (False, 1), (True, 1))
         )
         yield Case(
             f"rect_{name}",
             f"read, rectilinear: {words}",
-            rect[1],
-            partial(works.read, layout=rect[1]),
+            rect,
+            partial(works.read, layout=rect),
             more=tuple((whose, array, partial(works.read, layout=array)) for whose, array in others),
-            bulk=_cube(rect[1]),
+            bulk=_cube(rect),
             peers=(REGULAR,),
             targets={REGULAR: 0.95},
         )

@@ -135,6 +135,19 @@ def test_uneven_edges_have_the_same_sum():
     assert Layout(512, 128).shape(8) == (128, 128, 128)
 
 
+def test_the_better_copy_counts_of_arrays_that_are_written_in_an_order_that_favours_neither(tmp_path):
+    class Answering:
+        def ask(self, do, **_):
+            return {"seconds": [4.0, 2.0, 3.0, 1.0]}
+
+    case = CASES["rect_raw_512K"]
+    assert [array.uneven for array in case.needs] == [True, False, False, True]
+    assert len({array.name for array in case.needs}) == 4
+    found = {"figures": {}, "errors": {}}
+    runner.Runner(str(tmp_path), runner.Options(), print)._turns(case, {"zellige": Answering()}, found, 1)
+    assert found == {"figures": {"zellige": 1.0, "regular": 2.0}, "errors": {}}
+
+
 @pytest.mark.parametrize("name", ONE_OF_EACH_KIND.split())
 def test_a_case_gives_the_values_that_numpy_gives(name, tmp_path):
     ours, oracle = Worker("zellige", str(tmp_path), SCALE), Worker("numpy", str(tmp_path), SCALE)

@@ -24,7 +24,7 @@ Pairs: TypeAlias = list[tuple[AnyArray, AnyArray]]
 
 _PIECE = 1 << 20  # bytes of one chunk; about as much as stays in the cache of a processor while it is copied on
 _STRIP = 3 << 19  # bytes of chunks side by side that are there already
-_SLAB = 4 << 20  # bytes of chunks side by side that are read: more, since a piece of one is copied while in that cache
+_SLAB = 4 << 20  # bytes of chunks side by side that come in pieces, each of which is copied while in that cache
 
 
 def gather_row(values: AnyArray, row: Row, first: BoundChain, sizes: Sequence[int], flat: memoryview) -> bool:
