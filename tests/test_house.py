@@ -47,7 +47,7 @@ AT_THE_TOP = {".ci", ".gitignore", "LICENSE", "Makefile", "mkdocs.yml", "pyproje
 AT_THE_TOP |= {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"}
 AT_THE_TOP |= {"src", "tests", "bench", "docs", "examples", "reliability", "tools"}
 
-MOST_LINES = 550
+MOST_LINES = 900
 MOST_MODULES = 67
 
 
