@@ -35,7 +35,8 @@ DEFAULTS: dict[str, Any] = {
     "remote.concurrency": 64,
     "remote.max_retries": 5,
     "remote.timeout": 120,
-    "remote.claim_timeout": 3600,
+    "lease.timeout": 300,
+    "lease.wait": 60,
 }
 
 
@@ -71,7 +72,7 @@ def test_a_setting_is_asked_for_by_its_key(config):
 def test_a_section_is_a_dict(config):
     assert config.get("async") == config["async"] == {"concurrency": 10, "timeout": None}
     assert config.get("array")["sharding_coalesce_max_bytes"] == 16 << 20
-    sections = {"array", "async", "codecs", "memory", "threading", "remote"}
+    sections = {"array", "async", "codecs", "lease", "memory", "threading", "remote"}
     assert config.to_dict().keys() == {"default_zarr_format", "json_indent", *sections}
     assert config.to_dict()["threading"] == {"max_workers": None}
     config.to_dict()["array"]["order"] = config.get("array")["order"] = "F"
@@ -186,7 +187,8 @@ GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("remote.concurrency", [1, 256]),
     ("remote.max_retries", [0, 10]),
     ("remote.timeout", [1, 0.5]),
-    ("remote.claim_timeout", [0, 0.5, 86400]),
+    ("lease.timeout", [0, 0.5, 86400]),
+    ("lease.wait", [0, 0.5, 86400]),
 ]
 
 BAD_SETTINGS: list[tuple[str, list[Any]]] = [
@@ -210,7 +212,8 @@ BAD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("remote.concurrency", [0, None, 1.5]),
     ("remote.max_retries", [-1, None, True]),
     ("remote.timeout", [0, -1, None, "1", True]),
-    ("remote.claim_timeout", [-1, None, "1", True]),
+    ("lease.timeout", [-1, None, "1", True]),
+    ("lease.wait", [-1, None, "1", True]),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import zellige
 from counting_store import WRITES, CountingStore, contents
 from zellige.errors import ConflictError
+from zellige.resizing import PendingAppend
 
 
 def months(store=None) -> zellige.Array:
@@ -45,7 +47,7 @@ def test_an_abort_leaves_nothing():
     pending.array[59:] = 1
     pending.abort()
     assert contents(array.store) == before
-    with pytest.raises(ConflictError, match="append again"):
+    with pytest.raises(ConflictError, match="write it again"):
         pending.commit()
 
 
@@ -57,28 +59,56 @@ def test_an_abort_after_the_commit_changes_nothing():
     assert array.shape == (90,)
 
 
-@pytest.mark.parametrize("other", ["append", "resize", "another start", "a start that was given up"])
-def test_only_one_appender_wins(other):
+RIVALS = {
+    "append": lambda rival: rival.append([7, 7], chunks=[2]),
+    "resize": lambda rival: rival.resize(61, chunks=[[2]]),
+    "another start": lambda rival: rival.start_append(2, chunks=[2]),
+}
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_a_second_writer_is_refused_before_it_writes_anything(rival):
     array = months()
     pending = array.start_append(31, chunks=[31])
     pending.array[59:] = 1
-    rival = zellige.open_array(array.store)
-    if other == "append":
-        rival.append([7, 7], chunks=[2])
-    elif other == "resize":
-        rival.resize(60, chunks=[[1]])
-    else:
-        second = rival.start_append(2, chunks=[2])
-        if other.endswith("given up"):
-            second.abort()
-    with pytest.raises(ConflictError, match="resized or appended to"):
-        pending.commit()
-    pending.abort()
-    if other == "another start":
-        second.array[59:] = 7
-        second.commit()
-    expected = {"append": [7, 7], "resize": [0], "another start": [7, 7]}.get(other, [])
-    assert zellige.open_array(array.store)[59:].tolist() == expected
+    before = contents(array.store)
+    with pytest.raises(ConflictError, match=r"shape of array '/'.*begun by this thread"):
+        RIVALS[rival](zellige.open_array(array.store))
+    assert contents(array.store) == before
+    pending.commit()
+    assert zellige.open_array(array.store)[59:].tolist() == [1] * 31
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_a_second_writer_of_another_thread_waits(rival):
+    array = months()
+    pending = array.start_append(31, chunks=[31])
+    pending.array[59:] = 1
+    other = zellige.open_array(array.store)
+    done: list[object] = []
+    thread = threading.Thread(target=lambda: done.append(RIVALS[rival](other)))
+    thread.start()
+    pending.commit()
+    thread.join(60)
+    assert done
+    assert zellige.open_array(array.store)[59:61].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_a_writer_that_is_given_up_or_forgotten_is_in_nobodys_way(rival):
+    for give_up in (True, False):
+        array = months()
+        pending = array.start_append(31, chunks=[31])
+        pending.array[59:] = 1
+        if give_up:
+            pending.abort()
+        del pending
+        found = RIVALS[rival](zellige.open_array(array.store))
+        if isinstance(found, PendingAppend):
+            found.array[59:] = 7
+            found.commit()
+        expected = {"append": [7, 7], "resize": [0, 0], "another start": [7, 7]}[rival]
+        assert zellige.open_array(array.store)[59:].tolist() == expected
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next_one():

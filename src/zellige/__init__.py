@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from zellige.array import Array
     from zellige.checks import diff, repair, vacuum, validate
+    from zellige.commit import change
     from zellige.config import config
     from zellige.conversion import convert
     from zellige.copying import copy, copy_all, copy_store
@@ -58,6 +59,7 @@ _NAMES = {
     "api": "consolidate_metadata create_group group load open open_array open_consolidated open_group open_like save "
     "save_array save_group tree",
     "array": "Array",
+    "commit": "change",
     "checks": "diff repair vacuum validate",
     "config": "config",
     "conversion": "convert",
@@ -131,6 +133,7 @@ __all__ = [
     "__version__",
     "aio",
     "array",
+    "change",
     "codecs",
     "concat",
     "config",

@@ -44,6 +44,10 @@ def _positive(default: float | None) -> _Setting:
     return _Setting(default, lambda v: _is_number(v) and v > 0, "a number > 0")
 
 
+def _not_negative(default: float) -> _Setting:
+    return _Setting(default, lambda v: _is_number(v) and v >= 0, "a number >= 0")
+
+
 def _or_none(setting: _Setting) -> _Setting:
     accepts, expected = setting.accepts, f"{setting.expected}, or None"
     return setting._replace(accepts=lambda v: v is None or accepts(v), expected=expected)
@@ -81,7 +85,8 @@ _SETTINGS: dict[str, _Setting] = {
     "remote.concurrency": _int(64, 1),
     "remote.max_retries": _int(5, 0),
     "remote.timeout": _positive(120),
-    "remote.claim_timeout": _Setting(3600, lambda v: _is_number(v) and v >= 0, "a number >= 0"),
+    "lease.timeout": _not_negative(300),
+    "lease.wait": _not_negative(60),
 }
 _SECTIONS = dict.fromkeys(key.partition(".")[0] for key in _SETTINGS if "." in key)
 _REQUIRED: Any = object()
@@ -120,12 +125,13 @@ class Config:
     | `codecs.max_variable_chunk_bytes` | 1 GiB | the most bytes of a chunk of strings, or of others of any length |
     | `default_zarr_format` | 3 | the format of new nodes |
     | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
+    | `lease.timeout` | 300 | the seconds after which a lease that another machine holds and does not renew expires |
+    | `lease.wait` | 60 | the seconds to wait for another writer that changes the same array or group |
     | `memory.keep_bytes` | 256 MiB | how much memory of large results that were dropped is kept for the next; 0: none |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
     | `remote.concurrency` | 64 | how many requests to a server are under way at once |
     | `remote.max_retries` | 5 | how often a failed request is repeated |
     | `remote.timeout` | 120 | the seconds that one request may take, and all of its repetitions |
-    | `remote.claim_timeout` | 3600 | the seconds after which a resize that another machine left unfinished is dead |
 
     >>> config["array.order"], config.get("array")["order"], "array.order" in config
     ('C', 'C', True)

@@ -6,21 +6,26 @@ through it: the entry in the store is changed after the node itself. Changes by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
+from functools import partial
 from typing import Any
 
 from zellige import node
 from zellige.errors import MetadataError
 from zellige.metadata import document
 from zellige.metadata.groups import (
+    ATTRIBUTES_V2,
     CONSOLIDATED_V2,
+    GROUP_V2,
     Documents,
     Entries,
+    attributes_of,
     block_entries,
     block_of,
     consolidated_document,
     consolidated_entries,
+    with_attributes,
 )
 from zellige.metadata.v3 import DOCUMENT
 from zellige.stores import Store
@@ -76,7 +81,7 @@ class Consolidated:
         """
         self._follow(paths, below=below)
         for path in sorted({place for changed in paths for place in (*self._between(changed), changed)} - {self.path}):
-            if _holds_some(self.store, path, self.zarr_format):
+            if holds_some(self.store, path, self.zarr_format):
                 Consolidated(self.store, path, self.zarr_format, None)._follow(paths, below=below)
         if self.outer is not None:
             self.outer.follow(*paths, below=below)
@@ -182,7 +187,8 @@ def _change_document(documents: Documents, take: Callable[[Entries], None]) -> t
     return {CONSOLIDATED_V2: consolidated_document(entries)}, entries
 
 
-def _holds_some(store: Store, path: str, zarr_format: int) -> bool:
+def holds_some(store: Store, path: str, zarr_format: int) -> bool:
+    """Whether a group holds consolidated metadata."""
     if zarr_format == 2:
         return store.exists(node.join(path, CONSOLIDATED_V2))
     raw = store.get(node.join(path, DOCUMENT))
@@ -193,6 +199,77 @@ def _stored(store: Store, path: str, zarr_format: int) -> Entries | None:
     found = node.load(store, path, zarr_format=zarr_format, consolidated=True, expect="group")
     metadata = None if found is None else node.parse(found)
     return getattr(metadata, "consolidated", None)
+
+
+# -- changes of several nodes ---------------------------------------------------------------------
+
+
+def follow_changes(store: Store, path: str, changed: Entries, attributes: Mapping[str, Mapping[str, JSON]]) -> bool:
+    """Set attributes of groups, and put nodes that were changed into the consolidated metadata of all groups above.
+
+    Each group is written once, those above others after them. Returns whether there is consolidated metadata at the
+    path or above it.
+
+    Parameters
+    ----------
+    path
+        The group that the change is about.
+    changed
+        The documents of nodes below it, by their paths in the store.
+    attributes
+        What groups get beside the attributes that they have, by their paths in the store.
+    """
+    above = {place for node_path in [*changed, *attributes, path] for place in node.parents(node_path)}
+    known, holders = dict(changed), set[str]()
+    for place in sorted({*above, *attributes, path}, key=lambda place: -place.count("/") - bool(place)):
+        found = node.load(store, place, expect="group")
+        if found is not None and node.is_group(found):
+            follow = _follow_v3 if DOCUMENT in found else _follow_v2
+            if follow(store, place, known, attributes.get(place, {})):
+                holders.add(place)
+    return not holders.isdisjoint([*node.parents(path), path])
+
+
+def _follow_v3(store: Store, path: str, known: Entries, attributes: Mapping[str, JSON]) -> bool:
+    """Bring one group into line: attributes and consolidated metadata by one write; tells whether it holds some."""
+
+    def rewrite(documents: Documents) -> tuple[Documents, Documents]:
+        if attributes:
+            documents = with_attributes(documents, {**attributes_of(documents), **attributes})
+        return _change_block(documents, partial(_put_entries, path, known))[0], documents
+
+    def remember(documents: Documents) -> None:
+        if attributes:
+            known[path] = bare(documents)
+        held.append(isinstance(documents[DOCUMENT].get(_BLOCK), dict))
+
+    held: list[bool] = []
+    node.update(store, path, [DOCUMENT], rewrite, remember)
+    return held[-1]
+
+
+def _follow_v2(store: Store, path: str, known: Entries, attributes: Mapping[str, JSON]) -> bool:
+    """The same in Zarr format 2, where attributes and consolidated metadata are documents of their own."""
+
+    def rewrite(documents: Documents) -> tuple[Documents, Documents]:
+        documents = with_attributes(documents, {**attributes_of(documents), **attributes})
+        return documents, documents
+
+    if attributes:
+        node.update(store, path, [GROUP_V2, ATTRIBUTES_V2], rewrite, lambda found: known.update({path: found}))
+    if not store.exists(node.join(path, CONSOLIDATED_V2)):
+        return False
+    change = partial(_change_document, take=partial(_put_entries, path, known))
+    node.update(store, path, [CONSOLIDATED_V2], change)
+    return True
+
+
+def _put_entries(path: str, known: Entries, entries: Entries) -> None:
+    """Put the documents of changed nodes below a group into its entries."""
+    for place, documents in known.items():
+        relative = place[len(path) :].lstrip("/")
+        if node.is_below(place, path) and (relative or GROUP_V2 in documents):
+            entries[relative] = bare(documents)
 
 
 # -- comparing ------------------------------------------------------------------------------------

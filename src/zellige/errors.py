@@ -133,6 +133,13 @@ class NotANodeError(ZelligeError, FileExistsError, ValueError):
     """Something that is not a node is in the way, and is not removed."""
 
 
+class DatasetError(ZelligeError, ValueError):
+    """The arrays of a group disagree about the length of a dimension; `lengths` has their names by length."""
+
+    dimension: str
+    lengths: dict[int, list[str]]
+
+
 class NodeNameError(ZelligeError, ValueError):
     """A node's name breaks the rules of the format."""
 

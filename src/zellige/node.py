@@ -34,6 +34,7 @@ from zellige.stores.base import is_key
 from zellige.types import JSON
 
 if TYPE_CHECKING:
+    from zellige.commit import Record
     from zellige.metadata.v2 import ArrayV2Metadata
 
     ArrayMetadata: TypeAlias = ArrayV3Metadata | ArrayV2Metadata
@@ -47,6 +48,9 @@ S = TypeVar("S")
 
 PENDING = "__zellige_pending"
 """The key of an array that is there while chunks may lie beyond its end; the specification reserves such names."""
+
+RECORD = "__zellige_commit"
+"""The key of a group that is there while several of its arrays are changed at once; see `commit`."""
 
 _TRIES = 100
 _MOST_BYTES = 255  # of a name, in the file systems that most stores end up in
@@ -218,9 +222,16 @@ def is_group(documents: Documents) -> bool:
 
 def children(store: Store, path: str) -> list[str]:
     """The paths directly below a group that may hold nodes; one listing."""
+    return _listed(store, path)[0]
+
+
+def _listed(store: Store, path: str) -> tuple[list[str], bool]:
+    """The paths directly below a group that may hold nodes, and whether several of them are being changed at once."""
     prefix = path and path + "/"
-    names = [found[len(prefix) : -1] for found in store.list_dir(prefix)[1]]
-    return [join(path, name) for name in names if not name.startswith("__")]  # spec: such prefixes are skipped
+    keys, prefixes = store.list_dir(prefix)
+    names = [found[len(prefix) : -1] for found in prefixes]
+    # Names of the specification's own are skipped.
+    return [join(path, name) for name in names if not name.startswith("__")], join(path, RECORD) in keys
 
 
 def walk(
@@ -244,15 +255,26 @@ def walk_with(
         except MetadataError as error:
             return error
 
+    def read_level() -> tuple[dict[str, Any], list[str]]:
+        """What is at the places below the groups, and those of the groups that are being changed."""
+        listed = gather(lambda group: _listed(store, group), groups, store)
+        places = [place for found, _ in listed for place in found]
+        changing = [group for group, (_, changes) in zip(groups, listed, strict=True) if changes]
+        return dict(zip(places, gather(read_or_error, places, store), strict=True)), changing
+
     groups, depth = [path], 0
+    records: dict[str, Record] = {}
     while groups and (max_depth is None or depth <= max_depth):
-        listed = gather(lambda group: children(store, group), groups, store)
-        places = [place for found in listed for place in found]
-        groups = []
-        for place, found in zip(places, gather(read_or_error, places, store), strict=True):
-            if found is not None:
-                yield place, found
-                groups += [place] if isinstance(found, dict) and is_group(found) else []
+        level, changing = read_level()
+        if changing or records:
+            from zellige import commit  # only for those who meet a change of several arrays
+
+            if changing:
+                level, found_records = commit.stable(store, changing, lambda: read_level()[0])
+                records |= found_records
+            commit.apply(records, groups, level)
+        yield from ((place, found) for place, found in level.items() if found is not None)
+        groups = [place for place, found in level.items() if isinstance(found, dict) and is_group(found)]
         depth += 1
 
 

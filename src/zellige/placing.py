@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from zellige import node, removal
 from zellige.errors import ConflictError, NotANodeError
+from zellige.lease import busy
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.pool import gather
@@ -41,6 +42,11 @@ def _put(store: Store, path: str, metadata: NodeMetadata, missing: list[str]) ->
     return {**made, path: node.put_new(store, path, metadata)}
 
 
+def make_parents(store: Store, path: str, zarr_format: Literal[2, 3]) -> None:
+    """Create the groups above a path that are missing."""
+    _make_groups(store, missing_parents(store, path), zarr_format)
+
+
 def _make_groups(store: Store, paths: list[str], zarr_format: Literal[2, 3]) -> dict[str, Documents]:
     group = GroupMetadata(zarr_format=zarr_format).to_documents()
     return {path: group for path in paths if node.put_documents(store, path, group)}
@@ -57,14 +63,15 @@ def missing_parents(store: Store, path: str) -> list[str]:
     return missing
 
 
-def check_place(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) -> bool:
+def check_place(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool, kept: Iterable[str] = ()) -> bool:
     """Whether something has to be removed before a node can be at a path; raises if it must stay.
 
-    That is a node to be overwritten, or what is left of one whose removal was begun.
+    That is a node to be overwritten, or what is left of one whose removal was begun. Keys that are `kept` do not count.
     """
     prefix = path and path + "/"
     if overwrite:
         keys, prefixes = store.list_dir(prefix)
+        keys = [key for key in keys if key[len(prefix) :] not in set(kept)]
         names = {key[len(prefix) :] for key in keys}
         if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, REMOVING}:
             raise NotANodeError(
@@ -93,7 +100,13 @@ def _has_remains(store: Store, path: str, metadata: NodeMetadata) -> bool:
 
     stray = removal.first_chunk(names(), metadata)
     if stray is not None and not (marked or removal.is_begun(store, path)):
-        raise removal.lost_chunk(store, node.join(path, stray))
+        from zellige import commit  # only for those who meet what others left
+
+        if (owner := commit.owner_above(store, path)) is not None:
+            raise busy(store, node.join(path, stray), "the arrays of the group above", owner)
+        if store.exists(node.join(path, stray)):
+            raise removal.lost_chunk(store, node.join(path, stray))
+        return _has_remains(store, path, metadata)
     return marked or stray is not None
 
 

@@ -34,7 +34,7 @@ from zellige.stores import Store
 from zellige.types import JSON
 
 if TYPE_CHECKING:
-    from zellige.node import NodeMetadata
+    from zellige.node import ArrayMetadata, NodeMetadata
 
 REMOVING = "__zellige_removing"
 """The key of a node that is there while it is removed, or moved here; the specification reserves such names."""
@@ -43,7 +43,7 @@ _ABOUT = "a node was being removed from here, or moved here; zellige finishes th
 
 # Consolidated metadata speaks of all nodes below, and the newer format hides the older: neither may be uncovered.
 _ORDER = {name: turn for turn, name in enumerate((CONSOLIDATED_V2, GROUP_V2, ARRAY_V2, ATTRIBUTES_V2, DOCUMENT))}
-_MARKS = (node.PENDING, REMOVING)
+_MARKS = (node.PENDING, node.RECORD, REMOVING)
 
 
 class Chunks(NamedTuple):
@@ -144,11 +144,11 @@ def source_of(store: Store, path: str) -> JSON:
 class Removal:
     """What goes with the node at a path, found by one listing and the documents of all nodes below it."""
 
-    def __init__(self, store: Store, path: str, more: Iterable[str] = ()) -> None:
-        """`more` are keys, relative to the node, that go although they are not its own."""
+    def __init__(self, store: Store, path: str, more: Iterable[str] = (), kept: Iterable[str] = ()) -> None:
+        """`more` are keys, relative to the node, that go although they are not its own, `kept` are some that stay."""
         self.store, self.path, self.prefix = store, path, path and path + "/"
-        cut = len(self.prefix)
-        self.keys = [key[cut:] for key in store.list(self.prefix) if key[cut:] != REMOVING]
+        cut, staying = len(self.prefix), {REMOVING, *kept}
+        self.keys = [key[cut:] for key in store.list(self.prefix) if key[cut:] not in staying]
         self.nodes: dict[str, list[Chunks]] = {}
         """How the chunks of each node are named, by the paths of the nodes relative to this one."""
         self._find_nodes()
@@ -269,12 +269,13 @@ def replacing(
     coming: Removal | None = None,
     between: Callable[[], object] = _nothing,
     more: Iterable[str] = (),
+    kept: Iterable[str] = (),
 ) -> Iterator[None]:
     """Remove the node at a path with everything below it, and keep others out while a new one comes in its place.
 
     The mark stays until that is done. `new` are the nodes to come, by their paths below; `coming` is one that is moved
     here. Without `whole` only what is left of a node goes: if there is a whole one, that is an error. `between` is
-    called when the documents are gone and the chunks are not. `more` goes too, as for `Removal`.
+    called when the documents are gone and the chunks are not. `more` goes too, and `kept` stays, as for `Removal`.
     """
     if store.detach(path and path + "/"):
         yield
@@ -282,7 +283,7 @@ def replacing(
     with store.exclusive(mark_of(path)):
         if not whole:
             node.check_free(store, path)
-        removal = Removal(store, path, more)
+        removal = Removal(store, path, more, kept)
         removal.refuse_chunks_of(new or {})
         removal.leave_mark(coming)
         removal.remove_documents()
@@ -299,12 +300,21 @@ def clear(
     whole: bool = True,
     between: Callable[[], object] = _nothing,
     more: Iterable[str] = (),
+    kept: Iterable[str] = (),
 ) -> None:
     """Remove the node at a path with everything below it; keys that are not its own stay. See `replacing`."""
-    with replacing(store, path, whole=whole, between=between, more=more):
+    with replacing(store, path, whole=whole, between=between, more=more, kept=kept):
         pass
     if path:
         store.prune(path + "/", lambda folder: not folder)
+
+
+def remove_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
+    """Remove the chunks of an array that has no metadata in the store, and the directories that are empty then."""
+    prefix = path and path + "/"
+    chunks = Chunks(metadata.chunk_key_encoding, len(metadata.shape))
+    store.delete_below(prefix, [key for key in store.list(prefix) if chunks.has(key[len(prefix) :])])
+    store.prune(prefix, lambda folder: not folder or chunks.has_folder(folder))
 
 
 def finish(store: Store, path: str) -> None:

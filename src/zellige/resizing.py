@@ -23,9 +23,9 @@ from zellige.types import Shape
 
 if TYPE_CHECKING:
     from zellige.array import Array
-    from zellige.claims import Claim
     from zellige.config import ArrayConfig
     from zellige.engine import Engine
+    from zellige.lease import Lease, ShapeLease
     from zellige.node import ArrayMetadata
     from zellige.stores import Store
     from zellige.upkeep import Upkeep
@@ -82,6 +82,16 @@ class Resizing:
         self._check_writable()
         shape = self._new_shape(new_shape)
         new = parse_new_chunks(self._by_axis(chunks), self.ndim)
+        with self._locked() as held:  # until all is done: what others append must not be trimmed
+            if self.metadata.chunk_grid.bounded:
+                # Never shrink one axis of a bounded grid while growing another: chunks of both shapes might be as long.
+                self.refresh()
+                smaller = tuple(map(min, self.shape, shape))
+                if smaller not in (self.shape, shape):
+                    self._resize(smaller, [None] * self.ndim, held)
+            self._resize(shape, new, held)
+
+    def _resize(self, shape: Shape, new: Sequence[Any], held: ShapeLease) -> None:
         before: list[ChunkGrid] = []
 
         def with_shape(metadata: ArrayMetadata) -> ArrayMetadata:
@@ -89,33 +99,23 @@ class Resizing:
             before[:] = [old]
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
-            self._recover(old, claim)
+            self._recover(old, held)
             self._upkeep.uncover(old, grid)
             if metadata.chunk_grid.bounded or _shrinks(old, grid):
-                claim.mark(old.shape, shape)
+                held.mark(old.shape, shape)
             if _shrinks(old, grid) and self._trims_first(metadata):
                 self._upkeep.trim(grid)
             return metadata.resized(grid)
 
-        with self._locked() as claim:  # until all is done: what others append must not be trimmed
-            if self.metadata.chunk_grid.bounded:
-                self._shrink_first(shape)
-            # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
-            self._update(with_shape)
-            (old,) = before
-            if self.metadata.chunk_grid.bounded:
-                self._upkeep.reshape(old, self.grid)
-            if _shrinks(old, self.grid) and not self._trims_first(self.metadata):
-                self._upkeep.trim(self.grid)
-            if self.metadata.chunk_grid.bounded or _shrinks(old, self.grid):
-                claim.cleaned()
-
-    def _shrink_first(self, shape: Shape) -> None:
-        """Of a bounded grid never shrink one axis while growing another: chunks of both shapes might be as long."""
-        self.refresh()
-        smaller = tuple(map(min, self.shape, shape))
-        if smaller not in (self.shape, shape):
-            self.resize(smaller)
+        # The shape first: killed in between, a reader sees the new shape, and no chunk of it is missing.
+        self._update(with_shape)
+        (old,) = before
+        if self.metadata.chunk_grid.bounded:
+            self._upkeep.reshape(old, self.grid)
+        if _shrinks(old, self.grid) and not self._trims_first(self.metadata):
+            self._upkeep.trim(self.grid)
+        if self.metadata.chunk_grid.bounded or _shrinks(old, self.grid):
+            held.cleaned()
 
     def _new_shape(self, shape: int | Sequence[int]) -> Shape:
         try:
@@ -159,7 +159,7 @@ class Resizing:
         def grow(metadata: ArrayMetadata) -> ArrayMetadata:
             old = ChunkGrid.from_metadata(metadata)
             _check_appended(value.shape, old.shape, axis)
-            self._recover(old, claim)
+            self._recover(old, held)
             shape = (*old.shape[:axis], old.shape[axis] + value.shape[axis], *old.shape[axis + 1 :])
             grid = old.update_shape(shape, new)
             self._check_shards(grid)
@@ -172,7 +172,7 @@ class Resizing:
             region = tuple(slice(old.shape[k] if k == axis else 0, None) for k in range(self.ndim))
             selection = indexing.select(region, grid.shape)
             work = selection.value_to_work(value)
-            claim.mark(old.shape, grid.shape)
+            held.mark(old.shape, grid.shape)
             if metadata.chunk_grid.bounded:
                 self._upkeep.reshape(old, grid)
             self._engine.write(plan_for(selection, grid), work, to_end=True)
@@ -182,7 +182,7 @@ class Resizing:
             write()
             return longer
 
-        with self._locked() as claim:
+        with self._locked() as held:
             try:
                 if self.store.transactional:
                     # Nobody sees the shape before the data, and there are such stores that take no chunk outside of it.
@@ -192,9 +192,9 @@ class Resizing:
                     self._update(write_and_grow)
             except BaseException:
                 for metadata, grid in begun:
-                    self._undo_append(metadata, grid, claim)
+                    self._undo_append(metadata, grid, held)
                 raise
-            claim.cleaned()
+            held.cleaned()
         return self.shape
 
     def start_append(self, length: int, axis: int = 0, chunks: int | EdgeEntries | None = None) -> PendingAppend:
@@ -215,27 +215,33 @@ class Resizing:
         axis = self._axis(axis)
         if operator.index(length) < 0:
             raise ValueError(f"length={length} must not be negative")
-        self.refresh()
-        before = self.metadata
-        if before.chunk_grid.bounded:
+        with self._locked() as held:
+            self.refresh()
+            before = self.metadata
+            grid = self._grown(length, axis, chunks)
+            longer = before.resized(grid)
+            self._recover(self.grid, held)
+            self._upkeep.uncover(self.grid, grid)
+            held.mark(self.shape, grid.shape, keep=True)
+            if self.store.transactional:
+                self._update(lambda _: longer)
+            lease = held.keep()
+        other = type(self).from_documents(self.store, self.path, longer.to_documents(), self.config)  # type: ignore[attr-defined]
+        return PendingAppend(self, other, before, lease)  # type: ignore[arg-type]
+
+    def _grown(self, length: int, axis: int, chunks: int | EdgeEntries | None) -> ChunkGrid:
+        """The grid after an axis has grown by so many elements; everything about it is checked."""
+        if self.metadata.chunk_grid.bounded:
             raise ChunkShapeError("the last chunk of a 'zarrs.regular_bounded' grid changes as it grows; use append")
         new: list[Any] = [None] * self.ndim
         new[axis] = chunks
         grid = self.grid.update_shape(tuple(n + length * (k == axis) for k, n in enumerate(self.shape)), new)
         self._check_shards(grid)
-        longer = before.resized(grid)
-        with self._locked() as claim:
-            self._recover(self.grid, claim)
-            self._upkeep.uncover(self.grid, grid)
-            claim.mark(self.shape, grid.shape)
-            if self.store.transactional:
-                self._update(lambda _: longer)
-        other = type(self).from_documents(self.store, self.path, longer.to_documents(), self.config)  # type: ignore[attr-defined]
-        return PendingAppend(self, other, before, claim.words)  # type: ignore[arg-type]
+        return grid
 
-    def _undo_append(self, before: ArrayMetadata, grid: ChunkGrid, claim: Claim) -> None:
+    def _undo_append(self, before: ArrayMetadata, grid: ChunkGrid, held: ShapeLease) -> None:
         """After a failed append: remove what lies beyond the end, where growing would show it."""
-        if not claim.is_held():  # another one took over, and has removed it
+        if not held.is_held():  # another one took over, and has removed it
             return
         self.refresh()
         old = ChunkGrid.from_metadata(before)
@@ -246,25 +252,42 @@ class Resizing:
         if self.metadata.chunk_grid.bounded and self.grid == old:
             self._upkeep.reshape(grid, old)
         self._upkeep.trim(self.grid)
-        claim.cleaned()
+        held.cleaned()
 
     # -- what a killed writer leaves --------------------------------------------------------------
 
     @contextmanager
-    def _locked(self, words: bytes = b"") -> Iterator[Claim]:
-        """The lock of the document, under which all change the shape, and the claim that goes with it.
+    def _locked(self, lease: Lease | None = None, *, inside: bool = False) -> Iterator[ShapeLease]:
+        """The right to change the shape, under the lock of the metadata.
 
-        With `words` it is a claim that was made before, by the mark that has them.
+        Others who change the shape of the array, or of all arrays of its group at once, are waited for. With `lease` it
+        is a right that was taken before; that raises if another process has taken over. `inside` is for those who
+        change all arrays of the group themselves.
         """
-        from zellige.claims import Claim
+        from zellige import commit
+        from zellige.lease import ShapeLease, attempts, busy
 
-        with self.store.exclusive(node.join(self.path, node.document_names(self.metadata)[0])):
-            claim = Claim(self.store, node.join(self.path, node.PENDING))
-            claim.take(words)
-            try:
-                yield claim
-            finally:
-                claim.release()
+        key = node.join(self.path, node.PENDING)
+        document = node.join(self.path, node.document_names(self.metadata)[0])
+        owner = None
+        for _ in attempts():
+            with self.store.exclusive(document):
+                held = ShapeLease(self.store, key, lease)
+                if lease is not None:
+                    lease.confirm()
+                else:
+                    owner = held.attempt() or (None if inside else commit.owner_above(self.store, self.path))
+                if owner is None:
+                    try:
+                        yield held
+                    finally:
+                        held.release()
+                    return
+                held.release()
+            if owner.is_this_thread():
+                break
+        assert owner is not None
+        raise busy(self.store, key, f"the shape of array {'/' + self.path!r}", owner)
 
     @property
     def _upkeep(self) -> Upkeep:
@@ -272,14 +295,14 @@ class Resizing:
 
         return Upkeep(self._engine)
 
-    def _recover(self, grid: ChunkGrid, claim: Claim) -> None:
+    def _recover(self, grid: ChunkGrid, held: ShapeLease) -> None:
         """Before a change of the shape: finish, or undo, one that was killed."""
-        if claim.leftover():
+        if held.leftover():
             if self.metadata.chunk_grid.bounded:
                 for other in Pending(self.store, self.path, self.metadata.chunk_grid.axes).grids():
                     self._upkeep.reshape(other, grid)
             self._upkeep.trim(grid)
-            claim.cleaned()
+            held.cleaned()
 
     def _trims_first(self, metadata: ArrayMetadata) -> bool:
         """Whether chunks outside of a smaller shape go before the shape changes.
@@ -296,7 +319,7 @@ class Resizing:
 
 
 class Pending:
-    """What the mark beside a document says of a bounded grid whose shape changes; see `claims`."""
+    """What the mark beside a document says of a bounded grid whose shape changes; see `lease.ShapeLease`."""
 
     __slots__ = ("key", "_store", "_axes")
 
@@ -328,10 +351,11 @@ class PendingAppend:
     array: Array
     """The same with its new shape."""
     _before: ArrayMetadata
-    _words: bytes
+    _lease: Lease | None
+    """The right to change the shape; None in a transaction, where nobody else can."""
 
     def commit(self) -> Shape:
-        """Show the new shape to readers; raises, and changes nothing, if the array was changed meanwhile."""
+        """Show the new shape to readers; raises, and changes nothing, if another process has taken over."""
         target = self.target
         before = ChunkGrid.from_metadata(self._before)
 
@@ -342,19 +366,17 @@ class PendingAppend:
                 )
             return metadata.resized(self.array.grid)
 
-        if not target.store.transactional:
-            with target._locked(self._words) as claim:
+        if self._lease is not None:
+            with target._locked(self._lease) as held:
                 target._update(with_shape)
-                claim.cleaned()
+                held.cleaned()
         return target.shape
 
     def abort(self) -> None:
         """Remove what was written beyond the end; nothing happens after a commit, or if another has removed it."""
-        target = self.target
-        mark = node.join(target.path, node.PENDING)
-        if target.store.transactional or target.store.get(mark) == self._words:
-            with target._locked(self._words) as claim:
-                target._undo_append(self._before, self.array.grid, claim)
+        if self._lease is None or self._lease.is_held():
+            with self.target._locked(self._lease) as held:
+                self.target._undo_append(self._before, self.array.grid, held)
 
 
 def _check_appended(data: Shape, shape: Shape, axis: int) -> None:

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from store_suite import READING, WRITING, StoreSuite
 
 import zellige
 from running import fork, run_threads
-from zellige import claims
+from zellige import lease
 from zellige.errors import AccessDeniedError, ConflictError, CredentialsWarning, RemoteError, ShortReadError
 from zellige.stores import objects, resolve
 from zellige.stores.objects import ObjectStore
@@ -533,7 +534,7 @@ except zellige.errors.ContainsArrayError:
     assert sorted(said) == ["made", "was there", "was there"]
 
 
-# -- claims ---------------------------------------------------------------------------------------
+# -- leases ---------------------------------------------------------------------------------------
 
 KILLED = """
 import os
@@ -562,26 +563,22 @@ def test_what_a_killed_append_left_is_removed_by_the_next(s3):
     assert not a.store.exists(zellige.node.PENDING)
 
 
-def foreign(monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """The claim of a process on another machine, made now."""
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(claims, "_machine", lambda: "far-away")
-        return claims._signed()
+def foreign(age: float = 0) -> bytes:
+    """The lease of a process on another machine, renewed so many seconds ago."""
+    return lease.dump("", lease.Owner("far-away", 1, "", "0123", time.time() - age), {})
 
 
-def test_a_claim_of_another_machine_is_respected_until_it_is_old(store, monkeypatch):
+def test_a_lease_of_another_machine_is_respected_until_it_expires(store):
     a = zellige.create_array(store, data=[1, 2], chunks=(4,))
-    monkeypatch.setattr(claims, "_PATIENCE", 0.1)
-    store.put(zellige.node.PENDING, foreign(monkeypatch))
+    store.put(zellige.node.PENDING, foreign())
     before = {key: store.get(key) for key in store.list()}
-    for change in (lambda: a.append([3]), lambda: a.resize((1,))):
-        with pytest.raises(ConflictError, match=r"far-away.*remote\.claim_timeout"):
-            change()
+    with zellige.config.set({"lease.wait": 0.1}):
+        for change in (lambda: a.append([3]), lambda: a.resize((1,))):
+            with pytest.raises(ConflictError, match=r"far-away.*lease\.timeout"):
+                change()
     assert {key: store.get(key) for key in store.list()} == before
-    with zellige.config.set({"remote.claim_timeout": 0}):
-        later = claims.time.time() + 2
-        monkeypatch.setattr(claims.time, "time", lambda: later)
-        a.resize(a.shape)
+    store.put(zellige.node.PENDING, foreign(age=301))
+    a.resize(a.shape)
     a.append([3])
     assert a[:].tolist() == [1, 2, 3]
     assert not store.exists(zellige.node.PENDING)
@@ -597,7 +594,7 @@ def test_a_mark_without_a_holder_is_of_a_dead_one(store):
 
 def test_one_who_was_taken_for_dead_removes_nothing(store, monkeypatch):
     a = zellige.create_array(store, data=[1, 2], chunks=(2,))
-    mark = foreign(monkeypatch)
+    mark = foreign()
 
     def taken_over(*_args, **_options):
         store.put(zellige.node.PENDING, mark)
@@ -611,7 +608,7 @@ def test_one_who_was_taken_for_dead_removes_nothing(store, monkeypatch):
     assert store.get("c/7") == b"of another"
 
 
-def test_a_failed_append_frees_its_claim(store):
+def test_a_failed_append_releases_its_lease(store):
     a = zellige.create_array(store, data=[1, 2], chunks=(2,))
     with pytest.raises(ValueError, match="cannot be appended"):
         a.append([[1, 2]])

@@ -156,8 +156,8 @@ class _Mending:
         if not found.key.endswith(node.PENDING) or array is None:
             return "left"
         if not self.dry_run:
-            with array._locked() as claim:
-                array._recover(array.grid, claim)
+            with array._locked() as held:
+                array._recover(array.grid, held)
         return "mended"
 
     def _consolidate(self, found: Finding) -> Done:

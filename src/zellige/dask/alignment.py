@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ class Part(NamedTuple):
     """Which part of the target; all of it by default."""
     stored: bool = True
     """Whether the target's document is in the store as the handle has it."""
+    guard: Callable[[], None] | None = None
+    """Called before each write; raises if another writer has taken over."""
 
 
 def edges_of(chunks: Iterable[Iterable[int]]) -> list[int | list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -72,14 +73,23 @@ class Handle:
     error there takes a worker down.
     """
 
-    __slots__ = ("_documents", "_found", "_name", "_place", "_writes")
+    __slots__ = ("_documents", "_found", "_guard", "_name", "_place", "_writes")
 
     _found: Array | None
 
-    def __init__(self, array: Array, name: str | None = None, *, stored: bool = True, writes: bool = False) -> None:
+    def __init__(
+        self,
+        array: Array,
+        name: str | None = None,
+        *,
+        stored: bool = True,
+        writes: bool = False,
+        guard: Callable[[], None] | None = None,
+    ) -> None:
         self._found, self._place = array, (array.store, array.path, array.config)
         self._documents = None if stored else array.metadata.to_documents()
         self._name, self._writes = name or tokenize(array.metadata.to_documents()), writes
+        self._guard = guard
 
     @property
     def _array(self) -> Array:
@@ -111,6 +121,8 @@ class Handle:
         return np.asarray(found, self.dtype)
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if self._guard is not None:
+            self._guard()
         self._array[index] = value
 
     def fork(self) -> Array:
@@ -128,10 +140,10 @@ class Handle:
             raise TypeError(no_way_out(store))
         if self._writes and store.transactional:
             raise TypeError(no_way_back(store))
-        return self._place, self._documents, self._name, self._writes
+        return self._place, self._documents, self._name, self._writes, self._guard
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._place, self._documents, self._name, self._writes = state
+        self._place, self._documents, self._name, self._writes, self._guard = state
         self._found = None
 
 

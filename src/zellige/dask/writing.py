@@ -122,7 +122,7 @@ def _stored(part: Part) -> da.Array:
     found = da.store(
         part.source,
         # A new name each time: what was written before is to be written again.
-        Handle(part.target, uuid4().hex, stored=part.stored, writes=True),
+        Handle(part.target, uuid4().hex, stored=part.stored, writes=True, guard=part.guard),
         regions=part.region,
         lock=False,
         compute=False,

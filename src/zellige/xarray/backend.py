@@ -21,6 +21,11 @@ _DECODING = ("mask_and_scale", "decode_times", "concat_characters", "decode_coor
 _UNNAMED = "__xarray_dataarray_variable__"
 """How xarray stores a data array without a name; Zarr reserves such names, so that listings leave it out."""
 
+RULES = "_zellige_chunks"
+"""The attribute of a group that keeps the calendar rules of its dimensions, for what is appended later."""
+
+_TRIES = 8
+
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute that names the axes of an array in Zarr format 2."""
 
@@ -118,10 +123,7 @@ class ZelligeDataStore(AbstractDataStore):
     """The variables and attributes of one group, as they are stored."""
 
     def __init__(self, group: Group, dropped: Iterable[str] = (), fill_as_mask: bool | None = None) -> None:
-        arrays = dict(group.arrays())
-        if isinstance(unnamed := group.get(_UNNAMED), Array):
-            arrays[_UNNAMED] = unnamed
-        self._arrays = {name: array for name, array in arrays.items() if name not in set(dropped)}
+        self._arrays = read_arrays(group, dropped)
         self._attributes = group.attrs.asdict()
         self._fill_as_mask = fill_as_mask
 
@@ -133,8 +135,65 @@ class ZelligeDataStore(AbstractDataStore):
         }
 
     def get_attrs(self) -> dict[str, Any]:
-        """The attributes of the group, without those of netCDF's own use of Zarr."""
-        return {name: value for name, value in self._attributes.items() if not name.lower().startswith("_nc")}
+        """The attributes of the group, without those of netCDF's own use of Zarr, and of ours."""
+        return {
+            name: value
+            for name, value in self._attributes.items()
+            if not name.lower().startswith("_nc") and name != RULES
+        }
+
+
+def read_arrays(group: Group, dropped: Iterable[str] = ()) -> dict[str, Array]:
+    """The arrays of a group, all before or all after a change that is under way.
+
+    Arrays whose own metadata is read one after the other may have been changed in between: then they disagree about the
+    length of a dimension, and are read again. If they still do, `DatasetError` says so.
+    """
+    left_out = set(dropped)
+
+    def read(group: Group) -> dict[str, Array]:
+        arrays = dict(group.arrays())
+        if isinstance(unnamed := group.get(_UNNAMED), Array):
+            arrays[_UNNAMED] = unnamed
+        return {name: array for name, array in arrays.items() if name not in left_out}
+
+    for _ in range(_TRIES):
+        arrays = read(group)
+        if not _disagreements(name_dimensions(arrays), arrays):
+            return arrays
+    if group.path:  # a change of a whole tree is recorded in a group above
+        top = open_group(group.store, mode="r", use_consolidated=False)
+        prefix = group.path + "/"
+        found = {path[len(prefix) :]: a for path, a in top.members(max_depth=None) if path.startswith(prefix)}
+        arrays = {name: a for name, a in found.items() if isinstance(a, Array) and "/" not in name}
+        arrays = {name: array for name, array in arrays.items() if name not in left_out}
+    check_lengths(group.path, name_dimensions(arrays), arrays)
+    return arrays
+
+
+def check_lengths(path: str, dimensions: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]) -> None:
+    """Refuse arrays of a group that disagree about the length of a dimension."""
+    for dim, lengths in _disagreements(dimensions, arrays).items():
+        told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
+        raise errors.DatasetError(
+            f"the arrays of group '/{path}' disagree about the length of dimension {dim!r} ({told}), as after an "
+            "append by another program that was stopped. zellige.repair(…, shrink=True) makes all as long as the "
+            "shortest one; drop_variables= opens the dataset without some of them",
+            dimension=dim,
+            lengths=lengths,
+        )
+
+
+def _disagreements(
+    dimensions: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]
+) -> dict[str, dict[int, list[str]]]:
+    """The dimensions that have several lengths: the names of the arrays by their lengths."""
+    found: dict[str, dict[int, list[str]]] = {}
+    for name, array in arrays.items():
+        for dim, length in zip(dimensions[name], array.shape, strict=True):
+            names = found.setdefault(dim, {}).setdefault(length, [])
+            names += [name] if name not in names else []
+    return {dim: lengths for dim, lengths in found.items() if len(lengths) > 1}
 
 
 def name_dimensions(arrays: Mapping[str, Array]) -> dict[str, tuple[str, ...]]:

@@ -1,76 +1,300 @@
-"""`chunks={"time": "month"}`: words, frequencies and labels turned into edges."""
+"""`chunks={"time": "month"}`: calendar periods, frequencies and labels turned into the ends of chunks.
+
+A period is one chunk, declared at its full length: the chunk of a month that is not over has room for the days to come,
+which appends fill. How many elements are to come follows from the step of the times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
-_WORDS = {"year": "YS", "quarter": "QS", "month": "MS", "day": "D", "hour": "h", "minute": "min"}
+WORDS = ("year", "quarter", "month", "week", "day", "hour", "minute")
+_ALIASES = {"YS": "year", "YE": "year", "QS": "quarter", "QE": "quarter", "MS": "month", "ME": "month"}
+_ALIASES |= {"D": "day", "h": "hour", "min": "minute"}
+
+_MONTH = timedelta(days=27)  # times that lie closer together are no monthly ones
+_TAIL = 400  # stored times that tell the step: more than a year of days
+_MOST_MORE = 1 << 22  # elements that a period of a frequency is searched for
 
 
-def resolve_chunks(ds: xr.Dataset, chunks: Any) -> dict[Any, int | list[int]]:
-    """What `chunks=` says about each dimension: a size, or edges.
+@dataclass(frozen=True)
+class Ends:
+    """Where the chunks of an axis end, counted from its beginning; the last may lie beyond the axis."""
 
-    An entry is a size, -1 for the whole dimension, edges, the name of a coordinate whose equal consecutive labels
-    go into one chunk (also `"time.season"` and the like), one of the words `year`, `quarter`, `month`, `day`,
-    `hour` and `minute`, or a frequency of pandas such as `"10D"`.
+    ends: tuple[int, ...]
+
+    def after(self, reach: int) -> list[int]:
+        """The sizes of the chunks after a position: the first is what is left of the chunk around it."""
+        return [b - a for a, b in pairwise([reach, *(end for end in self.ends if end > reach)])]
+
+
+Cut: TypeAlias = int | str | list[int] | Ends
+"""How an axis is cut: a size, "auto", the edges of its new region, or the ends of chunks by a rule."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A calendar period, or a frequency of pandas, for each chunk."""
+
+    period: str
+    step: str | None = None
+    """The step of the times, as a frequency; None where the times tell."""
+
+    @classmethod
+    def parse(cls, entry: Any) -> Rule | None:
+        """The rule that an entry of `chunks=` is: a word, or a word and a step; None if it is none."""
+        if isinstance(entry, str):
+            return cls(entry)
+        if isinstance(entry, list | tuple) and len(entry) == 2 and all(isinstance(part, str) for part in entry):
+            return cls(*entry)
+        return None
+
+    def to_json(self) -> Any:
+        """The rule as an attribute."""
+        return self.period if self.step is None else [self.period, self.step]
+
+
+def resolve_chunks(
+    ds: xr.Dataset, chunks: Any, stored: Mapping[Any, pd.Index] | None = None, rules: Mapping[Any, Rule] | None = None
+) -> tuple[dict[Any, Cut], dict[Any, Rule]]:
+    """What `chunks=` says about each dimension, and the calendar rules among it.
+
+    An entry is a size, -1 for the whole dimension, edges, which may reach beyond its end, the name of a coordinate
+    whose equal consecutive labels go into one chunk (also `"time.season"` and the like), one of the words `year`,
+    `quarter`, `month`, `week`, `day`, `hour` and `minute`, or a frequency of pandas such as `"10D"`. A word or a
+    frequency may come with the step of the times: `("month", "6h")`.
+
+    Parameters
+    ----------
+    ds
+        The dataset to be written.
+    chunks
+        An entry for each dimension, or one for all.
+    stored
+        The coordinates that are stored already, by dimension, if the dataset is appended to them.
+    rules
+        The rules that the stored dataset was written with; used for dimensions that `chunks` does not name.
 
     >>> import pandas as pd
-    >>> time = pd.date_range("2024-01-01", "2024-03-31")
-    >>> ds = xr.Dataset(coords={"time": time, "week": ("time", time.isocalendar().week)})
-    >>> resolve_chunks(ds, {"time": "month"})
-    {'time': [31, 29, 31]}
-    >>> resolve_chunks(ds, {"time": "week"})["time"] == [7] * 13
-    True
+    >>> time = pd.date_range("2024-01-01", "2024-03-20")
+    >>> ds = xr.Dataset(coords={"time": time})
+    >>> resolve_chunks(ds, {"time": "month"})[0]
+    {'time': Ends(ends=(31, 60, 91))}
     """
-    if chunks is None:
-        return {}
-    given = chunks if isinstance(chunks, Mapping) else dict.fromkeys(ds.sizes, chunks)
+    given = chunks if isinstance(chunks, Mapping) else {} if chunks is None else dict.fromkeys(ds.sizes, chunks)
     if unknown := [dim for dim in given if dim not in ds.sizes]:
         raise ValueError(f"chunks: there is no dimension {unknown[0]!r}; known: {', '.join(map(repr, ds.sizes))}")
-    return {dim: _resolve(ds, dim, entry) for dim, entry in given.items() if entry is not None}
+    given = {**{dim: rule for dim, rule in (rules or {}).items() if dim in ds.sizes}, **given}
+    cuts: dict[Any, Cut] = {}
+    found: dict[Any, Rule] = {}
+    for dim, entry in given.items():
+        rule = entry if isinstance(entry, Rule) else Rule.parse(entry)
+        if entry is None:
+            continue
+        if rule is None or rule.period == "auto":
+            cuts[dim] = "auto" if rule is not None else _sizes(dim, ds.sizes[dim], entry)
+        elif rule.period in ds.coords or "." in rule.period:
+            cuts[dim] = _by_labels(ds, dim, rule.period)
+        else:
+            found[dim] = rule
+            cuts[dim] = _by_rule(ds, dim, rule, (stored or {}).get(dim))
+    return cuts, found
 
 
-def _resolve(ds: xr.Dataset, dim: Any, entry: Any) -> Any:
-    length = ds.sizes[dim]
-    if isinstance(entry, str):
-        return entry if entry == "auto" else _edges(ds, dim, entry)
+def _sizes(dim: Any, length: int, entry: Any) -> int | list[int]:
     if isinstance(entry, int | np.integer):
         return max(1, length) if entry == -1 else int(entry)
     edges = [int(size) for size in entry]
-    if sum(edges) != length:
-        raise ValueError(f"chunks: the edges of {dim!r} sum to {sum(edges)}, its length is {length}")
+    if sum(edges) < length:
+        raise ValueError(
+            f"chunks: the edges of {dim!r} sum to {sum(edges)}, its length is {length}; they may reach beyond its end, "
+            "but not end before it"
+        )
     return edges
 
 
-def _edges(ds: xr.Dataset, dim: Any, word: str) -> list[int]:
-    if ds.sizes[dim] == 0:
-        return [1]
-    if word in ds.coords or "." in word:
-        labels = ds[word]
-        if labels.dims != (dim,):
-            raise ValueError(f"chunks: {word!r} has the dimensions {labels.dims}; labels of {dim!r} have that one only")
-        return _runs(labels.values)
-    if dim not in ds.indexes:
-        raise ValueError(f"chunks: {word!r} needs values along {dim!r}, which has no coordinate of its own")
-    index = ds.indexes[dim]
-    if not index.is_monotonic_increasing:
-        raise ValueError(f"chunks: {word!r} needs times that ascend along {dim!r}")
-    ones = xr.DataArray(np.ones(len(index), np.int64), {dim: index}, (dim,))
-    try:
-        counts = ones.resample({dim: _WORDS.get(word, word)}).count().values
-    except (TypeError, ValueError) as error:
-        known = ", ".join(map(repr, [*_WORDS, *(name for name, c in ds.coords.items() if c.dims == (dim,))]))
-        raise ValueError(
-            f"chunks: {word!r} does not cut {dim!r}: {error}; use a frequency of pandas for times, or one of {known}"
-        ) from error
-    return [int(count) for count in np.nan_to_num(counts) if count > 0]
+def _by_labels(ds: xr.Dataset, dim: Any, name: str) -> list[int]:
+    labels = ds[name]
+    if labels.dims != (dim,):
+        raise ValueError(f"chunks: {name!r} has the dimensions {labels.dims}; labels of {dim!r} have that one only")
+    return _runs(labels.values) if ds.sizes[dim] else [1]
 
 
 def _runs(labels: Any) -> list[int]:
     """The lengths of runs of equal labels."""
     ends = np.flatnonzero(labels[1:] != labels[:-1]) + 1
     return [int(n) for n in np.diff(np.concatenate([[0], ends, [len(labels)]]))]
+
+
+# -- calendar rules -------------------------------------------------------------------------------
+
+
+def _by_rule(ds: xr.Dataset, dim: Any, rule: Rule, stored: pd.Index | None) -> Cut:
+    if dim not in ds.indexes:
+        raise ValueError(f"chunks: {rule.period!r} needs values along {dim!r}, which has no coordinate of its own")
+    index = ds.indexes[dim]
+    if stored is not None and len(stored):
+        index = stored.append(index)
+    if not len(index):
+        return 1  # nothing is cut yet; the rule is kept for what is appended
+    if not index.is_monotonic_increasing:
+        raise ValueError(f"chunks: {rule.period!r} needs times that ascend along {dim!r}")
+    try:
+        return _ends(index, rule)
+    except (TypeError, ValueError, AttributeError) as error:
+        known = ", ".join(map(repr, [*WORDS, *(name for name, c in ds.coords.items() if c.dims == (dim,))]))
+        raise ValueError(
+            f"chunks: {rule.period!r} does not cut {dim!r}: {error}; use a frequency of pandas for times, or one of "
+            f"{known}"
+        ) from error
+
+
+def _ends(index: Any, rule: Rule) -> Ends:
+    word = _ALIASES.get(rule.period, rule.period)
+    step = _parse_step(rule.step) if rule.step is not None else _step(index[-_TAIL:])
+    if word in WORDS:
+        counts = _runs(_labels(index, word))
+        counts[-1] += 0 if step is None else step.count(index[-1], _next_start(index[-1], word))
+    else:
+        counts = _counts(index, word)
+        counts[-1] += 0 if step is None else _more(index, word, step)
+    return Ends(tuple(int(end) for end in np.cumsum(counts)))
+
+
+def _labels(index: Any, word: str) -> Any:
+    """A number for each time, equal for the times of one period."""
+    if not hasattr(index, "year"):
+        raise TypeError(f"it has values of type {index.dtype}, which are no times")
+    if word == "year":
+        return np.asarray(index.year)
+    if word == "quarter":
+        return np.asarray(index.year) * 4 + (np.asarray(index.month) - 1) // 3
+    months = np.asarray(index.year) * 12 + np.asarray(index.month)
+    if word == "month":
+        return months
+    if word == "week":
+        return _day_numbers(index) - np.asarray(index.dayofweek)
+    found = months * 31 + np.asarray(index.day)
+    for unit in ("hour", "minute"):
+        if word in ("hour", "minute") and (unit == "hour" or word == "minute"):
+            found = found * 60 + np.asarray(getattr(index, unit))
+    return found
+
+
+def _day_numbers(index: Any) -> Any:
+    """The days of times, counted without a gap."""
+    if isinstance(index, pd.DatetimeIndex):
+        return np.asarray(index.values.astype("M8[D]").astype(np.int64))
+    return np.array([time.toordinal() for time in index])
+
+
+def _next_start(time: Any, word: str) -> Any:
+    """When the period after that of a time begins, as a time of the same calendar."""
+    finer = {"second": 0, "microsecond": 0} | ({"nanosecond": 0} if hasattr(time, "nanosecond") else {})
+    minute = time.replace(**finer)
+    if word == "minute":
+        return minute + timedelta(minutes=1)
+    if word == "hour":
+        return minute.replace(minute=0) + timedelta(hours=1)
+    day = minute.replace(minute=0, hour=0)
+    if word == "day":
+        return day + timedelta(days=1)
+    if word == "week":
+        weekday = day.dayofwk if hasattr(day, "dayofwk") else day.dayofweek  # of cftime, of pandas
+        return day + timedelta(days=7 - weekday)
+    months = {"month": 1, "quarter": 3, "year": 12}[word]
+    ordinal = (time.year * 12 + time.month - 1) // months * months + months
+    return day.replace(day=1, year=ordinal // 12, month=ordinal % 12 + 1)
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The distance of one time to the next: a duration, or a number of months."""
+
+    duration: Any = None
+    months: int = 0
+
+    def count(self, last: Any, end: Any) -> int:
+        """How many times follow after the last one, and lie before the end."""
+        if self.months:
+            return max(0, ((end.year - last.year) * 12 + end.month - last.month - 1) // self.months)
+        return max(0, -((last - end) // self.duration) - 1)
+
+    def after(self, last: Any, count: int) -> list[Any]:
+        """The times that follow after the last one."""
+        if not self.months:
+            return [last + k * self.duration for k in range(1, count + 1)]
+        first = last.year * 12 + last.month - 1
+        ordinals = [first + k * self.months for k in range(1, count + 1)]
+        return [last.replace(day=1, year=ordinal // 12, month=ordinal % 12 + 1) for ordinal in ordinals]
+
+
+def _parse_step(text: str) -> _Step:
+    """The step that a user gives, as a frequency of pandas."""
+    offset = pd.tseries.frequencies.to_offset(text)
+    start = pd.Timestamp("2001-01-01") + 0 * offset
+    later = start + offset
+    months = (later.year - start.year) * 12 + later.month - start.month
+    if months and later.day == start.day:
+        return _Step(months=months)
+    return _Step((later - start).to_pytimedelta())
+
+
+def _step(index: Any) -> _Step | None:
+    """The step of times, which may have gaps; None if they are irregular.
+
+    One time alone does not tell. It is taken for that of daily values if it is a midnight, of hourly ones if it is a
+    full hour, and of values for every minute otherwise.
+    """
+    if len(index) == 1:
+        time = index[0]
+        day, hour = time.hour == time.minute == time.second == 0, time.minute == time.second == 0
+        return _Step(timedelta(days=1) if day else timedelta(hours=1) if hour else timedelta(minutes=1))
+    differences = [later - earlier for earlier, later in pairwise(index) if later != earlier]
+    if not differences:
+        return None
+    months = np.diff(_labels(index, "month"))
+    if min(differences) >= _MONTH and len(set(months)) == 1:
+        return _Step(months=int(months[0]))
+    smallest = min(differences)
+    return _Step(smallest) if all(not difference % smallest for difference in differences) else None
+
+
+# -- frequencies ----------------------------------------------------------------------------------
+
+
+def _counts(index: Any, frequency: str) -> list[int]:
+    """How many times lie in each period of a frequency of pandas, without the periods that have none."""
+    ones = xr.DataArray(np.ones(len(index), np.int64), {"time": index}, ("time",))
+    counts = ones.resample(time=frequency).count().values
+    return [int(count) for count in np.nan_to_num(counts) if count > 0]
+
+
+def _more(index: Any, frequency: str, step: _Step) -> int:
+    """How many times are still to come in the last period."""
+    periods = len(_counts(index, frequency))
+    count = 1
+    while count < _MOST_MORE:
+        longer = _counts(index.append(type(index)(step.after(index[-1], count))), frequency)
+        if len(longer) > periods:
+            return longer[periods - 1] - _counts(index, frequency)[-1]
+        count *= 2
+    raise ValueError(f"a period has more than {_MOST_MORE} elements")
+
+
+def edges_of_cut(cut: Cut, length: int, reach: int = 0) -> Sequence[int] | int | str:
+    """A cut as `chunks=` of an array takes it: for what lies after a position, up to which chunks are there."""
+    if isinstance(cut, Ends):
+        return cut.after(reach) or [max(1, length)]
+    return cut

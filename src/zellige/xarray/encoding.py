@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import xarray as xr
 
 from zellige import Array, create_array, create_group
 from zellige.xarray import compat
+from zellige.xarray.calendar import Cut, Ends
 
 _CODECS = {"compressors", "compressor", "filters", "serializer"}
 _LAYOUT = {"chunks", "shards"}
@@ -23,12 +24,19 @@ def group_metadata(attributes: Mapping[str, Any], zarr_format: Any) -> Any:
 
 
 def array_metadata(
-    variable: xr.Variable, name: str, chunks: Mapping[Any, Any], *, explicit: bool, zarr_format: Any
+    variable: xr.Variable,
+    name: str,
+    cuts: Mapping[Any, Cut],
+    *,
+    explicit: bool,
+    zarr_format: Any,
+    growing: Collection[Any] = (),
 ) -> Any:
     """The metadata of a new array for an encoded variable; everything about it is checked here.
 
-    Chunks are, in this order, what an explicit encoding says, what `chunks` says about a dimension, the blocks of
-    dask, and what the variable was read from. Encodings that come with a variable but do not fit it are dropped.
+    Chunks are, in this order, what an explicit encoding says, what `cuts` says about a dimension, the blocks of
+    dask, and what the variable was read from. Encodings that come with a variable but do not fit it are dropped. The
+    coordinate of a dimension that is `growing` gets room for what is appended.
     """
     encoding = {key: value for key, value in variable.encoding.items() if key not in _NO_MEANING}
     encoding.pop("_FillValue", None)
@@ -47,13 +55,13 @@ def array_metadata(
     }
     if explicit:
         layout = {key: encoding[key] for key in _LAYOUT if encoding.get(key) is not None}
-        layout = layout if layout else _layout(variable, name, chunks, {})
+        layout = layout if layout else _layout(variable, name, cuts, {}, growing)
         return _metadata(common | layout | _codecs(encoding, zarr_format) | _key_encoding(encoding), fill, zarr_format)
-    layout = _layout(variable, name, chunks, encoding)
+    layout = _layout(variable, name, cuts, encoding, growing)
     try:
         return _metadata(common | layout | _codecs(encoding, zarr_format), fill, zarr_format)
     except (ValueError, TypeError):  # of a codec for other data, or of another library
-        return _metadata(common | _layout(variable, name, chunks, {}), fill, zarr_format)
+        return _metadata(common | _layout(variable, name, cuts, {}, growing), fill, zarr_format)
 
 
 def _metadata(options: dict[str, Any], fill: Any, zarr_format: Any) -> Any:
@@ -110,11 +118,22 @@ def _as_ours(codec: Any) -> Any:
 # -- chunks ---------------------------------------------------------------------------------------
 
 
-def _layout(variable: xr.Variable, name: str, chunks: Mapping[Any, Any], encoding: Mapping[str, Any]) -> dict[str, Any]:
+_INDEX = 8192  # elements of a chunk of a coordinate that grows: it is read whole, so that chunks should be few
+
+
+def _layout(
+    variable: xr.Variable,
+    name: str,
+    cuts: Mapping[Any, Cut],
+    encoding: Mapping[str, Any],
+    growing: Collection[Any],
+) -> dict[str, Any]:
     """`chunks=` and `shards=` of a new array."""
     stale = _stale_chunks(variable, encoding)
-    wished = {} if variable.dims == (name,) else chunks  # an index is read whole, so it is not cut
     blocks = blocks_of(variable, name)
+    if variable.dims == (name,) and name in growing and blocks is None:
+        return {"chunks": [max(_INDEX, variable.size)]}
+    wished = {} if variable.dims == (name,) else cuts  # an index is read whole, so it is not cut
     if blocks is not None:
         kept = dict(zip(variable.dims, blocks, strict=True))
     elif stale is not None:
@@ -122,6 +141,7 @@ def _layout(variable: xr.Variable, name: str, chunks: Mapping[Any, Any], encodin
     else:
         kept = {}
     cut = [wished.get(dim, kept.get(dim, "auto")) for dim in variable.dims]
+    cut = [one.after(0) if isinstance(one, Ends) else one for one in cut]
     shards = encoding.get("shards")
     if shards is not None and stale is not None:
         if cut == list(stale):

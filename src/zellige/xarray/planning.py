@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from zellige import Array, Group, errors
+from zellige import Array, errors
 from zellige.xarray import compat
-from zellige.xarray.backend import name_dimensions, stored_variable
-from zellige.xarray.calendar import resolve_chunks
+from zellige.xarray.backend import RULES, check_lengths, name_dimensions, stored_variable
+from zellige.xarray.calendar import Cut, Ends, Rule, resolve_chunks
 from zellige.xarray.encoding import array_metadata
 
 _CODED = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
@@ -23,9 +23,10 @@ _CODED = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "miss
 
 @dataclass
 class Step:
-    """One variable and what becomes of it."""
+    """One variable and what becomes of it: a new array, a longer one, or other values in the one that is there."""
 
-    name: str
+    path: str
+    """The path of the array, below the group that is written to."""
     variable: xr.Variable
     """Its encoded values."""
     metadata: Any = None
@@ -40,11 +41,23 @@ class Step:
     config: dict[str, Any] | None = None
 
     @property
-    def target(self) -> Array:
-        """The array, once it is there."""
-        if self.array is None:
-            raise RuntimeError(f"the array of {self.name!r} has not been created yet")
-        return self.array
+    def growth(self) -> tuple[Array, int, int, list[int] | None]:
+        """The array that grows, by how much, along which axis, and how that is cut."""
+        assert self.array is not None and self.axis is not None  # noqa: PT018
+        return self.array, self.variable.shape[self.axis], self.axis, self.edges
+
+    @property
+    def in_place(self) -> bool:
+        """Whether values are replaced that readers see already."""
+        return self.metadata is None and self.axis is None
+
+
+@dataclass(frozen=True)
+class There:
+    """A group that is there: its attributes and its arrays."""
+
+    attributes: Mapping[str, Any]
+    arrays: Mapping[str, Array]
 
 
 @dataclass
@@ -53,7 +66,13 @@ class Plan:
 
     attributes: dict[str, Any]
     steps: list[Step]
-    zarr_format: Any
+    is_new: bool
+    """Whether the group is created."""
+
+    @property
+    def changes_metadata(self) -> bool:
+        """Whether anything is created or grows."""
+        return self.is_new or any(not step.in_place for step in self.steps)
 
 
 @dataclass(frozen=True)
@@ -66,35 +85,69 @@ class Wishes:
     chunks: Any = None
     append_dim: Any = None
     region: Any = None
+    write_empty_chunks: bool | None = None
 
 
-def plan_dataset(ds: xr.Dataset, group: Group | None, wishes: Wishes) -> Plan:
-    """What is to be done to write a dataset to a group, None for one that is created."""
+def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes) -> Plan:
+    """What is to be done to write a dataset to a group; everything about it is checked.
+
+    Parameters
+    ----------
+    ds
+        The dataset.
+    path
+        The path of its group, below the group that is written to.
+    there
+        The group that is there; None for one that is created.
+    wishes
+        What the user says.
+    """
     check_names(ds)
-    arrays = dict(group.arrays()) if group is not None and wishes.mode != "w" else {}
+    arrays = {} if there is None else there.arrays
     stored = _Stored(arrays)
+    check_lengths(path, stored.dimensions, arrays)
     region = None
     if wishes.region is not None:
         region = _resolve_region(ds, wishes.region, stored)
         ds = ds.drop_vars(list(ds.indexes))  # they are what the region was found by
-    chunks = resolve_chunks(ds, wishes.chunks)
     variables, attributes = compat.encode_dataset_coordinates(ds)
     _check_encoding(wishes, variables, arrays)
     if wishes.append_dim is not None:
         _check_append(ds, wishes, stored, variables)
+    rules_there = {} if there is None or region is not None else stored_rules(there.attributes)
+    kept = {dim: rule for dim, rule in rules_there.items() if dim in ds.indexes}
+    indexes = stored.index_of(wishes.append_dim) if kept or wishes.chunks is not None else {}
+    cuts, rules = resolve_chunks(ds, wishes.chunks, indexes, kept)
+    growing = {*rules, wishes.append_dim}
     steps = []
     for name, variable in variables.items():
         if name in arrays:
-            step = stored.step(name, variable, wishes, region, chunks)
-            steps += [] if step is None else [step]
-        elif wishes.mode == "r+" or region is not None:
-            raise ValueError(
-                f"variable {name!r} is not in the store, and mode {wishes.mode!r} with region={wishes.region!r} adds "
-                "none; use mode='a' without a region to add it"
-            )
+            step = stored.step(name, variable, wishes, region, cuts)
+        elif wishes.mode == "r+":
+            raise ValueError(f"variable {name!r} is not in the store, and mode 'r+' adds none; use mode='a' to add it")
+        elif region is not None:
+            step = stored.new_in_region(name, variable, wishes, region)
         else:
-            steps.append(_new(name, variable, wishes, chunks))
-    return Plan({str(k): compat.encode_attribute(v) for k, v in attributes.items()}, steps, wishes.zarr_format)
+            step = _new(name, variable, wishes, cuts, growing)
+        steps += [] if step is None else [replace(step, path=join(path, name))]
+    found = {str(k): compat.encode_attribute(v) for k, v in attributes.items() if k != RULES}
+    if not rules.items() <= rules_there.items():
+        found[RULES] = {str(dim): rule.to_json() for dim, rule in (rules_there | rules).items()}
+    if there is not None and found.items() <= dict(there.attributes).items():
+        found = {}
+    return Plan(found, steps, there is None)
+
+
+def stored_rules(attributes: Mapping[str, Any]) -> dict[Any, Rule]:
+    """The calendar rules that a group was written with."""
+    found = attributes.get(RULES)
+    parsed = {dim: Rule.parse(rule) for dim, rule in found.items()} if isinstance(found, dict) else {}
+    return {dim: rule for dim, rule in parsed.items() if rule is not None}
+
+
+def join(*parts: str) -> str:
+    """A path of those parts that are not empty."""
+    return "/".join(part for part in parts if part)
 
 
 def check_names(ds: xr.Dataset) -> None:
@@ -112,15 +165,38 @@ def _check_encoding(wishes: Wishes, variables: Iterable[Any], arrays: Iterable[s
             raise ValueError(f"encoding: {name!r} is stored already, and keeps its encoding; leave it out")
 
 
-def _new(name: str, variable: xr.Variable, wishes: Wishes, chunks: Mapping[Any, Any]) -> Step:
+def _new(
+    name: str,
+    variable: xr.Variable,
+    wishes: Wishes,
+    cuts: Mapping[Any, Cut],
+    growing: Collection[Any] = (),
+    shape: Sequence[int] | None = None,
+) -> Step:
+    """A new array. Along dimensions that are `growing` more will be appended; `shape` is that of one filled in part."""
     given = wishes.encoding.get(name)
     if given is not None:
         variable = variable.copy(deep=False)
         variable.encoding = dict(given)
     encoded = compat.encode_variable(variable, name, wishes.zarr_format)
-    metadata = array_metadata(encoded, name, chunks, explicit=given is not None, zarr_format=wishes.zarr_format)
-    empty = encoded.encoding.get("write_empty_chunks")
+    metadata = array_metadata(
+        encoded if shape is None else _of_shape(encoded, shape),
+        name,
+        cuts,
+        explicit=given is not None,
+        zarr_format=wishes.zarr_format,
+        growing=growing,
+    )
+    empty = wishes.write_empty_chunks
+    empty = encoded.encoding.get("write_empty_chunks") if empty is None else empty
     return Step(name, encoded, metadata, config=None if empty is None else {"write_empty_chunks": empty})
+
+
+def _of_shape(variable: xr.Variable, shape: Sequence[int]) -> xr.Variable:
+    """A variable with the same attributes and encoding, whose values take no memory."""
+    return xr.Variable(
+        variable.dims, np.broadcast_to(np.empty((), variable.dtype), shape), variable.attrs, variable.encoding
+    )
 
 
 # -- what is there --------------------------------------------------------------------------------
@@ -138,6 +214,36 @@ class _Stored:
             for dim, size in zip(self.dimensions[name], array.shape, strict=True)
         }
 
+    def index_of(self, dim: Any) -> dict[Any, pd.Index]:
+        """The stored coordinate of a dimension, by its name; empty if there is none."""
+        has = dim in self.arrays and self.dimensions[dim] == (dim,)
+        return {dim: self.decoded(dim).to_index()} if has else {}
+
+    def new_in_region(self, name: str, variable: xr.Variable, wishes: Wishes, region: Mapping[Any, slice]) -> Step:
+        """A new array as long, and cut, as those that are there; a region of it is written."""
+        if unknown := [dim for dim in variable.dims if dim in region and dim not in self.sizes]:
+            raise ValueError(
+                f"variable {name!r} is not in the store, nor is any with its dimension {unknown[0]!r}, so that the "
+                "region does not tell how long it is; write it without a region first"
+            )
+        cuts = {dim: self._cut_of(dim) for dim in variable.dims if dim in self.sizes}
+        shape = [self.sizes.get(dim, size) for dim, size in variable.sizes.items()]
+        step = _new(name, variable, wishes, cuts, shape=shape)
+        places = tuple(region.get(dim, slice(None)) for dim in variable.dims)
+        self._check_region(name, step.variable, places, shape)
+        return replace(step, region=places)
+
+    def _cut_of(self, dim: Any) -> Cut:
+        """How the first array that has a dimension cuts it."""
+        name = next(name for name, dims in self.dimensions.items() if dim in dims)
+        chunks = self.arrays[name].grid.dimensions[self.dimensions[name].index(dim)].chunks
+        return chunks if isinstance(chunks, int) else list(chunks)
+
+    @staticmethod
+    def _check_region(name: str, variable: xr.Variable, places: Sequence[slice], shape: Sequence[int]) -> None:
+        lengths = [len(range(*place.indices(n))) for place, n in zip(places, shape, strict=True)]
+        _check_sizes(name, variable, dict(zip(variable.dims, lengths, strict=True)))
+
     def raw(self, name: str) -> xr.Variable:
         """The variable of encoded values."""
         return stored_variable(self.arrays[name], self.dimensions[name])
@@ -152,7 +258,7 @@ class _Stored:
         variable: xr.Variable,
         wishes: Wishes,
         region: Mapping[Any, slice] | None,
-        chunks: Mapping[Any, Any],
+        cuts: Mapping[Any, Cut],
     ) -> Step | None:
         """What to do with a variable whose array is there; None if it stays as it is."""
         array, dims = self.arrays[name], self.dimensions[name]
@@ -162,21 +268,23 @@ class _Stored:
         if set(encoded.dims) != set(dims):
             raise ValueError(f"variable {name!r} has the dimensions {encoded.dims}, the stored one has {dims}")
         encoded = encoded.transpose(*dims)
+        empty = wishes.write_empty_chunks
+        settings = None if empty is None else {"write_empty_chunks": empty}
         if wishes.append_dim in dims:
             axis = dims.index(wishes.append_dim)
             _check_sizes(
                 name, encoded, {d: n for d, n in zip(dims, array.shape, strict=True) if d != wishes.append_dim}
             )
-            return Step(name, encoded, array=array, axis=axis, edges=_new_edges(name, encoded, array, axis, chunks))
+            edges = _new_edges(name, encoded, array, axis, cuts)
+            return Step(name, encoded, array=array, axis=axis, edges=edges, config=settings)
         places = tuple((region or {}).get(dim, slice(None)) for dim in dims)
-        lengths = [len(range(*place.indices(n))) for place, n in zip(places, array.shape, strict=True)]
-        _check_sizes(name, encoded, dict(zip(dims, lengths, strict=True)))
+        self._check_region(name, encoded, places, array.shape)
         if wishes.append_dim is not None and variable.chunks is None:
             if _same(np.asarray(encoded.data), array[...]):
                 return None
             if variable.dims == (name,):
                 raise ValueError(f"coordinate {name!r} differs from the stored one; align the dataset, or drop it")
-        return Step(name, encoded, array=array, region=places)
+        return Step(name, encoded, array=array, region=places, config=settings)
 
     def _encoded(self, name: str, variable: xr.Variable, zarr_format: Any) -> Any:
         """Values encoded exactly as the stored ones are."""
@@ -248,11 +356,9 @@ def _check_sizes(name: str, variable: xr.Variable, wanted: Mapping[Any, int]) ->
 
 def _check_append(ds: xr.Dataset, wishes: Wishes, stored: _Stored, variables: Mapping[Any, xr.Variable]) -> None:
     dim = wishes.append_dim
-    if dim not in ds.sizes:
-        raise ValueError(f"append_dim={dim!r} is no dimension of the dataset; known: {', '.join(map(repr, ds.sizes))}")
-    if not stored.arrays:
-        return  # the first of many appends creates
-    if dim not in stored.sizes:
+    if not stored.arrays or (dim not in ds.sizes and dim not in stored.sizes):
+        return  # the first of many appends creates; another group of a tree may not have the dimension
+    if dim in ds.sizes and dim not in stored.sizes:
         raise ValueError(f"append_dim={dim!r} is no stored dimension; known: {', '.join(map(repr, stored.sizes))}")
     left = [name for name, dims in stored.dimensions.items() if dim in dims and name not in variables]
     if left:
@@ -264,9 +370,7 @@ def _check_append(ds: xr.Dataset, wishes: Wishes, stored: _Stored, variables: Ma
         raise ValueError(f"variables {new} are not stored yet, and would be shorter along {dim!r} than those that are")
 
 
-def _new_edges(
-    name: str, variable: xr.Variable, array: Array, axis: int, chunks: Mapping[Any, Any]
-) -> list[int] | None:
+def _new_edges(name: str, variable: xr.Variable, array: Array, axis: int, cuts: Mapping[Any, Cut]) -> list[int] | None:
     """How appended values are cut: as the user says, or as dask or one whole block on an axis with edges.
 
     A regular axis stays regular unless the user says otherwise, for the sake of other readers. Where the last stored
@@ -274,26 +378,27 @@ def _new_edges(
     fail if it were written with another one before they see the new grid.
     """
     dim, length = variable.dims[axis], variable.shape[axis]
-    cut = None if variable.dims == (name,) else chunks.get(dim)
+    cut = None if variable.dims == (name,) else cuts.get(dim)
     asked = cut is not None
-    stored = array.grid.dimensions[axis].chunks
+    stored, reach = array.grid.dimensions[axis].chunks, _reach(array, axis)
+    room = reach - array.shape[axis]
     if cut is None and isinstance(stored, int):
         return None
     if cut is None or cut == "auto":
         cut = [length] if variable.chunks is None else list(variable.chunks[axis])
     if isinstance(cut, int):
         cut = [cut] * (length // cut) + [length % cut]
-    reach = _reach(array, axis) - array.shape[axis]
-    if reach and asked:
+    if not isinstance(cut, Ends):
+        cut = Ends(tuple(array.shape[axis] + int(end) for end in np.cumsum(cut)))
+    if room and asked and reach not in cut.ends:
         warnings.warn(
-            f"the last stored chunk of {name!r} has room for {reach} more along {dim!r}, which the new values fill; "
+            f"the last stored chunk of {name!r} has room for {room} more along {dim!r}, which the new values fill; "
             "the chunks that you ask for follow after it",
             errors.ZelligeWarning,
             stacklevel=2,
         )
-    ends = [int(end) for end in np.cumsum(cut) if end > reach]
-    edges = [b - a for a, b in zip([reach, *ends], ends, strict=False) if b > a]
-    return edges or None
+    edges = cut.after(reach)
+    return None if all(edge == stored for edge in edges) else edges
 
 
 def _reach(array: Array, axis: int) -> int:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from zellige import (
-    Array,
-    Group,
-    MemoryStore,
-    config,
-    consolidate_metadata,
-    create_group,
-    errors,
-    open_group,
-    storage,
-)
+from zellige import Array, Group, MemoryStore, config, errors, open_group, storage
+from zellige import change as begin_change
 from zellige.xarray import compat
+from zellige.xarray.backend import read_arrays
 from zellige.xarray.encoding import group_metadata
-from zellige.xarray.planning import Plan, Step, Wishes, plan_dataset
+from zellige.xarray.planning import Plan, Step, There, Wishes, plan_dataset
 
 _NAME = "__xarray_dataarray_name__"
 """The attribute from which `xr.open_dataarray` takes the name of a data array."""
@@ -44,42 +38,78 @@ def write(
     chunks: Any = None,
     progress: bool | AbstractContextManager[Any] = False,
     zarr_format: Literal[2, 3] | None = None,
+    write_empty_chunks: bool | None = None,
+    write_inherited_coords: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    **to_zarr: Any,
 ) -> Any:
     """Write a dataset, data array or tree to a group of a store, and return the group.
 
-    Everything is checked before anything is written. The blocks of dask become the stored chunks, whatever their
-    sizes; numpy data is cut automatically.
+    Everything is checked before anything is written. New arrays and what is appended become visible all at once, at the
+    end: readers see the old dataset or the new one, and a write that fails or is killed leaves the old one. Only one
+    writer at a time changes a group; another one waits, or gets a `ConflictError` before it has written anything. The
+    blocks of dask become the stored chunks, whatever their sizes; numpy data is cut automatically.
 
+    Parameters
+    ----------
+    data
+        What to write.
+    store
+        Where: a path, a URL, a store, a group, a dict. A path that ends in `.zip` is one file, complete at the end.
     mode
         `w-` (the default) creates, `w` replaces, `a` adds to what is there, `a-` does so but leaves stored variables
         without `append_dim` as they are, `r+` changes values only. With `append_dim` the default is `a`, with `region`
-        `r+`.
+        `r+`. What `w` replaces is removed before the new dataset is there.
+    group
+        The path of the group in the store.
     encoding
         By variable, as in xarray; of a tree by path and variable. Those that come with the variables are used where
         they fit.
     append_dim
-        Make the stored dataset longer along a dimension. New values are written first and shown last: readers see
-        the old dataset or the new one. Variables without the dimension stay if they are equal, and are replaced
-        otherwise; coordinates must be equal.
+        Make the stored dataset longer along a dimension. Variables without the dimension stay if they are equal, and
+        are replaced otherwise, one after the other; coordinates must be equal. The groups of a tree that do not have
+        the dimension are treated in the same way.
     region
-        Change a part: a slice for each dimension, or `"auto"` to find it by the values of coordinates.
-    chunks
-        How new values are cut, by dimension: a size, edges, `"year"`, `"month"`, `"day"`, a frequency of pandas, or
-        the name of a coordinate whose equal labels go together. Index coordinates are not cut.
+        Change a part: a slice for each dimension, or `"auto"` to find it by the values of coordinates. With `mode="a"`
+        variables that are not stored yet are created, as long as the others, and filled in that part.
     align
         Rechunk blocks of dask that end within stored chunks, with an `AlignmentWarning`, so that no two tasks
         write to one chunk; False leaves that to the locks of the store.
     compute
-        False writes what is in memory and returns a `Delayed` for the rest.
+        False returns a `Delayed` for what dask computes. New arrays are then created, and values in memory written, at
+        once; what is appended is seen only when all of it is computed.
     consolidated
         Whether to consolidate the metadata of the whole store at the end; by default, and wherever it was before.
+    chunks
+        How new values are cut, by dimension: a size, edges, which may reach beyond the end, one of the words `"year"`,
+        `"quarter"`, `"month"`, `"week"`, `"day"`, `"hour"` and `"minute"`, a frequency of pandas, or the name of a
+        coordinate whose equal labels go together. A word or a frequency is one chunk for each period, declared at its
+        full length and filled by what is appended; it is kept in the store, so that it need not be repeated.
+        `("month", "6h")` tells the step of the times as well. Index coordinates are not cut.
     progress
         True for a progress bar, on a cluster that of its scheduler; or a context manager of your own, such as a
         `dask.diagnostics.Callback`.
+    zarr_format
+        The Zarr format of a dataset that is created, 2 or 3.
+    write_empty_chunks
+        Whether chunks that hold only the fill value are stored; by default what `encoding` or the settings say.
+    write_inherited_coords
+        Whether each group of a tree gets the coordinates that it inherits from those above, as in `to_zarr`.
+    storage_options
+        How to reach a server; see `zellige.open`.
+    to_zarr
+        The other keywords of `Dataset.to_zarr`: `safe_chunks` and `align_chunks` mean `align`, `zarr_version` means
+        `zarr_format`. `synchronizer`, `chunk_store` and `chunkmanager_store_kwargs` are refused, with what to use
+        instead, unless they are None.
 
-    On a cluster, a session of icechunk is written by forks of it, which are merged; committing is left to you.
+    Returns
+    -------
+    Group
+        The group, or a `Delayed` with `compute=False`. On a cluster, a session of icechunk is written by forks of it,
+        which are merged; committing is left to you.
 
+    Examples
+    --------
     >>> import numpy as np, pandas as pd
     >>> time = pd.date_range("2023-01-01", "2023-12-31")
     >>> ds = xr.Dataset({"t": ("time", np.arange(365.0))}, {"time": time})
@@ -87,47 +117,46 @@ def write(
     >>> root["t"].write_chunk_sizes
     ((31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31),)
     """
+    align, zarr_format = _options_of_to_zarr(to_zarr, align, zarr_format)
     chosen = _choose_mode(mode, append_dim, region)
-    datasets, encodings = _nodes(data, encoding)
-    wishes = {path: Wishes(chosen, None, encodings[path], chunks, append_dim, region) for path in datasets}
-    path = (group or "").strip("/")
-
-    def write_to(place: _Place) -> Any:
-        plans, there = _plans(place, datasets, wishes, zarr_format)
-        consolidates = place.consolidates(consolidated, chosen)
-        _create(place, plans, there, chosen)
-        steps = [step for plan in plans.values() for step in plan.steps]
-        finish = _Finish(place.root() if consolidates else None)
-        return _Writing(steps, finish, align, progress).run(compute=compute)
-
-    with _for_tasks(store, datasets, compute=compute) as reached:
-        later = write_to(_Place(reached, path, storage_options))
-    return _Place(store, path, storage_options).open() if compute else later
-
-
-def _for_tasks(store: Any, datasets: Mapping[str, xr.Dataset], *, compute: bool) -> AbstractContextManager[Any]:
-    """The store as dask writes to it, if there is anything for dask to do."""
-    if not any(v.chunks is not None for ds in datasets.values() for v in ds.variables.values()):
-        return nullcontext(store)
-    from zellige.dask import check_reachable, forked
-
-    check_reachable(store)
-    return forked(store, compute=compute)
-
-
-def _plans(
-    place: _Place, datasets: Mapping[str, xr.Dataset], wishes: Mapping[str, Wishes], zarr_format: Any
-) -> tuple[dict[str, Plan], dict[str, Group | None]]:
-    """What is to be done, by path, and the groups that are there; everything is checked."""
-    there = {path: place.find(path) for path in datasets}
-    top, mode = there[""], wishes[""].mode
-    form = _choose_format(place, top, mode, zarr_format)
-    plans = {
-        path: plan_dataset(ds, there[path], replace(wishes[path], zarr_format=form)) for path, ds in datasets.items()
+    datasets, encodings = _nodes(data, encoding, inherit=write_inherited_coords)
+    _check_dims(datasets, append_dim, chunks)
+    wishes = {
+        path: Wishes(
+            chosen, zarr_format, encodings[path], _chunks_for(ds, chunks), append_dim, region, write_empty_chunks
+        )
+        for path, ds in datasets.items()
     }
-    if top is not None and mode == "w":
-        _refuse_to_remove_sources(datasets.values(), top)
-    return plans, there
+    with _opened(store, group, storage_options, compute=compute) as place:
+        with _for_tasks(place, datasets, compute=compute) as reached:
+            writing = _Writing(reached, datasets, wishes, align, progress, compute)
+            later = writing.run(consolidate=consolidated is not False)
+        if not compute:
+            return later
+        found = open_group(place, mode="r+")
+    # A path to an archive is written and closed, so that its group is opened again.
+    return open_group(store, path=group, mode="r") if _is_archive(place, store) else found
+
+
+def _options_of_to_zarr(given: Mapping[str, Any], align: bool, zarr_format: Any) -> tuple[bool, Any]:
+    """The keywords of `Dataset.to_zarr` that have another name here; others are refused with what to use instead."""
+    refused = {
+        "synchronizer": "zellige locks what it changes by itself",
+        "chunk_store": "metadata and chunks are in one store; give that as store",
+        "chunkmanager_store_kwargs": "set options of dask with dask.config.set",
+    }
+    for name, value in given.items():
+        if name in refused and value is not None:
+            raise TypeError(f"{name}= has no meaning here: {refused[name]}; leave it out")
+        if name in ("safe_chunks", "align_chunks"):
+            align = align and (value is None or bool(value) or name == "align_chunks")
+        elif name == "zarr_version":
+            if None not in (value, zarr_format) and value != zarr_format:
+                raise ValueError(f"zarr_version={value} and zarr_format={zarr_format} differ; give zarr_format only")
+            zarr_format = value if zarr_format is None else zarr_format
+        elif name not in refused:
+            raise TypeError(f"write() got an unexpected keyword argument {name!r}")
+    return align, zarr_format
 
 
 def _choose_mode(mode: str | None, append_dim: Any, region: Any) -> str:
@@ -143,26 +172,11 @@ def _choose_mode(mode: str | None, append_dim: Any, region: Any) -> str:
     return chosen
 
 
-def _choose_format(place: _Place, top: Group | None, mode: str, wanted: int | None) -> int:
-    """The Zarr format to write; raises if the mode and what is there do not go together."""
-    if top is None and mode == "r+":
-        raise errors.GroupNotFoundError(f"there is no group at '/{place.group}', and mode 'r+' creates none")
-    if top is not None and mode == "w-":
-        raise errors.ContainsGroupError(
-            f"there is a group at '/{place.group}' in {top.store!r} already; mode 'w' replaces it, 'a' adds to it"
-        )
-    if top is None or mode == "w":
-        return wanted or config.get("default_zarr_format")
-    if wanted not in (None, top.metadata.zarr_format):
-        raise ValueError(f"zarr_format={wanted}: the group that is there has the format {top.metadata.zarr_format}")
-    return top.metadata.zarr_format
-
-
-def _nodes(data: Any, encoding: Any) -> tuple[dict[str, xr.Dataset], dict[str, Mapping[Any, Any]]]:
+def _nodes(data: Any, encoding: Any, *, inherit: bool) -> tuple[dict[str, xr.Dataset], dict[str, Mapping[Any, Any]]]:
     """The datasets to be written by their paths, and the encodings of each."""
     given = dict(encoding or {})
     if isinstance(data, xr.DataTree):
-        found = {node.relative_to(data): node.to_dataset(inherit=node is data) for node in data.subtree}
+        found = {node.relative_to(data): node.to_dataset(inherit=inherit or node is data) for node in data.subtree}
         datasets = {"" if path == "." else path: ds for path, ds in found.items()}
         encodings = {key.strip("/"): value for key, value in given.items()}
         if unknown := encodings.keys() - datasets.keys():
@@ -185,91 +199,72 @@ def _as_dataset(array: xr.DataArray) -> xr.Dataset:
     return array.to_dataset(name=stored).assign_attrs({_NAME: array.name})
 
 
-def join(*parts: str) -> str:
-    """A path of those parts that are not empty."""
-    return "/".join(part for part in parts if part)
+def _check_dims(datasets: Mapping[str, xr.Dataset], append_dim: Any, chunks: Any) -> None:
+    """Refuse names of dimensions that no dataset has; of a tree, some groups may lack them."""
+    dims = {dim: None for ds in datasets.values() for dim in ds.sizes}
+    known = ", ".join(map(repr, dims)) or "none"
+    if append_dim is not None and append_dim not in dims:
+        raise ValueError(f"append_dim={append_dim!r} is no dimension of the dataset; known: {known}")
+    for dim in chunks if isinstance(chunks, Mapping) else ():
+        if dim not in dims:
+            raise ValueError(f"chunks: there is no dimension {dim!r}; known: {known}")
+
+
+def _chunks_for(ds: xr.Dataset, chunks: Any) -> Any:
+    """What `chunks=` says about the dimensions of one dataset."""
+    return {dim: cut for dim, cut in chunks.items() if dim in ds.sizes} if isinstance(chunks, Mapping) else chunks
 
 
 # -- the place ------------------------------------------------------------------------------------
 
 
-class _Place:
-    """A group in a store, which may be there or not."""
-
-    def __init__(self, store: Any, group: str, storage_options: Mapping[str, Any] | None) -> None:
-        self._store = MemoryStore() if store is None else store
-        if isinstance(store, Group):
-            self._store = storage.StorePath(store.store, store.path)
-        self.group = group
-        self._options: dict[str, Any] = {"mode": "r+", "storage_options": storage_options}
-
-    def path(self, below: str = "") -> str:
-        """The path of a node below the group."""
-        return join(self.group, below)
-
-    def find(self, below: str) -> Group | None:
-        """The group there, as its own documents say, or None."""
-        try:
-            return open_group(self._store, path=self.path(below), use_consolidated=False, **self._options)
-        except errors.GroupNotFoundError:
-            return None
-
-    def consolidates(self, wanted: bool | None, mode: str) -> bool:
-        """Whether to consolidate: as the user says, unless what is there would be out of date."""
-        if wanted is None or mode == "r+":
-            return mode != "r+" if wanted is None else wanted
-        try:
-            return wanted or open_group(self._store, **self._options).metadata.consolidated is not None
-        except errors.GroupNotFoundError:
-            return False
-
-    def root(self) -> storage.StorePath:
-        """The root of the store, or the group if there is none, as something that can be sent to other processes."""
-        try:
-            found = open_group(self._store, use_consolidated=False, **self._options)
-        except errors.GroupNotFoundError:
-            found = self.open()
-        return storage.StorePath(found.store, found.path)
-
-    def create(self, attributes: Mapping[str, Any], zarr_format: Any, *, overwrite: bool) -> Group:
-        """Create the group, with those above it."""
-        options = {"zarr_format": zarr_format, "overwrite": overwrite}
-        options["storage_options"] = self._options["storage_options"]
-        return create_group(self._store, path=self.group, attributes=attributes, **options)
-
-    def open(self) -> Group:
-        """The group as it is now."""
-        return open_group(self._store, path=self.group, **self._options)
+@contextmanager
+def _opened(
+    store: Any, group: str | None, storage_options: Mapping[str, Any] | None, *, compute: bool
+) -> Iterator[storage.StorePath]:
+    """The group's place in its store, opened once; what was opened by a path is closed at the end."""
+    if isinstance(store, Group):
+        store = store.store_path
+    place = storage.open_store(
+        MemoryStore() if store is None else store, path=group or "", storage_options=storage_options
+    )
+    if not _is_archive(place, store):
+        yield place
+        return
+    if not compute:
+        raise ValueError(
+            "compute=False: a zip file given by its path is complete when write returns; open it with "
+            "zellige.storage.ZipStore, and close it when all is computed"
+        )
+    with place.store:
+        yield place
 
 
-def _create(place: _Place, plans: Mapping[str, Plan], there: Mapping[str, Group | None], mode: str) -> None:
-    """Create groups and arrays that are missing, and follow the attributes of groups."""
-    top = None if mode == "w" else there[""]
-    form = plans[""].zarr_format
-    if top is None:
-        top = place.create(plans[""].attributes, form, overwrite=mode == "w")
-    nodes: dict[str, Any] = {}
-    for path, plan in plans.items():
-        group = None if mode == "w" else there[path]
-        if group is None and path:
-            nodes[path] = group_metadata(plan.attributes, form)
-        elif group is not None and mode in ("a", "a-") and not plan.attributes.items() <= dict(group.attrs).items():
-            group.attrs.update(plan.attributes)
-        nodes |= {join(path, step.name): step.metadata for step in plan.steps if step.metadata is not None}
-    made: dict[str, Any] = dict(top.create_hierarchy(nodes))
-    for path, plan in plans.items():
-        for step in plan.steps:
-            step.array = step.array or made[join(path, step.name)]
+def _is_archive(place: storage.StorePath, given: Any) -> bool:
+    """Whether a path was given, and an archive is at it, which is written when it is closed."""
+    return isinstance(given, str | os.PathLike) and place.store.transactional
 
 
-def _refuse_to_remove_sources(datasets: Any, top: Group) -> None:
+def _for_tasks(
+    place: storage.StorePath, datasets: Mapping[str, xr.Dataset], *, compute: bool
+) -> AbstractContextManager[Any]:
+    """The place as dask writes to it, if there is anything for dask to do."""
+    if not any(v.chunks is not None for ds in datasets.values() for v in ds.variables.values()):
+        return nullcontext(place)
+    from zellige.dask import check_reachable, forked
+
+    check_reachable(place)
+    return forked(place, compute=compute)
+
+
+def _refuse_to_remove_sources(datasets: Any, place: storage.StorePath) -> None:
     """Replacing begins by removing what is there; what is yet to be read must not be among it."""
     for ds in datasets:
         for name, variable in ds.variables.items():
             for source in compat.sources(variable):
-                if not isinstance(source, Array) or source.store.identity != top.store.identity:
+                if not isinstance(source, Array) or source.store.identity != place.store.identity:
                     continue
-                if not top.path or source.path.startswith(top.path + "/"):
+                if not place.path or source.path.startswith(place.path + "/"):
                     raise ValueError(
                         f"variable {name!r} is read from {source.name!r} of {source.store!r}, which mode 'w' would "
                         "remove first; load the dataset, or write to another place"
@@ -280,84 +275,173 @@ def _refuse_to_remove_sources(datasets: Any, top: Group) -> None:
 
 
 @dataclass
-class _Finish:
-    """What is done once all values are written: show what was appended, consolidate."""
-
-    root: storage.StorePath | None
-    """The group to be consolidated, if any."""
-    pending: list[Any] = field(default_factory=list)
-
-    def __call__(self) -> None:
-        committed: list[tuple[Array, tuple[int, ...]]] = []
-        for append in self.pending:
-            before = append.target.shape
-            try:
-                append.commit()
-            except BaseException:  # one array that is longer than the others makes no dataset
-                for target, shape in committed:
-                    target.resize(shape)
-                raise
-            committed.append((append.target, before))
-        if self.root is not None:
-            consolidate_metadata(self.root)
-
-    def give_up(self) -> None:
-        """Remove what was appended."""
-        for append in self.pending:
-            append.abort()
-
-
-@dataclass
 class _Writing:
-    """The steps of all plans, carried out."""
+    """One write of one or several datasets to a place."""
 
-    steps: list[Step]
-    finish: _Finish
+    place: storage.StorePath
+    datasets: Mapping[str, xr.Dataset]
+    wishes: Mapping[str, Wishes]
     align: bool
     progress: bool | AbstractContextManager[Any]
+    compute: bool
 
-    def run(self, *, compute: bool) -> Any:
+    @property
+    def mode(self) -> str:
+        return self.wishes[""].mode
+
+    def run(self, *, consolidate: bool) -> Any:
+        """Plan, check and write; returns a `Delayed` if that was asked for."""
+        if self.mode == "r+" or self.wishes[""].region is not None:
+            plans = self._plans_in_place()
+            if not any(plan.changes_metadata for plan in plans.values()):
+                return self._write_in_place([_Target.of(step) for plan in plans.values() for step in plan.steps])
+        change = self._begin(consolidate=consolidate)
         try:
-            targets = [self._target(step) for step in self.steps]
-            for step, (array, region) in zip(self.steps, targets, strict=True):
-                if step.variable.chunks is None:
-                    array[... if region is None else region] = np.asarray(step.variable.data)
-            later = self._run_dask(targets, compute=compute)
-            if compute:
-                self.finish()
-            return later
+            return self._write_at_once(change)
         except BaseException:
-            self.finish.give_up()
+            change.abort()
             raise
 
-    def _target(self, step: Step) -> tuple[Array, tuple[slice, ...] | None]:
-        """The array to write to, and where."""
-        array = step.target
-        if step.axis is None:
-            return (array if step.config is None else array.with_config(step.config)), step.region
-        length = step.variable.shape[step.axis]
-        append = array.start_append(length, step.axis, step.edges)
-        self.finish.pending.append(append)
-        longer = append.array
-        end = longer.shape[step.axis]
-        return longer, tuple(slice(end - length, end) if k == step.axis else slice(None) for k in range(longer.ndim))
+    def _begin(self, *, consolidate: bool) -> Any:
+        """Keep other writers out."""
+        below = [path for path in self.datasets if path]
+        form = self.wishes[""].zarr_format
+        return begin_change(self.place, below=below, zarr_format=form, consolidate=consolidate)
 
-    def _run_dask(self, targets: list[Any], *, compute: bool) -> Any:
-        chunked = [k for k, step in enumerate(self.steps) if step.variable.chunks is not None]
-        if compute and not chunked:
+    # -- plans ------------------------------------------------------------------------------------
+
+    def _plans_in_place(self) -> dict[str, Plan]:
+        """What is to be done where nothing is created or grows; nobody is kept out."""
+        there: dict[str, There | None] = {}
+        for path in self.datasets:
+            try:
+                group = open_group(self.place / path if path else self.place, mode="r+", use_consolidated=False)
+            except errors.GroupNotFoundError:
+                there[path] = None
+            else:
+                there[path] = There(dict(group.attrs), read_arrays(group))
+                form = group.metadata.zarr_format
+        if there[""] is None and self.mode == "r+":
+            raise errors.GroupNotFoundError(f"there is no group at '/{self.place.path}', and mode 'r+' creates none")
+        return self._plans(there, form if there[""] is not None else None)[0]
+
+    def _plans_for(self, change: Any) -> tuple[dict[str, Plan], Any]:
+        """What is to be done, while nobody else changes anything."""
+        there: dict[str, There | None] = {}
+        for path in self.datasets:
+            group = change.group(path)
+            there[path] = None if group is None else There(dict(group.attrs), change.arrays(path))
+        if there[""] is not None and self.mode == "w-":
+            raise errors.ContainsGroupError(
+                f"there is a group at '/{self.place.path}' in {self.place.store!r} already; mode 'w' replaces it, 'a' "
+                "adds to it"
+            )
+        if self.mode == "w":
+            _refuse_to_remove_sources(self.datasets.values(), self.place)
+            there = dict.fromkeys(self.datasets)
+        return self._plans(there, None if there[""] is None else change.zarr_format)
+
+    def _plans(self, there: Mapping[str, There | None], stored_format: Any) -> tuple[dict[str, Plan], Any]:
+        """The plans, and the Zarr format that they are for."""
+        wanted = self.wishes[""].zarr_format
+        if None not in (wanted, stored_format) and wanted != stored_format:
+            raise ValueError(f"zarr_format={wanted}: the group that is there has the format {stored_format}")
+        form = stored_format or wanted or config.get("default_zarr_format")
+        plans = {
+            path: plan_dataset(ds, path, there[path], replace(self.wishes[path], zarr_format=form))
+            for path, ds in self.datasets.items()
+        }
+        return plans, form
+
+    # -- carrying them out ------------------------------------------------------------------------
+
+    def _write_at_once(self, change: Any) -> Any:
+        """Write new and longer arrays where no reader looks, and show them all at the end."""
+        plans, zarr_format = self._plans_for(change)
+        hidden = self._prepare(change, plans, zarr_format)
+        in_place = [_Target.of(step) for plan in plans.values() for step in plan.steps if step.in_place]
+        appends = any(target.step.axis is not None for target in hidden)
+        if self.wishes[""].region is not None or not (self.compute or appends):
+            change.commit()  # the arrays alone, for others to fill, region by region
+            return self._write_in_place([*hidden, *in_place])
+        for target in hidden:
+            if target.values is not None:
+                change.write(target.step.path, target.values, target.step.config)
+        if self.compute:
+            self._run_dask(hidden, change)
+            change.commit(partial(self._write_in_place, in_place))
+            return None
+        finish = partial(change.commit, partial(_put, [t for t in in_place if t.values is not None]))
+        return self._run_dask([*hidden, *in_place], change, finish)
+
+    def _prepare(self, change: Any, plans: Mapping[str, Plan], zarr_format: Any) -> list[_Target]:
+        """Tell the change what is to be created, and what grows; everything to be written that no reader sees yet."""
+        nodes: dict[str, Any] = {}
+        for path, plan in plans.items():
+            if plan.is_new:
+                nodes[path] = group_metadata(plan.attributes, zarr_format)
+            elif plan.attributes and self.mode in ("a", "a-"):
+                change.set_attributes(plan.attributes, path)
+        steps = {step.path: step for plan in plans.values() for step in plan.steps if not step.in_place}
+        grown = {path: step.growth for path, step in steps.items() if step.axis is not None}
+        nodes |= {path: step.metadata for path, step in steps.items() if path not in grown}
+        made = change.create(nodes, overwrite=self.mode == "w")
+        made |= change.grow(grown, filled=True)
+        return [_Target.of(step, made[path]) for path, step in steps.items()]
+
+    def _write_in_place(self, targets: Sequence[_Target]) -> Any:
+        """Write to arrays that readers see."""
+        _put([target for target in targets if target.values is not None])
+        stored = [target._replace(stored=True) for target in targets]
+        return self._run_dask(stored, None, None if self.compute else _nothing)
+
+    def _run_dask(self, targets: Sequence[_Target], change: Any, then: Any = None) -> Any:
+        """Write what dask computes: at once, or later, and then call what comes after it."""
+        chunked = [target for target in targets if target.values is None]
+        if not chunked and then is None:
             return None
         from zellige.dask import Part, store_parts
 
-        parts = [
-            Part(step.variable.data, array, region, stored=step.axis is None)
-            for step, (array, region) in ((self.steps[k], targets[k]) for k in chunked)
-        ]
-        shown = nullcontext() if isinstance(self.progress, bool) else self.progress
-        with shown:
-            return store_parts(
-                parts,
-                align=self.align,
-                compute=compute,
-                then=None if compute else self.finish,
-                progress=self.progress is True,
-            )
+        guard = None if change is None else change.guard
+        parts = [Part(t.step.variable.data, t.array, t.region, stored=t.stored, guard=guard) for t in chunked]
+        with nullcontext() if isinstance(self.progress, bool) else self.progress:
+            return store_parts(parts, align=self.align, compute=then is None, then=then, progress=self.progress is True)
+
+
+class _Target(NamedTuple):
+    """An array to be written to, and where in it."""
+
+    step: Step
+    array: Array
+    region: tuple[slice, ...] | None
+    stored: bool
+    """Whether the metadata in the store is that of the array."""
+
+    @classmethod
+    def of(cls, step: Step, array: Array | None = None) -> _Target:
+        """Where the values of a step go; `array` is one that was created for it, or is longer than the stored one."""
+        target = array if array is not None else step.array
+        if target is None:
+            raise RuntimeError(f"there is no array for {step.path!r}")
+        if step.config is not None:
+            target = target.with_config(step.config)
+        region = step.region
+        if step.axis is not None:
+            end, length = target.shape[step.axis], step.variable.shape[step.axis]
+            region = tuple(slice(end - length, end) if k == step.axis else slice(None) for k in range(target.ndim))
+        return cls(step, target, region, stored=array is None)
+
+    @property
+    def values(self) -> Any:
+        """The values, if they are in memory, or are read when they are asked for; None for those of dask."""
+        return np.asarray(self.step.variable.data) if self.step.variable.chunks is None else None
+
+
+def _put(targets: Iterable[_Target]) -> None:
+    """Write values to arrays that readers see."""
+    for target in targets:
+        target.array[... if target.region is None else target.region] = target.values
+
+
+def _nothing() -> None:
+    """What comes after a write that ends by itself."""

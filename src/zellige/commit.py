@@ -1,0 +1,691 @@
+"""One change of several arrays: readers see all of it or nothing, also after a crash and beside other writers.
+
+A `Change` follows the commit protocol:
+
+1. It takes the lease of the group, the key `RECORD` in it. A second writer waits, or gets a `ConflictError` before it
+   has written anything.
+2. It stores in the lease what it is going to do. Then chunks are written where no reader looks: beyond the end of
+   arrays that grow, and below arrays that have no metadata yet.
+3. It replaces the lease by the commit record: the new shape of every array that grows, and the metadata of every node
+   that is created. This one conditional write is the commit.
+4. It updates the metadata of the arrays, then the group's own and the consolidated metadata, and removes the record.
+
+A writer that dies before step 3 leaves everything as it was, and the next one removes what it left. After step 3 the
+change is committed: the next writer finishes step 4, and a reader that meets the record applies it to what it reads.
+A store that is a transaction, such as a zip file or an icechunk session, shows nothing before its own commit: there the
+metadata changes at once, and no lease is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from zellige import indexing, lease, node, placing, removal
+from zellige.array import Array, open_array_or
+from zellige.config import ArrayConfig, config
+from zellige.consolidated import Consolidated, follow_changes, holds_some
+from zellige.dtypes.values import as_value
+from zellige.errors import ConflictError, MetadataError
+from zellige.grid import ChunkGrid
+from zellige.lease import Lease, Owner
+from zellige.metadata.document import new_attributes
+from zellige.metadata.groups import Documents, Entries, GroupMetadata
+from zellige.metadata.v3 import DOCUMENT
+from zellige.plans import plan as plan_for
+from zellige.pool import gather
+from zellige.runs import EdgeEntries
+from zellige.stores import Store, StoreLike, locate
+from zellige.types import JSON, is_key
+from zellige.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from zellige.group import Group
+    from zellige.node import ArrayMetadata, NodeMetadata
+
+T = TypeVar("T")
+
+_ABOUT = "several arrays of this group are changed at once; the next write by zellige, or repair, finishes or undoes it"
+_TRIES = 16
+
+
+# -- the record -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The fields of an array's main document that say how long it is, before and after a change."""
+
+    before: dict[str, JSON]
+    after: dict[str, JSON]
+
+    @classmethod
+    def of(cls, before: ArrayMetadata, after: ArrayMetadata) -> Growth:
+        """The change from one state of an array's metadata to another."""
+        return cls(_length_fields(before), _length_fields(after))
+
+    def applied(self, documents: Documents) -> Documents | None:
+        """The documents after the change; None if they are those of neither state."""
+        (name, main), *_ = documents.items()
+        if main.get("shape") == self.after["shape"]:
+            return documents
+        if main.get("shape") != self.before["shape"]:
+            return None
+        return {**documents, name: {**main, **self.after}}
+
+
+def _length_fields(metadata: ArrayMetadata) -> dict[str, JSON]:
+    main = next(iter(metadata.to_documents().values()))
+    return {name: main[name] for name in ("shape", "chunk_grid") if name in main}
+
+
+@dataclass
+class Record:
+    """What a change does, by the paths of nodes relative to its group."""
+
+    committed: bool = False
+    grown: dict[str, Growth] = field(default_factory=dict)
+    created: dict[str, Documents] = field(default_factory=dict)
+    attributes: dict[str, dict[str, JSON]] = field(default_factory=dict)
+    """Attributes that groups get, beside those that they have."""
+    consolidate: bool = False
+    """Whether metadata is consolidated where it was not before."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no node changes."""
+        return not (self.grown or self.created or self.attributes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the lease."""
+        return {
+            "committed": self.committed,
+            "grown": {path: [growth.before, growth.after] for path, growth in self.grown.items()},
+            "created": self.created,
+            "attributes": self.attributes,
+            "consolidate": self.consolidate,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], key: str) -> Record:
+        """Check the content of a lease; `key` is where it was found."""
+        try:
+            grown = {_checked(path): Growth(*map(_sized, pair)) for path, pair in content.get("grown", {}).items()}
+            created = {_checked(path): _documents(found) for path, found in content.get("created", {}).items()}
+            attributes = {_checked(path): dict(found) for path, found in content.get("attributes", {}).items()}
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            raise MetadataError(
+                f"key {key!r}: the record of a change of several arrays cannot be read: {error}; delete the key, and "
+                "look at the group with zellige.validate",
+                field="",
+            ) from error
+        committed, consolidate = content.get("committed") is True, content.get("consolidate") is True
+        return cls(committed, grown, created, attributes, consolidate)
+
+
+def _checked(path: str) -> str:
+    if path and not is_key(path):
+        raise ValueError(f"{path!r} is no path of a node")
+    return path
+
+
+def _sized(fields: Any) -> dict[str, JSON]:
+    if not isinstance(fields["shape"], list):
+        raise TypeError(f"shape {fields['shape']!r} is no list")
+    return dict(fields)
+
+
+def _documents(found: Any) -> Documents:
+    documents = {str(name): dict(content) for name, content in found.items()}
+    node.parse(documents)
+    return documents
+
+
+# -- changing -------------------------------------------------------------------------------------
+
+
+class Change:
+    """A change of several nodes below a group, which readers see as a whole; made by `zellige.change`.
+
+    Left as a context manager it is committed, or given up after an exception. It can be pickled, so that the tasks of a
+    cluster write to its arrays and one of them commits it.
+    """
+
+    def __init__(self, store: Store, path: str, zarr_format: Literal[2, 3], *, consolidate: bool) -> None:
+        self.store, self.path, self.zarr_format = store, path, zarr_format
+        self._lease = None if store.transactional else Lease(store, node.join(path, node.RECORD), _ABOUT)
+        self._record = Record(consolidate=consolidate)
+        self._targets: dict[str, Array] = {}
+        """The arrays that are created or grow, as they will be."""
+        self._done = False
+
+    @classmethod
+    def begin(
+        cls,
+        store: Store,
+        path: str,
+        *,
+        below: Iterable[str] = (),
+        zarr_format: Literal[2, 3] | None = None,
+        consolidate: bool = False,
+    ) -> Change:
+        """Take the leases, and finish or undo what dead writers left. Parameters: see `zellige.change`."""
+        store._check_writable()
+        change = cls(store, path, zarr_format or config.get("default_zarr_format"), consolidate=consolidate)
+        change._take([node.join(path, place) for place in below if place])
+        try:
+            found = change.group()
+            if found is not None:
+                change.zarr_format = found.metadata.zarr_format
+            return change
+        except BaseException:
+            change.abort()
+            raise
+
+    def _take(self, below: list[str]) -> None:
+        """Take the lease of the group, and see to it that nobody holds one above or below that overlaps."""
+        if self._lease is None:
+            return
+        key, owner = self._lease.key, None
+        for _ in lease.attempts():
+            owner = self._lease.attempt()
+            if owner is None:
+                try:
+                    settle(self.store, self.path, self._lease)
+                    for place in [*node.parents(self.path), *below]:
+                        if owner is None:
+                            key, owner = node.join(place, node.RECORD), owner_of(self.store, place)
+                except BaseException:
+                    self._lease.abandon()
+                    raise
+                if owner is None:
+                    return
+                self._lease.release()
+            if owner.is_this_thread():
+                break
+        assert owner is not None
+        raise lease.busy(self.store, key, f"the arrays of group {'/' + self.path!r}", owner)
+
+    # -- what is there ----------------------------------------------------------------------------
+
+    def group(self, below: str = "") -> Group | None:
+        """The group at a path below, as its own metadata says; None if there is none."""
+        from zellige.group import Group
+
+        path = node.join(self.path, below)
+        documents = node.load(self.store, path, expect="group")
+        if documents is None:
+            return None
+        return Group.open(self.store, path, use_consolidated=False) if node.is_group(documents) else None
+
+    def arrays(self, below: str = "") -> dict[str, Array]:
+        """The arrays directly below a group, by their names; their shapes stay until the change is over."""
+        paths = node.children(self.store, node.join(self.path, below))
+        found = zip(paths, gather(self._settled, paths, self.store), strict=True)
+        return {path.rpartition("/")[2]: array for path, array in found if array is not None}
+
+    def _settled(self, path: str) -> Array | None:
+        """The array at a path, once nobody changes its shape any more; None if there is no array.
+
+        Those who do hold the lock of its metadata, and look for the lease of the group once they have it. So it is
+        enough to have held the lock once since the lease was taken.
+        """
+        name = "zarr.json" if self.zarr_format == 3 else ".zarray"
+        with self.store.exclusive(node.join(path, name)):
+            found = open_array_or(self.store, path, likely=self.zarr_format)
+            mark = isinstance(found, Array) and self.store.exists(node.join(path, node.PENDING))
+        if not isinstance(found, Array):
+            return None
+        if mark and not self.store.transactional:
+            with found._locked(inside=True) as held:
+                found.refresh()
+                found._recover(found.grid, held)
+        return found
+
+    # -- what changes -----------------------------------------------------------------------------
+
+    def grow(
+        self,
+        arrays: Mapping[str, tuple[Array, int, int, int | EdgeEntries | None]],
+        *,
+        filled: bool = False,
+    ) -> dict[str, Array]:
+        """Make arrays longer; returns them with their new shapes, to be written to.
+
+        Parameters
+        ----------
+        arrays
+            By paths below the group: an array that `arrays` returned, by how many elements it grows, along which axis,
+            and how the new region is cut, as in `Array.append`.
+        filled
+            Whether every new element will be written before the commit, so that nothing that may lie beyond the end of
+            the arrays needs to be cleared.
+        """
+        if not arrays:
+            return {}
+        grids = {path: array._grown(length, axis, chunks) for path, (array, length, axis, chunks) in arrays.items()}
+        longer = {path: arrays[path][0].metadata.resized(grid) for path, grid in grids.items()}
+        self._record.grown |= {path: Growth.of(arrays[path][0].metadata, new) for path, new in longer.items()}
+        self._announce()
+        if self.store.transactional:  # nobody sees it, and there are such stores that take no chunk outside the shape
+            for path, new in longer.items():
+                arrays[path][0]._update(lambda _, new=new: new)  # type: ignore[misc]
+        if not filled:
+            for path, grid in grids.items():
+                Upkeep(arrays[path][0]._engine).uncover(ChunkGrid.from_metadata(arrays[path][0].metadata), grid)
+        made = {path: Array(self.store, array.path, longer[path], array.config) for path, (array, *_) in arrays.items()}
+        self._targets |= made
+        return made
+
+    def create(self, nodes: Mapping[str, NodeMetadata], *, overwrite: bool = False) -> dict[str, Array | Group]:
+        """Create arrays and groups; returns them, arrays to be written to.
+
+        Parameters
+        ----------
+        nodes
+            Their metadata by paths below the group; the empty path is the group itself.
+        overwrite
+            Whether to remove the group that is there, with everything below it. That is done at once, before the new
+            nodes are there, and is not undone.
+        """
+        from zellige.group import Group
+
+        for path in filter(None, nodes):
+            node.check_names(path)
+        formats = {metadata.zarr_format for metadata in nodes.values()} | (set() if overwrite else {self.zarr_format})
+        if len(formats) > 1:
+            raise ValueError(f"the nodes below a group have one Zarr format; found {sorted(formats)}")
+        places = {path: node.join(self.path, path) for path in nodes}
+        made = {
+            path: Group(self.store, places[path], metadata)
+            if isinstance(metadata, GroupMetadata)
+            else Array(self.store, places[path], metadata, ArrayConfig.of())
+            for path, metadata in nodes.items()
+        }
+        placing.missing_parents(self.store, self.path)  # raises if one of them is an array
+        if overwrite:
+            self._remove(nodes)
+        else:
+            gather(lambda path: self._make_room(places[path], nodes[path]), list(nodes), self.store)
+        self._record.created |= {path: metadata.to_documents() for path, metadata in nodes.items()}
+        if nodes:
+            self._announce()
+        if self.store.transactional:
+            _create_all(self.store, self.path, self._record.created)
+        self._targets |= {path: found for path, found in made.items() if isinstance(found, Array)}
+        return made
+
+    def _make_room(self, path: str, metadata: NodeMetadata) -> None:
+        """Check that nothing is in the way of a new node; what is left of one that was being removed goes."""
+        if placing.check_place(self.store, path, metadata, overwrite=False):
+            removal.clear(self.store, path, whole=False, kept=(node.RECORD,))
+
+    def _remove(self, new: Mapping[str, NodeMetadata]) -> None:
+        """Remove the group with everything below it, in whose place others come."""
+        kept = (node.RECORD,)
+        if placing.check_place(self.store, self.path, GroupMetadata(), overwrite=True, kept=kept):
+            follow = partial(_forget_nodes, self.store, self.path)
+            with removal.replacing(self.store, self.path, new, between=follow, kept=kept):
+                pass
+
+    def write(self, path: str, value: Any, settings: Mapping[str, Any] | None = None) -> None:
+        """Write all elements of an array that is created, or all new ones of an array that grows.
+
+        Parameters
+        ----------
+        path
+            The path of the array below the group, which was given to `create` or `grow`.
+        value
+            The elements.
+        settings
+            Settings of the array for this write, such as `{"write_empty_chunks": True}`.
+        """
+        array = self._targets[path]
+        if settings is not None:
+            array = array.with_config(settings)
+        growth = self._record.grown.get(path)
+        before: Any = (0,) * array.ndim if growth is None else growth.before["shape"]
+        region = tuple(slice(old if old < new else 0, None) for old, new in zip(before, array.shape, strict=True))
+        selection = indexing.select(region, array.shape)
+        work = selection.value_to_work(as_value(value, array.dtype, array.config.casting))
+        array._engine.write(plan_for(selection, array.grid), work, to_end=True)
+
+    def set_attributes(self, attributes: Mapping[str, Any], below: str = "") -> None:
+        """Set attributes of a group that is there; others stay.
+
+        Parameters
+        ----------
+        attributes
+            The attributes to set.
+        below
+            The path of the group, below that of the change.
+        """
+        self._record.attributes[below] = self._record.attributes.get(below, {}) | new_attributes(attributes)
+
+    def _announce(self) -> None:
+        """Store what is going to be done, before the first chunk is written."""
+        if self._lease is not None:
+            self._lease.write(self._record.to_json())
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    @property
+    def guard(self) -> Callable[[], None] | None:
+        """What other processes call before they write; it raises `ConflictError` if another writer has taken over."""
+        return None if self._lease is None else self._lease.confirm
+
+    def commit(self, then: Callable[[], object] | None = None) -> None:
+        """Show the change to readers; raises `ConflictError`, and shows nothing, if another writer has taken over.
+
+        Parameters
+        ----------
+        then
+            Called when readers see the change, and before another writer is let in.
+        """
+        self._record.committed = True
+        if self._lease is not None and not self._record.is_empty:
+            self._lease.write(self._record.to_json())
+        self._done = True
+        try:
+            finish(self.store, self.path, self._record)
+        except BaseException:
+            if self._lease is not None:
+                self._lease.abandon()  # it is committed, and the next writer finishes it
+            raise
+        try:
+            if then is not None:
+                then()
+        finally:
+            if self._lease is not None:
+                self._lease.release()
+
+    def abort(self) -> None:
+        """Give the change up: remove what was written; nothing happens after a commit."""
+        if self._done:
+            return
+        self._done = True
+        if self._lease is None:
+            _undo(self.store, self.path, self._record)
+            return
+        try:
+            raw = self.store.get(self._lease.key)
+            found = None if raw is None else lease.read(raw)
+            if found is None or found.owner is None or found.owner.id != self._lease.id:
+                return  # another one has taken over, and removes it
+            # What is stored decides: the answer to the commit may have been lost.
+            settle(self.store, self.path, self._lease, found.content)
+        except BaseException:
+            self._lease.abandon()
+            raise
+        self._lease.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
+
+
+def change(
+    store: StoreLike,
+    path: str = "",
+    *,
+    below: Iterable[str] = (),
+    zarr_format: Literal[2, 3] | None = None,
+    consolidate: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Change:
+    """Begin a change of several arrays below a group, which readers see as a whole or not at all.
+
+    Only one writer at a time changes a group. Another one is waited for, for as long as the setting `lease.wait` says;
+    then a `ConflictError` is raised before anything is written. What a dead writer left is finished or undone first.
+
+    Parameters
+    ----------
+    store
+        Where the group is: a path, a URL, a store, as everywhere.
+    path
+        The path of the group in the store. There need not be one yet.
+    below
+        The paths, below the group, of other groups whose arrays change as well.
+    zarr_format
+        The Zarr format of a group that is created; the setting `default_zarr_format` by default.
+    consolidate
+        Whether to consolidate the metadata of the store where it was not consolidated before. Consolidated metadata
+        that is there follows the change in any case.
+    storage_options
+        How to reach a server; see `zellige.open`.
+
+    Returns
+    -------
+    Change
+        Left as a context manager it is committed, or given up after an exception.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import zellige
+    >>> root = zellige.create_group()
+    >>> for name in "tu":
+    ...     _ = root.create_array(name, data=np.arange(59), chunks=[[31, 28]])
+    >>> with zellige.change(root.store) as change:
+    ...     longer = change.grow({name: (array, 31, 0, [31]) for name, array in change.arrays().items()})
+    ...     for array in longer.values():
+    ...         array[59:] = 7
+    ...     before = [array.shape for array in root.array_values()]
+    >>> before, [array.shape for array in root.array_values()]
+    ([(59,), (59,)], [(90,), (90,)])
+    """
+    where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
+    return Change.begin(where, top, below=below, zarr_format=zarr_format, consolidate=consolidate)
+
+
+# -- recovering -----------------------------------------------------------------------------------
+
+
+def owner_of(store: Store, path: str) -> Owner | None:
+    """The live owner of the lease of a group; what a dead one left is finished or undone."""
+    key = node.join(path, node.RECORD)
+    if store.transactional or store.get(key) is None:
+        return None
+    own = Lease(store, key, _ABOUT)
+    owner = own.attempt()
+    if owner is None:
+        try:
+            settle(store, path, own)
+        except BaseException:
+            own.abandon()
+            raise
+        own.release()
+    return owner
+
+
+def owner_above(store: Store, path: str) -> Owner | None:
+    """The live owner of the lease of a group above a node, who may be changing its shape; see `owner_of`."""
+    if store.transactional:
+        return None
+    found = gather(partial(owner_of, store), node.parents(path), store)
+    return next((owner for owner in found if owner is not None), None)
+
+
+def settle(store: Store, path: str, held: Lease, content: Mapping[str, Any] | None = None) -> None:
+    """Finish what a dead owner had committed, or undo what it had not; `held` is its lease, taken over.
+
+    `content` is what the lease says, if that is not what was found when it was taken.
+    """
+    left = held.left if content is None else content
+    if left:
+        record = Record.from_json(left, held.key)
+        if record.committed:
+            finish(store, path, record)
+        else:
+            _undo(store, path, record)
+        held.write({})
+        held.left = None
+
+
+def finish(store: Store, path: str, record: Record) -> None:
+    """Bring all metadata into line with a record that is committed; may be repeated."""
+    longer = dict(gather(lambda item: _grow(store, path, *item), list(record.grown.items()), store))
+    below = {place: documents for place, documents in record.created.items() if place}
+    _create_all(store, path, below)
+    changed: Entries = {node.join(path, place): found for place, found in {**longer, **below}.items() if found}
+    if (new := record.created.get("")) is not None:
+        placing.make_parents(store, path, 3 if DOCUMENT in new else 2)
+        group = GroupMetadata.from_documents(new)
+        if record.consolidate and not path:
+            group = group.with_consolidated(dict(changed))
+        node.put_documents(store, path, group.to_documents())
+        changed[path] = new
+    holds = follow_changes(store, path, changed, {node.join(path, k): v for k, v in record.attributes.items()})
+    if record.consolidate and not holds:
+        _consolidate(store, path)
+    if replaced := [place for place, found in longer.items() if found is None]:
+        raise ConflictError(
+            f"arrays {replaced} of group '/{path}' in {store!r} were resized or replaced by another program while they "
+            "grew; the others have grown. Look at the group with zellige.validate"
+        )
+
+
+def _consolidate(store: Store, path: str) -> None:
+    """Consolidate the metadata of the whole store, or of the group if there is none at the root."""
+    from zellige.group import Group
+
+    root = node.load(store, "", expect="group")
+    Group.open(store, path if root is None else "", use_consolidated=False).consolidate_metadata()
+
+
+def _forget_nodes(store: Store, path: str) -> None:
+    """Take a removed group out of the consolidated metadata of those above."""
+    for above in node.parents(path):
+        for zarr_format in (3, 2):
+            if holds_some(store, above, zarr_format):
+                Consolidated(store, above, zarr_format, None).follow(path)
+
+
+def _grow(store: Store, path: str, place: str, growth: Growth) -> tuple[str, Documents | None]:
+    """Update the metadata of an array; returns it, nothing if it was removed, None if another program changed it."""
+    where = node.join(path, place)
+    found = node.load(store, where)
+    if found is None:
+        return place, {}
+    result: list[Documents | None] = []
+
+    def rewrite(documents: Documents) -> tuple[Documents, None]:
+        after = growth.applied(documents)
+        result[:] = [after]
+        return after or documents, None
+
+    node.update(store, where, [next(iter(found))], rewrite)
+    return place, None if result[0] is None else {**found, **result[0]}
+
+
+def _create_all(store: Store, path: str, created: Mapping[str, Documents]) -> None:
+    """Store the metadata of new nodes, from the depth upwards; what is there already stays."""
+    for batch in _by_depth(created):
+        gather(lambda place: node.put_documents(store, node.join(path, place), created[place]), batch, store)
+
+
+def _by_depth(paths: Iterable[str]) -> list[list[str]]:
+    found: dict[int, list[str]] = {}
+    for path in paths:
+        found.setdefault(path.count("/") + bool(path), []).append(path)
+    return [found[depth] for depth in sorted(found, reverse=True)]
+
+
+def _undo(store: Store, path: str, record: Record) -> None:
+    """Remove what was written for a change that is not committed; may be repeated."""
+    gather(lambda item: _shorten(store, node.join(path, item[0]), item[1]), list(record.grown.items()), store)
+    for batch in _by_depth(record.created):
+        gather(lambda place: _uncreate(store, node.join(path, place), record.created[place]), batch, store)
+
+
+def _shorten(store: Store, path: str, growth: Growth) -> None:
+    """Remove what lies beyond the end of an array; in a transaction, where it has grown already, shrink it."""
+    found = node.load(store, path)
+    if found is None:
+        return
+    back = Growth(growth.after, growth.before).applied(found)
+    grown = growth.applied(found)
+    if back is None or grown is None:
+        return  # another program has changed it
+    array = Array.from_documents(store, path, back)
+    if store.transactional:
+        array._upkeep.trim(array.grid)
+        array._update(lambda _: array.metadata)
+    else:
+        array._upkeep.uncover(array.grid, Array.from_documents(store, path, grown).grid)
+
+
+def _uncreate(store: Store, path: str, documents: Documents) -> None:
+    """Remove the chunks of an array that was not created; in a transaction, where it was, the array."""
+    if store.transactional:
+        removal.clear(store, path)
+        return
+    metadata = node.parse(documents)
+    if not isinstance(metadata, GroupMetadata) and node.load(store, path) is None:
+        removal.remove_chunks(store, path, metadata)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[T, dict[str, Record]]:
+    """What `read` gives for groups that are being changed, and the committed records to be applied to it.
+
+    It is read again if a record was committed, or removed, meanwhile.
+    """
+    keys = {group: node.join(group, node.RECORD) for group in groups}
+
+    def look() -> dict[str, Record | None]:
+        """The records that are there; None for one that is not committed."""
+        found = zip(keys, gather(store.get, list(keys.values()), store), strict=True)
+        return {group: _committed(raw, keys[group]) for group, raw in found if raw is not None}
+
+    for _ in range(_TRIES):
+        before = look()
+        found = read()
+        if look() == before:
+            return found, {group: record for group, record in before.items() if record is not None}
+    raise ConflictError(f"groups {list(keys)} in {store!r} kept changing while they were read; try again")
+
+
+def _committed(raw: bytes, key: str) -> Record | None:
+    try:
+        record = Record.from_json(lease.read(raw).content, key)
+    except MetadataError:
+        return None  # writers say so; the arrays are still what their own metadata says
+    return record if record.committed else None
+
+
+def apply(records: Mapping[str, Record], groups: Iterable[str], level: dict[str, Any]) -> None:
+    """Apply committed records to what was read of the nodes directly below some groups.
+
+    Parameters
+    ----------
+    records
+        By the paths of the groups that they belong to.
+    groups
+        The paths of the groups whose members were read.
+    level
+        By the paths of the members: an array, or documents, or None where nothing is.
+    """
+    parents = set(groups)
+    for path, record in records.items():
+        for place, growth in record.grown.items():
+            if level.get(where := node.join(path, place)) is not None:
+                level[where] = _longer(level[where], growth)
+        for place, documents in record.created.items():
+            where = node.join(path, place)
+            if place and where.rpartition("/")[0] in parents and level.get(where) is None:
+                level[where] = documents
+
+
+def _longer(found: Any, growth: Growth) -> Any:
+    documents = found.metadata.to_documents() if isinstance(found, Array) else found
+    return (growth.applied(documents) or found) if isinstance(documents, dict) else found

@@ -1,0 +1,430 @@
+"""Leases: the exclusive right to change something, held by an owner until it is released or expires.
+
+A lease is a document in the store. It is created on condition, so that one of several writers wins, and it names its
+owner: the machine, the process, and the time at which the owner last renewed it. A second writer waits for the
+setting `lease.wait`, and then gets a `ConflictError` before it has written anything. It takes over at once if the owner
+is known to be dead, which a process of the same machine tells; a lease of another machine expires when it was not
+renewed for the setting `lease.timeout`.
+
+The document also carries what its owner is doing, so that whoever takes it over can finish or undo that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from zellige.config import config
+from zellige.errors import ConflictError
+from zellige.stores import Store
+from zellige.types import JSON, Shape
+
+_RENEWALS = 3  # how often a lease is renewed before it would expire
+
+_held: WeakValueDictionary[str, Lease] = WeakValueDictionary()
+"""The leases that this process holds, by their identifiers. One that nobody refers to any more is abandoned."""
+
+
+class Owner(NamedTuple):
+    """Who holds a lease."""
+
+    machine: str
+    pid: int
+    started: str
+    """When the process was started, as its system says; empty where it does not. Process numbers are used again."""
+    id: str
+    time: float
+    """When the lease was last renewed, in seconds since 1970."""
+
+    @classmethod
+    def me(cls, identifier: str) -> Owner:
+        """The present process, now."""
+        return cls(_machine(), os.getpid(), _started(os.getpid()) or "", identifier, round(time.time(), 3))
+
+    def is_alive(self) -> bool:
+        """Whether the owner may still be at work."""
+        if self.machine == _machine():
+            if self.pid == os.getpid():
+                return self.id in _held
+            if _started(self.pid) != self.started:
+                return False
+        timeout: float = config.get("lease.timeout")
+        return time.time() <= self.time + timeout
+
+    def is_this_thread(self) -> bool:
+        """Whether it is this thread itself that holds the lease, so that waiting for it would never end."""
+        lease = _held.get(self.id) if self.pid == os.getpid() else None
+        return lease is not None and lease.thread == threading.get_ident()
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.machine.partition(' ')[0]}"
+
+
+class Document(NamedTuple):
+    """What a lease in a store says: its owner, None if it names none, and what the owner is doing."""
+
+    owner: Owner | None
+    content: dict[str, Any]
+
+    @property
+    def live_owner(self) -> Owner | None:
+        """The owner, if it may still be at work."""
+        return self.owner if self.owner is not None and self.owner.is_alive() else None
+
+
+def read(raw: bytes) -> Document:
+    """Parse the document of a lease; one that cannot be read, such as a copy that was cut short, has no owner."""
+    try:
+        found = json.loads(raw)
+        if not isinstance(found, dict):
+            return Document(None, {})
+        owner = found.pop("owner", None)
+        found.pop("about", None)
+        if owner is not None:
+            kinds = {"machine": str, "pid": int, "started": str, "id": str, "time": float}
+            owner = Owner(**{name: kind(owner[name]) for name, kind in kinds.items()})
+        return Document(owner, found)
+    except (ValueError, KeyError, TypeError):
+        return Document(None, {})
+
+
+def dump(about: str, owner: Owner | None, content: Mapping[str, JSON]) -> bytes:
+    """The document of a lease; without an owner it only says what was begun."""
+    named = {} if owner is None else {"owner": owner._asdict()}
+    return json.dumps({"about": about, **named, **content}).encode()
+
+
+class Lease:
+    """The exclusive right to change what a key of a store stands for.
+
+    While this object is referred to, a thread renews the lease in time. It can be pickled, and is then used by another
+    process in the name of the owner; only the owner renews it.
+    """
+
+    def __init__(self, store: Store, key: str, about: str) -> None:
+        self.store, self.key, self._about = store, key, about
+        self.id, self.thread = os.urandom(8).hex(), threading.get_ident()
+        self.content: dict[str, Any] = {}
+        self.left: dict[str, Any] | None = None
+        """What a dead owner was doing whose lease was taken over; None if the lease was free."""
+        self._lost = False
+        self._lock = threading.Lock()
+
+    # -- taking -----------------------------------------------------------------------------------
+
+    def attempt(self) -> Owner | None:
+        """Take the lease if it is free or its owner is dead; otherwise return the owner.
+
+        What a dead owner was doing stays in the document until `write` replaces it, so that nothing is forgotten if
+        this process dies as well.
+        """
+        _held[self.id] = self  # first: another thread that finds the document must see that its owner lives
+        while not self.store.create(self.key, self._document({})):
+            found = self.store.get_versioned(self.key)
+            if found is None:
+                continue
+            if self._owns(found[0]):
+                break  # it was created, and only the answer was lost
+            document = read(found[0])
+            if (owner := document.live_owner) is not None:
+                self._forget()
+                return owner
+            if self._swap(self._document(document.content), found[1]):
+                self.content = self.left = document.content
+                break
+        _renewer.start()
+        return None
+
+    def take(self, what: str) -> None:
+        """Take the lease; wait for another owner, and raise `ConflictError` if that one stays at work."""
+        owner = None
+        for _ in attempts():
+            owner = self.attempt()
+            if owner is None:
+                return
+            if owner.is_this_thread():
+                break
+        assert owner is not None
+        raise busy(self.store, self.key, what, owner)
+
+    # -- holding ----------------------------------------------------------------------------------
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Store what the owner is doing; raises `ConflictError` if another one has taken over."""
+        with self._lock:
+            self._replace(content)
+
+    def _replace(self, content: dict[str, Any]) -> None:
+        found = self.store.get_versioned(self.key)
+        if found is None or not self._owns(found[0]) or not self._swap(self._document(content), found[1]):
+            self._lost = True
+            raise self._lost_error()
+        self.content = content
+
+    def _swap(self, document: bytes, version: str) -> bool:
+        """Replace the document on condition; a lost answer does not make a write that was done a failure."""
+        return self.store.replace(self.key, document, version) or self.store.get(self.key) == document
+
+    def confirm(self) -> None:
+        """Raise `ConflictError` if another one has taken over; one request."""
+        raw = None if self._lost else self.store.get(self.key)
+        if raw is None or not self._owns(raw):
+            self._lost = True
+            raise self._lost_error()
+
+    def is_held(self) -> bool:
+        """Whether nobody has taken over; one request."""
+        raw = None if self._lost else self.store.get(self.key)
+        return raw is not None and self._owns(raw)
+
+    def renew(self) -> None:
+        """Tell others that the owner is alive."""
+        try:
+            with self._lock:
+                self._replace(self.content)
+        except OSError:
+            pass  # lost, which the next write says; or the store does not answer, and it is tried again
+
+    def release(self) -> None:
+        """Give the lease back; nothing happens if another one has taken over."""
+        with self._lock:
+            if self.is_held():
+                self.store.delete(self.key)
+        self._forget()
+
+    def abandon(self) -> None:
+        """Let others take over and finish what the document says."""
+        self._forget()
+
+    # -- details ----------------------------------------------------------------------------------
+
+    def _document(self, content: Mapping[str, JSON]) -> bytes:
+        return dump(self._about, Owner.me(self.id), content)
+
+    def _owns(self, raw: bytes) -> bool:
+        owner = read(raw).owner
+        return owner is not None and owner.id == self.id
+
+    def _lost_error(self) -> ConflictError:
+        return ConflictError(
+            f"key {self.key!r} in {self.store!r}: this lease was given up, or another process has taken over because it "
+            "was not renewed in time. What was written since is not part of the data; write it again",
+            key=self.key,
+        )
+
+    def _forget(self) -> None:
+        _held.pop(self.id, None)
+        _renewer.wake()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without what it says, which can be large: who writes it knows it.
+        return {**self.__dict__, "_lock": None, "content": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock(), thread=0)
+
+
+def attempts() -> Iterator[None]:
+    """Once, and again after growing pauses, until the setting `lease.wait` has passed."""
+    until, pause = time.monotonic() + config.get("lease.wait"), 0.02
+    yield
+    while time.monotonic() < until:
+        time.sleep(random.uniform(0, pause))
+        pause = min(1.0, pause * 1.5)
+        yield
+
+
+def busy(store: Store, key: str, what: str, owner: Owner) -> ConflictError:
+    """The error for a lease that another one holds."""
+    if owner.is_this_thread():
+        remedy = "it was begun by this thread and not finished: commit it, or give it up"
+    else:
+        remedy = (
+            "try again, or wait longer with the setting 'lease.wait'; if that process is dead, set 'lease.timeout' to "
+            "0 and call zellige.repair"
+        )
+    return ConflictError(
+        f"key {key!r} in {store!r}: {owner} is changing {what}. Nothing was written; {remedy}", key=key, owner=owner
+    )
+
+
+# -- renewing -------------------------------------------------------------------------------------
+
+
+class _Renewer:
+    """A thread that renews the leases of this process; it runs while there are any."""
+
+    def __init__(self) -> None:
+        self._lock, self._wakes = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._wakes.clear()
+                self._thread = threading.Thread(target=self._run, name="zellige-leases", daemon=True)
+                self._thread.start()
+
+    def wake(self) -> None:
+        """Let the thread look whether anything is left to be renewed."""
+        self._wakes.set()
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._interval()
+        while True:
+            self._wakes.wait(max(0.01, due - time.monotonic()))
+            with self._lock:
+                self._wakes.clear()
+                if not _held:
+                    self._thread = None
+                    return
+            if time.monotonic() >= due:
+                for lease in list(_held.values()):
+                    lease.renew()
+                due = time.monotonic() + self._interval()
+
+    @staticmethod
+    def _interval() -> float:
+        timeout: float = config.get("lease.timeout")
+        return max(0.05, timeout / _RENEWALS)
+
+
+_renewer = _Renewer()
+
+
+def _forget_leases() -> None:
+    """In a forked child: its parent holds the leases, and the thread that renews them is not here."""
+    global _renewer
+    _renewer = _Renewer()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_leases)
+
+
+# -- owners ---------------------------------------------------------------------------------------
+
+
+def _started(pid: int) -> str | None:
+    """When a process was started, as its system says; None if it is dead, empty if the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, *fields = file.read().rpartition(b")")[2].split()  # the name before may hold anything
+    except (FileNotFoundError, ProcessLookupError):
+        if os.path.isdir("/proc/self"):
+            return None
+    else:
+        return None if state in (b"Z", b"X") else fields[18].decode()  # a zombie is dead
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:  # it runs, under another user
+        pass
+    return ""
+
+
+def _machine() -> str:
+    """Equal where the numbers of processes mean the same processes: containers of one machine differ."""
+    import platform
+
+    parts = [platform.node()]
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            parts.append(file.read().strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    except OSError:  # elsewhere the name must do
+        pass
+    return " ".join(parts)
+
+
+# -- arrays ---------------------------------------------------------------------------------------
+
+_BEYOND = "chunks may lie beyond the end of this array; the next resize or append by zellige removes them"
+
+
+class ShapeLease:
+    """The right to change the shape of one array, for a thread that holds the lock of its metadata.
+
+    While chunks may lie beyond the end of the array, a document beside its metadata says so, and outlives a crash.
+    Where the lock keeps other processes out, the document needs no owner. Where it does not, in object stores, and for
+    an append that other processes write, the document is a lease.
+    """
+
+    def __init__(self, store: Store, key: str, lease: Lease | None = None) -> None:
+        self._store, self._key = store, key
+        self.lease = lease or Lease(store, key, _BEYOND)
+        self._leased = lease is not None or (store.optimistic and not store.transactional)
+        self._left = False
+        self.marked = lease is not None
+        """Whether this one may have put something beyond the end."""
+
+    def attempt(self) -> Owner | None:
+        """Take it; returns the owner if another one has it."""
+        if self._store.transactional or self.marked:
+            return None
+        if self._leased:
+            owner = self.lease.attempt()
+            self._left = self.lease.left is not None
+            return owner
+        raw = self._store.get(self._key)
+        self._left = raw is not None
+        return None if raw is None else read(raw).live_owner
+
+    def leftover(self) -> bool:
+        """Whether something may lie beyond the end already."""
+        return self._left or self.marked
+
+    def mark(self, *shapes: Shape, keep: bool = False) -> None:
+        """Say that something may lie beyond the end, or be encoded for the other of two shapes.
+
+        Parameters
+        ----------
+        shapes
+            The shapes between which the array changes.
+        keep
+            Whether the right outlasts the lock, for an append that others write.
+        """
+        self.marked = True
+        if self._store.transactional:
+            return  # what is killed there leaves nothing
+        content: dict[str, Any] = {"shapes": [list(shape) for shape in shapes]}
+        if keep and not self._leased:
+            self._leased = True
+            self.lease.take("the shape of this array")
+        if self._leased:
+            self.lease.write(content)
+        else:
+            self._store.put(self._key, dump(_BEYOND, None, content))
+
+    def keep(self) -> Lease | None:
+        """Hand the right over, so that `release` does not give it back; None in a transaction."""
+        if self._store.transactional:
+            return None
+        self._leased = False
+        return self.lease
+
+    def cleaned(self) -> None:
+        """Say that nothing lies beyond the end any more."""
+        self._left = self.marked = False
+        if not self._leased and not self._store.transactional:
+            self._store.delete(self._key)
+
+    def is_held(self) -> bool:
+        """Whether nobody has taken this one for dead."""
+        return not self._leased or self.lease.is_held()
+
+    def release(self) -> None:
+        """Let others in; if something was left beyond the end, they remove it."""
+        if self._leased:
+            if self.leftover():
+                self.lease.abandon()
+            else:
+                self.lease.release()
