@@ -32,7 +32,7 @@ from zellige.errors import ConflictError, MetadataError
 from zellige.grid import ChunkGrid
 from zellige.lease import Lease, Owner
 from zellige.metadata.document import new_attributes
-from zellige.metadata.groups import Documents, Entries, GroupMetadata
+from zellige.metadata.groups import ARRAY_V2, Documents, Entries, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.plans import plan as plan_for
 from zellige.pool import gather
@@ -232,13 +232,16 @@ class Change:
         Those who do hold the lock of its metadata, and look for the lease of the group once they have it. So it is
         enough to have held the lock once since the lease was taken.
         """
-        name = "zarr.json" if self.zarr_format == 3 else ".zarray"
+        if self._lease is None:
+            found = open_array_or(self.store, path, likely=self.zarr_format)
+            return found if isinstance(found, Array) else None
+        name = DOCUMENT if self.zarr_format == 3 else ARRAY_V2
         with self.store.exclusive(node.join(path, name)):
             found = open_array_or(self.store, path, likely=self.zarr_format)
-            mark = isinstance(found, Array) and self.store.exists(node.join(path, node.PENDING))
-        if not isinstance(found, Array):
-            return None
-        if mark and not self.store.transactional:
+            if not isinstance(found, Array):
+                return None
+            changing = self.store.exists(node.join(path, node.PENDING))
+        if changing:
             with found._locked(inside=True) as held:
                 found.refresh()
                 found._recover(found.grid, held)
@@ -346,7 +349,9 @@ class Change:
         if settings is not None:
             array = array.with_config(settings)
         growth = self._record.grown.get(path)
-        before: Any = (0,) * array.ndim if growth is None else growth.before["shape"]
+        before: Any = [0] * array.ndim if growth is None else growth.before["shape"]
+        if growth is not None and before == list(array.shape):
+            return  # nothing is appended
         region = tuple(slice(old if old < new else 0, None) for old, new in zip(before, array.shape, strict=True))
         selection = indexing.select(region, array.shape)
         work = selection.value_to_work(as_value(value, array.dtype, array.config.casting))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import random
 import threading
 import time
@@ -22,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from zellige.config import config
 from zellige.errors import ConflictError
-from zellige.stores import Store
+from zellige.stores import Store, files
 from zellige.types import JSON, Shape
 
 _RENEWALS = 3  # how often a lease is renewed before it would expire
@@ -34,10 +35,10 @@ _held: WeakValueDictionary[str, Lease] = WeakValueDictionary()
 class Owner(NamedTuple):
     """Who holds a lease."""
 
-    machine: str
-    pid: int
-    started: str
-    """When the process was started, as its system says; empty where it does not. Process numbers are used again."""
+    process: str
+    """The process, as `files.owner` names it."""
+    host: str
+    """The name of its machine, for people."""
     id: str
     time: float
     """When the lease was last renewed, in seconds since 1970."""
@@ -45,25 +46,22 @@ class Owner(NamedTuple):
     @classmethod
     def me(cls, identifier: str) -> Owner:
         """The present process, now."""
-        return cls(_machine(), os.getpid(), _started(os.getpid()) or "", identifier, round(time.time(), 3))
+        return cls(files.owner(os.getpid()), platform.node(), identifier, round(time.time(), 3))
 
     def is_alive(self) -> bool:
         """Whether the owner may still be at work."""
-        if self.machine == _machine():
-            if self.pid == os.getpid():
-                return self.id in _held
-            if _started(self.pid) != self.started:
-                return False
+        if self.process == files.owner(os.getpid()):
+            return self.id in _held
         timeout: float = config.get("lease.timeout")
-        return time.time() <= self.time + timeout
+        return not files.is_dead(self.process) and time.time() <= self.time + timeout
 
     def is_this_thread(self) -> bool:
         """Whether it is this thread itself that holds the lease, so that waiting for it would never end."""
-        lease = _held.get(self.id) if self.pid == os.getpid() else None
+        lease = _held.get(self.id)
         return lease is not None and lease.thread == threading.get_ident()
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.machine.partition(' ')[0]}"
+        return f"process {self.process.partition('.')[0]} on {self.host}"
 
 
 class Document(NamedTuple):
@@ -87,7 +85,7 @@ def read(raw: bytes) -> Document:
         owner = found.pop("owner", None)
         found.pop("about", None)
         if owner is not None:
-            kinds = {"machine": str, "pid": int, "started": str, "id": str, "time": float}
+            kinds = {"process": str, "host": str, "id": str, "time": float}
             owner = Owner(**{name: kind(owner[name]) for name, kind in kinds.items()})
         return Document(owner, found)
     except (ValueError, KeyError, TypeError):
@@ -193,10 +191,12 @@ class Lease:
 
     def release(self) -> None:
         """Give the lease back; nothing happens if another one has taken over."""
-        with self._lock:
-            if self.is_held():
-                self.store.delete(self.key)
-        self._forget()
+        try:
+            with self._lock:
+                if self.is_held():
+                    self.store.delete(self.key)
+        finally:
+            self._forget()  # also if the store fails: whoever finds the document may take over
 
     def abandon(self) -> None:
         """Let others take over and finish what the document says."""
@@ -213,8 +213,8 @@ class Lease:
 
     def _lost_error(self) -> ConflictError:
         return ConflictError(
-            f"key {self.key!r} in {self.store!r}: this lease was given up, or another process has taken over because it "
-            "was not renewed in time. What was written since is not part of the data; write it again",
+            f"key {self.key!r} in {self.store!r}: this lease was given up, or another process has taken over because "
+            "it was not renewed in time. What was written since is not part of the data; write it again",
             key=self.key,
         )
 
@@ -307,42 +307,6 @@ def _forget_leases() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_leases)
-
-
-# -- owners ---------------------------------------------------------------------------------------
-
-
-def _started(pid: int) -> str | None:
-    """When a process was started, as its system says; None if it is dead, empty if the system does not say."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state, *fields = file.read().rpartition(b")")[2].split()  # the name before may hold anything
-    except (FileNotFoundError, ProcessLookupError):
-        if os.path.isdir("/proc/self"):
-            return None
-    else:
-        return None if state in (b"Z", b"X") else fields[18].decode()  # a zombie is dead
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:  # it runs, under another user
-        pass
-    return ""
-
-
-def _machine() -> str:
-    """Equal where the numbers of processes mean the same processes: containers of one machine differ."""
-    import platform
-
-    parts = [platform.node()]
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            parts.append(file.read().strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    except OSError:  # elsewhere the name must do
-        pass
-    return " ".join(parts)
 
 
 # -- arrays ---------------------------------------------------------------------------------------

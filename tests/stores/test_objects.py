@@ -565,7 +565,7 @@ def test_what_a_killed_append_left_is_removed_by_the_next(s3):
 
 def foreign(age: float = 0) -> bytes:
     """The lease of a process on another machine, renewed so many seconds ago."""
-    return lease.dump("", lease.Owner("far-away", 1, "", "0123", time.time() - age), {})
+    return lease.dump("", lease.Owner("1.2.elsewhere", "far-away", "0123", time.time() - age), {})
 
 
 def test_a_lease_of_another_machine_is_respected_until_it_expires(store):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from zellige import node
+from zellige import commit, node
 from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
+from zellige.errors import NodeNotFoundError
 from zellige.group import Group
 from zellige.reporting import ProgressLike
-from zellige.stores import LocalStore, StoreLike, finishing, locate
+from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
 
 Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
 
@@ -43,16 +44,37 @@ def repair(
     deep: bool = True,
     drop: bool = False,
     stray: bool = False,
+    shrink: bool = False,
     progress: ProgressLike = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Repaired:
     """Mend what `validate` finds at a path and below it; by default only say what would be done.
 
-    Damaged chunks are put aside below `__zellige_quarantine`, or removed with `drop`, and read as the fill value from
-    then on. Chunks beyond the end of an array and what a killed writer left are removed, consolidated metadata is made
-    anew. A document that cannot be read is left, since nothing tells what it said. `stray` removes, or puts aside, keys
-    that belong to no node; without it they are left, and named. Chunks that were never written are no damage: the
-    result has them among its `notes`.
+    Chunks beyond the end of an array and what a killed writer left are removed. A change of several arrays that was
+    stopped is finished if it was committed, and undone otherwise. Consolidated metadata is made anew. A document that
+    cannot be read is left, since nothing tells what it said. Chunks that were never written are no damage: the result
+    has them among its `notes`.
+
+    Parameters
+    ----------
+    store, path
+        Where the node is.
+    dry_run
+        Whether only to say what would be done.
+    deep
+        Whether to decode every chunk to find damage.
+    drop
+        Whether to remove damaged chunks; otherwise they are put aside below `__zellige_quarantine`. Both read as the
+        fill value from then on.
+    stray
+        Whether to put aside, or remove, keys that belong to no node; otherwise they are left, and named.
+    shrink
+        Whether to make arrays of a dataset that disagree about the length of a dimension all as long as the shortest
+        one. What the longer ones hold beyond that is lost. Otherwise they are left, and named.
+    progress
+        Whether to show a progress bar, or a function to be called; see `zellige.progress`.
+    storage_options
+        How to reach a server; see `zellige.open`.
 
     >>> import zellige
     >>> a = zellige.create_array(data=range(4), chunks=2)
@@ -63,13 +85,36 @@ def repair(
     >>> a[:]
     array([0, 1, 0, 0])
     """
-    kinds: set[Kind] = {"chunk", "index", "consolidated", "outside", "leftover", "document", "stray"}
+    kinds: set[Kind] = {"chunk", "index", "consolidated", "dataset", "outside", "leftover", "document", "stray"}
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
     with finishing(store, where):
-        inspection = Inspection(where, top)
+        inspection, settled = _settled(where, top, dry_run=dry_run)
+        if inspection is None:
+            return Repaired(tuple(settled), dry_run)
         report = inspection.report(deep=deep, progress=progress)
-        done = _Mending(inspection, kinds, drop=drop, dry_run=dry_run, stray=stray).mend(report)
-    return replace(done, notes=tuple(found for found in report.findings if found.level == "note"))
+        done = _Mending(inspection, kinds, drop=drop, dry_run=dry_run, stray=stray, shrink=shrink).mend(report)
+    notes = tuple(found for found in report.findings if found.level == "note")
+    return replace(done, actions=(*settled, *done.actions), notes=notes)
+
+
+def _settled(store: Store, top: str, *, dry_run: bool) -> tuple[Inspection | None, list[tuple[Done, Finding]]]:
+    """Finish or undo changes of several arrays that were stopped, before anything else is looked at.
+
+    Returns what is there then, None if nothing is, and what was done.
+    """
+    inspection = Inspection(store, top)
+    if dry_run or not inspection.records:
+        return inspection, []
+    store._check_writable()
+    told = {found.key: found for found in inspection.report(deep=False).findings if found.kind == "leftover"}
+    paths = {key: key.removesuffix(node.RECORD).rstrip("/") for key in inspection.records}
+    done: list[tuple[Done, Finding]] = [
+        ("mended", told[key]) for key, path in paths.items() if commit.owner_of(store, path) is None
+    ]
+    try:
+        return Inspection(store, top), done
+    except NodeNotFoundError:
+        return None, done
 
 
 def vacuum(
@@ -92,20 +137,29 @@ def vacuum(
     """
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
     with finishing(store, where):
-        inspection = Inspection(where, top)
+        inspection, settled = _settled(where, top, dry_run=dry_run)
+        if inspection is None:
+            return Repaired(tuple(settled), dry_run)
         report = inspection.report(deep=False)
         mending = _Mending(inspection, {"outside", "leftover"}, drop=True, dry_run=dry_run)
         done = mending.mend(report)
         if quarantine and not dry_run:
             where.delete_prefix(node.join(top, QUARANTINE) + "/")
-        return done
+        return replace(done, actions=(*settled, *done.actions))
 
 
 class _Mending:
     """Carries out what is to be done about findings of some kinds."""
 
     def __init__(
-        self, inspection: Inspection, kinds: Collection[Kind], *, drop: bool, dry_run: bool, stray: bool = False
+        self,
+        inspection: Inspection,
+        kinds: Collection[Kind],
+        *,
+        drop: bool,
+        dry_run: bool,
+        stray: bool = False,
+        shrink: bool = False,
     ) -> None:
         self.store, self.top = inspection.store, inspection.top
         self.inspection, self.kinds, self.drop, self.dry_run = inspection, kinds, drop, dry_run
@@ -117,6 +171,7 @@ class _Mending:
             "leftover": self._finish,
             "consolidated": self._consolidate,
             "document": lambda _: "left",
+            "dataset": self._shrink if shrink else lambda _: "left",
         }
         self._consolidated: set[str] = set()
 
@@ -152,12 +207,23 @@ class _Mending:
 
     def _finish(self, found: Finding) -> Done:
         """Undo what a killed writer had begun; a rechunk is left, because the same call can finish it."""
+        if found.key in self.inspection.records:
+            return "mended" if self.dry_run else "left"  # what is still there is under way
         array = self.inspection.arrays.get(found.path)
         if not found.key.endswith(node.PENDING) or array is None:
             return "left"
         if not self.dry_run:
             with array._locked() as held:
                 array._recover(array.grid, held)
+        return "mended"
+
+    def _shrink(self, found: Finding) -> Done:
+        """Make the arrays of a group as long as the shortest one, along every dimension."""
+        for dim, lengths in {} if self.dry_run else self.inspection.disagreements(found.path).items():
+            for name in (name for length, names in lengths.items() if length > min(lengths) for name in names):
+                array = self.inspection.arrays[node.join(found.path, name)]
+                names_there = array.dimension_names or ()
+                array.resize([min(lengths) if k == dim else n for k, n in zip(names_there, array.shape, strict=True)])
         return "mended"
 
     def _consolidate(self, found: Finding) -> Done:

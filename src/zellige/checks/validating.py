@@ -13,7 +13,7 @@ from functools import partial
 from math import prod
 from typing import Any, Literal, TypeAlias
 
-from zellige import node, pool
+from zellige import commit, lease, node, pool
 from zellige.array import Array
 from zellige.consolidated import bare, differences
 from zellige.copy_plan import Survey
@@ -25,7 +25,9 @@ from zellige.reporting import Progress, ProgressLike
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import Coords
 
-Kind: TypeAlias = Literal["document", "chunk", "index", "consolidated", "outside", "leftover", "stray", "missing"]
+Kind: TypeAlias = Literal[
+    "document", "chunk", "index", "consolidated", "dataset", "outside", "leftover", "stray", "missing", "lengths"
+]
 Level: TypeAlias = Literal["error", "warning", "note"]
 
 QUARANTINE = "__zellige_quarantine"
@@ -36,10 +38,12 @@ _LEVELS: dict[Kind, Level] = {
     "index": "error",
     "chunk": "error",
     "consolidated": "error",
+    "dataset": "error",
     "outside": "warning",
     "leftover": "warning",
     "stray": "warning",
     "missing": "note",
+    "lengths": "note",
 }
 _OWN = "__zellige_"
 
@@ -141,7 +145,9 @@ class Inspection:
         self._broken: list[Finding] = []
         for place in sorted(self.survey.names):
             self._load(place)
-        if not self.arrays and not self.groups and not self._broken:
+        self.records = sorted(key for key in self.survey.keys if f"/{key}".endswith(f"/{node.RECORD}"))
+        """The keys of changes of several arrays that are under way, or were stopped."""
+        if not self.arrays and not self.groups and not self._broken and not self.records:
             raise NodeNotFoundError(f"there is no array and no group at or below '/{top}' in {store!r}")
 
     @property
@@ -151,7 +157,7 @@ class Inspection:
 
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
-        found = [*self._broken, *self._consolidated(), *self._own()]
+        found = [*self._broken, *self._consolidated(), *self._own(), *self._lengths()]
         for path, array in self.arrays.items():
             found += self._places(path, array)
         found += self._stray()
@@ -223,7 +229,54 @@ class Inspection:
             path = head[1:]
             if (found := node.join(path, name)) not in seen and name != QUARANTINE:
                 seen.add(found)
-                yield Finding("leftover", path, found, "an operation on this node was stopped, or is under way")
+                yield Finding("leftover", path, found, self._told(found))
+
+    def _told(self, key: str) -> str:
+        """What is known of an operation that has left its document, or is under way."""
+        raw = self.store.get(key) if key in self.records else None
+        if raw is None:
+            return "an operation on this node was stopped, or is under way"
+        try:
+            document = lease.read(raw)
+            record = commit.Record.from_json(document.content, key)
+        except MetadataError as error:
+            return str(error)
+        path = key.removesuffix(node.RECORD)
+        self._claimed.update(
+            key for place in record.created for key in self.survey.under(f"{path}{place}".rstrip("/")) if place
+        )
+        what = f"a change of {_counted(len(record.grown) + len(record.created), 'node')} at once"
+        if (owner := document.live_owner) is not None:
+            return f"{what} is under way, by {owner}"
+        if record.committed:
+            return f"{what} was committed and not finished; repair, or the next write, finishes it"
+        return f"{what} was stopped before its commit; repair, or the next write, removes what it left"
+
+    def _lengths(self) -> Iterator[Finding]:
+        """Arrays of one group that disagree about the length of a dimension.
+
+        Where the dimension has a coordinate, they are a dataset that cannot be opened. Elsewhere, as in the levels of
+        an image pyramid, that may be meant.
+        """
+        for path in self.groups:
+            for dim, lengths in self.disagreements(path).items():
+                told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
+                message = f"arrays disagree about the length of dimension {dim!r} ({told})"
+                kind: Kind = "lengths"
+                if node.join(path, dim) in self.arrays:
+                    kind, message = "dataset", f"{message}; shrink=True makes all as long as the shortest one"
+                yield Finding(kind, path, path, message)
+
+    def disagreements(self, path: str) -> dict[str, dict[int, list[str]]]:
+        """The dimensions of the arrays of a group that have several lengths: the names of the arrays by length."""
+        found: dict[str, dict[int, list[str]]] = {}
+        for place, array in self.arrays.items():
+            parent, _, name = place.rpartition("/")
+            if parent == path and name:
+                for dim, length in zip(array.dimension_names or (), array.shape, strict=False):
+                    if dim is not None and name not in found.setdefault(dim, {}).setdefault(length, []):
+                        found[dim][length].append(name)
+        return {dim: lengths for dim, lengths in found.items() if len(lengths) > 1}
 
     def _places(self, path: str, array: Array) -> Iterator[Finding]:
         """Chunks beyond the end of an array, and chunks that are not stored."""

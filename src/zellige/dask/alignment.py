@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,22 +82,24 @@ def shared_axes(part: Part) -> list[int]:
     return [axis for axis, found in enumerate(_axes(part)) if not _fits(*found)]
 
 
-def aligned(part: Part) -> Part:
-    """The same with blocks that end where stored chunks end."""
+def aligned_chunks(part: Part) -> tuple[tuple[int, ...], ...] | None:
+    """How the source would be cut so that its blocks end where stored chunks end; None if they do already.
+
+    A warning says that they do not.
+    """
     x, target = part.source, part.target
     shared = shared_axes(part)
     if not shared:
-        return part
-    chunks = tuple(snap(*found) if axis in shared else found[0] for axis, found in enumerate(_axes(part)))
-    moved = x.rechunk(chunks)
+        return None
+    chunks = tuple(snap(*found) if axis in shared else tuple(found[0]) for axis, found in enumerate(_axes(part)))
     axes = ", ".join(map(str, shared))
     warnings.warn(
         f"the blocks of the dask array end within stored chunks of {target.name!r} along axis {axes}; "
-        f"{x.npartitions} blocks were rechunked to {moved.npartitions}, so that no two tasks write to one chunk",
+        f"{x.npartitions} blocks were rechunked to {prod(map(len, chunks))}, so that no two tasks write to one chunk",
         AlignmentWarning,
         stacklevel=_user_level(),
     )
-    return part._replace(source=moved)
+    return chunks
 
 
 def _user_level() -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -73,7 +75,7 @@ class Handle:
     error there takes a worker down.
     """
 
-    __slots__ = ("_documents", "_found", "_guard", "_name", "_place", "_writes")
+    __slots__ = ("_documents", "_flight", "_found", "_guard", "_name", "_place", "_writes")
 
     _found: Array | None
 
@@ -85,11 +87,12 @@ class Handle:
         stored: bool = True,
         writes: bool = False,
         guard: Callable[[], None] | None = None,
+        flight: Flight | None = None,
     ) -> None:
         self._found, self._place = array, (array.store, array.path, array.config)
         self._documents = None if stored else array.metadata.to_documents()
         self._name, self._writes = name or tokenize(array.metadata.to_documents()), writes
-        self._guard = guard
+        self._guard, self._flight = guard, flight
 
     @property
     def _array(self) -> Array:
@@ -121,9 +124,10 @@ class Handle:
         return np.asarray(found, self.dtype)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if self._guard is not None:
-            self._guard()
-        self._array[index] = value
+        with nullcontext() if self._flight is None else self._flight:
+            if self._guard is not None:
+                self._guard()
+            self._array[index] = value
 
     def fork(self) -> Array:
         """The array in a fork of its store."""
@@ -144,7 +148,34 @@ class Handle:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._place, self._documents, self._name, self._writes, self._guard = state
-        self._found = None
+        self._found = self._flight = None
+
+
+class Flight:
+    """The writes of one computation that threads of this process are at.
+
+    When one task fails, dask returns while others are still running. Nothing may be written after that.
+    """
+
+    def __init__(self) -> None:
+        self._changed, self._count, self._closed = threading.Condition(), 0, False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("nothing more is written, because another task of the same computation failed")
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def land(self) -> None:
+        """Let no more begin, and wait for those that have begun."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._count)
 
 
 def _is_fancy(index: Any) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -14,9 +16,12 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from zellige import Array, Store, create_array, open_array
-from zellige.dask.alignment import Part, aligned, edges_of, shared_axes
+from zellige.dask.alignment import Part, aligned_chunks, edges_of, shared_axes
+from zellige.dask.assembly import assembled
 from zellige.dask.clusters import check_reachable, client, computes_elsewhere, forked, store_of
-from zellige.dask.reading import Handle
+from zellige.dask.reading import Flight, Handle
+
+_PATIENCE = 60.0  # seconds to wait for tasks of other processes after one has failed
 
 
 def store(
@@ -82,19 +87,26 @@ def store_parts(
     fork = next((part.target.store for part in ready if part.target.store.transactional), None)
     if not computes_elsewhere():
         fork = None
-    if align:
-        ready = [aligned(part) for part in ready]
-    elif fork is not None and any(shared_axes(part) for part in ready):
+    moved: list[Any] = [aligned_chunks(part) if align else None for part in ready]
+    if not align and fork is not None and any(shared_axes(part) for part in ready):
         raise ValueError(
             f"align=False: two tasks would write to one chunk, and each writes to a copy of {fork!r}; leave it out"
         )
+    flight = Flight() if compute else None  # what is computed later may be computed again after it failed
+    here = compute and not computes_elsewhere()
     if fork is None:
-        later = _joined(dask.optimize(*map(_stored, ready)), partial(_finish, then))
+        stored = [_stored(part, chunks, flight, here=here) for part, chunks in zip(ready, moved, strict=True)]
+        later = _joined(dask.optimize(*stored), partial(_finish, then))
     else:
-        later = _joined([_stored_in_forks(part) for part in ready], _merged)
-    if not compute:
+        rechunked = map(_rechunked, ready, moved)
+        later = _joined([_stored_in_forks(part) for part in rechunked], _merged)
+    if flight is None:
         return later
-    found = _compute(later, progress)
+    try:
+        found = _compute(later, progress)
+    except BaseException:
+        flight.land()
+        raise
     if fork is not None and found is not None:
         fork.merge([found])
     return None
@@ -103,26 +115,48 @@ def store_parts(
 def _compute(later: Delayed, progress: bool) -> Any:
     """Compute, and show how far it is: on a cluster by what its scheduler says."""
     cluster = client()
-    if not progress:
-        return later.compute()
     if cluster is None:
         from dask.diagnostics import ProgressBar
 
-        with ProgressBar():
+        with ProgressBar() if progress else nullcontext():
             return later.compute()
-    from distributed import progress as show
-
     future = cluster.compute(later)
-    show(future, notebook=False)  # type: ignore[no-untyped-call]
-    return future.result()
+    try:
+        if progress:
+            from distributed import progress as show
+
+            show(future, notebook=False)  # type: ignore[no-untyped-call]
+        return future.result()
+    except BaseException:
+        future.cancel()
+        _wait_for_workers(cluster, set(later.__dask_graph__()))
+        raise
 
 
-def _stored(part: Part) -> da.Array:
-    """A dask array whose blocks are written once it is computed."""
+def _wait_for_workers(cluster: Any, keys: set[Any]) -> None:
+    """After a failure: wait until no worker runs a task of the computation any more, which might write."""
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        running = {key for found in cluster.processing().values() for key in found}
+        if running.isdisjoint(keys):
+            return
+        time.sleep(0.05)
+
+
+def _rechunked(part: Part, chunks: Any) -> Part:
+    """The same with a source that is cut otherwise, unless there are no chunks for that."""
+    return part if chunks is None else part._replace(source=part.source.rechunk(chunks))
+
+
+def _stored(part: Part, chunks: Any, flight: Flight | None, *, here: bool) -> da.Array:
+    """A dask array whose blocks are written once it is computed; `here` is whether that is in this process."""
+    # A new name each time: what was written before is to be written again.
+    handle = Handle(part.target, uuid4().hex, stored=part.stored, writes=True, guard=part.guard, flight=flight)
+    if chunks is not None and here:
+        return assembled(part.source, part.target, part.region or (), chunks, handle)
     found = da.store(
-        part.source,
-        # A new name each time: what was written before is to be written again.
-        Handle(part.target, uuid4().hex, stored=part.stored, writes=True, guard=part.guard),
+        _rechunked(part, chunks).source,
+        handle,
         regions=part.region,
         lock=False,
         compute=False,

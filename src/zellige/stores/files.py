@@ -425,7 +425,7 @@ def clean(folder: str, name: str) -> bool:
         from zellige.stores.file_locks import remove_free_lock  # only for those who clean
 
         return remove_free_lock(folder + name)
-    if not _is_dead(rest):
+    if not is_dead(rest.rpartition("-")[0]):
         return False
     try:
         os.unlink(folder + name)
@@ -434,10 +434,10 @@ def clean(folder: str, name: str) -> bool:
     return True
 
 
-def _is_dead(name: str) -> bool:
-    """Whether the process that a name speaks of is known to have ended."""
-    pid, _, more = name.partition(".")
-    began, _, space = more.rpartition("-")[0].partition(".")
+def is_dead(writer: str) -> bool:
+    """Whether a process, as `owner` names it, is known to have ended; False for one of another machine."""
+    pid, _, more = writer.partition(".")
+    began, _, space = more.partition(".")
     if not (pid.isascii() and pid.isdecimal()) or space != _space():
         return False
     try:

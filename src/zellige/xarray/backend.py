@@ -76,10 +76,16 @@ class ZelligeBackend(BackendEntrypoint):
     ) -> dict[str, xr.Dataset]:
         """Open a group and all groups below it, by their paths."""
         top = open_node(filename_or_obj, group, consolidated, storage_options, zarr_format)
-        below = {path: found for path, found in top.members(max_depth=None) if isinstance(found, Group)}
+        members = dict(top.members(max_depth=None))  # all at once, so that a change of the whole tree is seen as one
+        groups = {"": top, **{path: found for path, found in members.items() if isinstance(found, Group)}}
+        arrays: dict[str, dict[str, Array]] = {path: {} for path in groups}
+        for path, found in members.items():
+            if isinstance(found, Array):
+                parent, _, name = path.rpartition("/")
+                arrays[parent][name] = found
         return {
-            "/" + path: _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding)
-            for path, found in {"": top, **below}.items()
+            "/" + path: _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding, arrays[path])
+            for path, found in groups.items()
         }
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
@@ -113,17 +119,24 @@ def _dataset(
     drop_variables: str | Iterable[str] | None,
     fill_as_mask: bool | None,
     decoding: Mapping[str, Any],
+    arrays: Mapping[str, Array] | None = None,
 ) -> xr.Dataset:
     dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
-    store = ZelligeDataStore(group, dropped, fill_as_mask)
+    store = ZelligeDataStore(group, dropped, fill_as_mask, arrays)
     return StoreBackendEntrypoint().open_dataset(store, drop_variables=drop_variables, **decoding)
 
 
 class ZelligeDataStore(AbstractDataStore):
     """The variables and attributes of one group, as they are stored."""
 
-    def __init__(self, group: Group, dropped: Iterable[str] = (), fill_as_mask: bool | None = None) -> None:
-        self._arrays = read_arrays(group, dropped)
+    def __init__(
+        self,
+        group: Group,
+        dropped: Iterable[str] = (),
+        fill_as_mask: bool | None = None,
+        arrays: Mapping[str, Array] | None = None,
+    ) -> None:
+        self._arrays = read_arrays(group, dropped, arrays)
         self._attributes = group.attrs.asdict()
         self._fill_as_mask = fill_as_mask
 
@@ -143,32 +156,51 @@ class ZelligeDataStore(AbstractDataStore):
         }
 
 
-def read_arrays(group: Group, dropped: Iterable[str] = ()) -> dict[str, Array]:
+def read_arrays(
+    group: Group, dropped: Iterable[str] = (), arrays: Mapping[str, Array] | None = None
+) -> dict[str, Array]:
     """The arrays of a group, all before or all after a change that is under way.
 
     Arrays whose own metadata is read one after the other may have been changed in between: then they disagree about the
     length of a dimension, and are read again. If they still do, `DatasetError` says so.
+
+    Parameters
+    ----------
+    group
+        The group.
+    dropped
+        The names of arrays that are left out.
+    arrays
+        The arrays, if they were read already.
     """
     left_out = set(dropped)
+    for turn in range(_TRIES):
+        if arrays is None or turn:
+            # A change of a whole tree is recorded in a group above.
+            arrays = _arrays_of(group) if turn < _TRIES - 1 or not group.path else _arrays_from_above(group)
+        found = {name: array for name, array in arrays.items() if name not in left_out}
+        if not _disagreements(name_dimensions(found), found):
+            break
+    check_lengths(group.path, name_dimensions(found), found)
+    return found
 
-    def read(group: Group) -> dict[str, Array]:
-        arrays = dict(group.arrays())
-        if isinstance(unnamed := group.get(_UNNAMED), Array):
-            arrays[_UNNAMED] = unnamed
-        return {name: array for name, array in arrays.items() if name not in left_out}
 
-    for _ in range(_TRIES):
-        arrays = read(group)
-        if not _disagreements(name_dimensions(arrays), arrays):
-            return arrays
-    if group.path:  # a change of a whole tree is recorded in a group above
-        top = open_group(group.store, mode="r", use_consolidated=False)
-        prefix = group.path + "/"
-        found = {path[len(prefix) :]: a for path, a in top.members(max_depth=None) if path.startswith(prefix)}
-        arrays = {name: a for name, a in found.items() if isinstance(a, Array) and "/" not in name}
-        arrays = {name: array for name, array in arrays.items() if name not in left_out}
-    check_lengths(group.path, name_dimensions(arrays), arrays)
+def _arrays_of(group: Group) -> dict[str, Array]:
+    arrays = dict(group.arrays())
+    if isinstance(unnamed := group.get(_UNNAMED), Array):
+        arrays[_UNNAMED] = unnamed
     return arrays
+
+
+def _arrays_from_above(group: Group) -> dict[str, Array]:
+    """The arrays of a group, reached from the root of its store."""
+    try:
+        top = open_group(group.store, mode="r", use_consolidated=False)
+    except errors.GroupNotFoundError:
+        return _arrays_of(group)
+    prefix = group.path + "/"
+    below = {path[len(prefix) :]: found for path, found in top.members(max_depth=None) if path.startswith(prefix)}
+    return {name: found for name, found in below.items() if isinstance(found, Array) and "/" not in name}
 
 
 def check_lengths(path: str, dimensions: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]) -> None:

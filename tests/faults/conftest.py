@@ -1,0 +1,3 @@
+from servers import s3, s3_process
+
+__all__ = ["s3", "s3_process"]
