@@ -28,14 +28,15 @@ from zellige.array import Array, open_array_or
 from zellige.config import ArrayConfig, config
 from zellige.consolidated import Consolidated, follow_changes, holds_some
 from zellige.dtypes.values import as_value
-from zellige.errors import ConflictError, MetadataError
+from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError
 from zellige.grid import ChunkGrid
 from zellige.lease import Lease, Owner
 from zellige.metadata.document import new_attributes
-from zellige.metadata.groups import ARRAY_V2, Documents, Entries, GroupMetadata
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, Documents, Entries, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.plans import plan as plan_for
 from zellige.pool import gather
+from zellige.resizing import check_appended
 from zellige.runs import EdgeEntries
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, is_key
@@ -159,6 +160,8 @@ class Change:
         self._record = Record(consolidate=consolidate)
         self._targets: dict[str, Array] = {}
         """The arrays that are created or grow, as they will be."""
+        self._groups: dict[str, Group | None] = {}
+        """The groups that are there, by their paths below this one."""
         self._done = False
 
     @classmethod
@@ -214,11 +217,13 @@ class Change:
         """The group at a path below, as its own metadata says; None if there is none."""
         from zellige.group import Group
 
-        path = node.join(self.path, below)
-        documents = node.load(self.store, path, expect="group")
-        if documents is None:
-            return None
-        return Group.open(self.store, path, use_consolidated=False) if node.is_group(documents) else None
+        if below not in self._groups:
+            path = node.join(self.path, below)
+            documents = node.load(self.store, path, expect="group")
+            there = documents is not None and node.is_group(documents)
+            found = Group.from_documents(self.store, path, documents or {}, use_consolidated=False) if there else None
+            self._groups[below] = found
+        return self._groups[below]
 
     def arrays(self, below: str = "") -> dict[str, Array]:
         """The arrays directly below a group, by their names; their shapes stay until the change is over."""
@@ -297,6 +302,7 @@ class Change:
 
         for path in filter(None, nodes):
             node.check_names(path)
+        nodes = self._with_groups(nodes)
         formats = {metadata.zarr_format for metadata in nodes.values()} | (set() if overwrite else {self.zarr_format})
         if len(formats) > 1:
             raise ValueError(f"the nodes below a group have one Zarr format; found {sorted(formats)}")
@@ -320,6 +326,18 @@ class Change:
         self._targets |= {path: found for path, found in made.items() if isinstance(found, Array)}
         return made
 
+    def _with_groups(self, nodes: Mapping[str, NodeMetadata]) -> dict[str, NodeMetadata]:
+        """The same with the groups between that are missing; raises if an array is in their place."""
+        above = {place for path in nodes for place in node.parents(path) if place}
+        arrays = {path for path, metadata in nodes.items() if not isinstance(metadata, GroupMetadata)}
+        arrays |= {path for path, documents in self._record.created.items() if not node.is_group(documents)}
+        if above & arrays:
+            raise ContainsArrayError(f"{min(above & arrays)!r} is created as an array, which holds no other nodes")
+        above -= {*nodes, *self._record.created}
+        missing = [path for path in sorted(above) if not node.check_parent(self.store, node.join(self.path, path))]
+        group = GroupMetadata(zarr_format=self.zarr_format)
+        return {**dict.fromkeys(missing, group), **nodes}
+
     def _make_room(self, path: str, metadata: NodeMetadata) -> None:
         """Check that nothing is in the way of a new node; what is left of one that was being removed goes."""
         if placing.check_place(self.store, path, metadata, overwrite=False):
@@ -332,6 +350,49 @@ class Change:
             follow = partial(_forget_nodes, self.store, self.path)
             with removal.replacing(self.store, self.path, new, between=follow, kept=kept):
                 pass
+
+    def append(self, path: str, data: Any, axis: int = 0, *, chunks: int | EdgeEntries | None = None) -> None:
+        """Add data at the end of an array, as `Array.append` does; readers see it when the change is committed.
+
+        Parameters
+        ----------
+        path
+            The path of the array below the group.
+        data
+            What is added.
+        axis
+            The axis along which it is added.
+        chunks
+            How the new region is cut.
+        """
+        array = self._settled(node.join(self.path, path))
+        if array is None:
+            raise ArrayNotFoundError(f"there is no array {path!r} below '/{self.path}' in {self.store!r}")
+        value = as_value(data, array.dtype, array.config.casting)
+        axis = array._axis(axis)
+        check_appended(value.shape, array.shape, axis)
+        self.grow({path: (array, value.shape[axis], axis, chunks)}, filled=True)
+        self.write(path, value)
+
+    def create_array(self, path: str, **options: Any) -> Array:
+        """Create an array; readers see it, and what is written to it, when the change is committed.
+
+        Parameters
+        ----------
+        path
+            The path of the array below the group.
+        options
+            The keywords of `zellige.create_array`: `shape`, `dtype`, `data`, `chunks` and so on.
+        """
+        from zellige.creation import create_array
+
+        data = options.get("data")
+        model = create_array(**{"zarr_format": self.zarr_format, **options, "write_data": False})
+        made = self.create({path: model.metadata})[path]
+        assert isinstance(made, Array)
+        if data is not None:
+            self.write(path, data)
+        return made
 
     def write(self, path: str, value: Any, settings: Mapping[str, Any] | None = None) -> None:
         """Write all elements of an array that is created, or all new ones of an array that grows.
@@ -479,9 +540,8 @@ def change(
     >>> for name in "tu":
     ...     _ = root.create_array(name, data=np.arange(59), chunks=[[31, 28]])
     >>> with zellige.change(root.store) as change:
-    ...     longer = change.grow({name: (array, 31, 0, [31]) for name, array in change.arrays().items()})
-    ...     for array in longer.values():
-    ...         array[59:] = 7
+    ...     change.append("t", np.zeros(31), chunks=[31])
+    ...     change.append("u", np.ones(31), chunks=[31])
     ...     before = [array.shape for array in root.array_values()]
     >>> before, [array.shape for array in root.array_values()]
     ([(59,), (59,)], [(90,), (90,)])
@@ -547,7 +607,8 @@ def finish(store: Store, path: str, record: Record) -> None:
             group = group.with_consolidated(dict(changed))
         node.put_documents(store, path, group.to_documents())
         changed[path] = new
-    holds = follow_changes(store, path, changed, {node.join(path, k): v for k, v in record.attributes.items()})
+    attributes = {node.join(path, place): found for place, found in record.attributes.items()}
+    holds = follow_changes(store, path, changed, attributes)
     if record.consolidate and not holds:
         _consolidate(store, path)
     if replaced := [place for place, found in longer.items() if found is None]:
@@ -576,18 +637,20 @@ def _forget_nodes(store: Store, path: str) -> None:
 def _grow(store: Store, path: str, place: str, growth: Growth) -> tuple[str, Documents | None]:
     """Update the metadata of an array; returns it, nothing if it was removed, None if another program changed it."""
     where = node.join(path, place)
-    found = node.load(store, where)
-    if found is None:
-        return place, {}
+    names = [DOCUMENT] if "chunk_grid" in growth.after else [ARRAY_V2, ATTRIBUTES_V2]
     result: list[Documents | None] = []
 
     def rewrite(documents: Documents) -> tuple[Documents, None]:
-        after = growth.applied(documents)
-        result[:] = [after]
-        return after or documents, None
+        result[:] = [growth.applied(documents)]
+        return result[0] or documents, None
 
-    node.update(store, where, [next(iter(found))], rewrite)
-    return place, None if result[0] is None else {**found, **result[0]}
+    try:
+        node.update(store, where, names, rewrite)
+    except ConflictError:
+        if store.exists(node.join(where, names[0])):
+            raise
+        return place, {}
+    return place, result[0]
 
 
 def _create_all(store: Store, path: str, created: Mapping[str, Documents]) -> None:

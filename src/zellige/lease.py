@@ -265,11 +265,12 @@ class _Renewer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """See to it that what is held now is renewed in time."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
-                self._wakes.clear()
                 self._thread = threading.Thread(target=self._run, name="zellige-leases", daemon=True)
                 self._thread.start()
+        self._wakes.set()
 
     def wake(self) -> None:
         """Let the thread look whether anything is left to be renewed."""
@@ -288,6 +289,7 @@ class _Renewer:
                 for lease in list(_held.values()):
                     lease.renew()
                 due = time.monotonic() + self._interval()
+            due = min(due, time.monotonic() + self._interval())  # the setting may have changed
 
     @staticmethod
     def _interval() -> float:

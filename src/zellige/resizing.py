@@ -158,7 +158,7 @@ class Resizing:
 
         def grow(metadata: ArrayMetadata) -> ArrayMetadata:
             old = ChunkGrid.from_metadata(metadata)
-            _check_appended(value.shape, old.shape, axis)
+            check_appended(value.shape, old.shape, axis)
             self._recover(old, held)
             shape = (*old.shape[:axis], old.shape[axis] + value.shape[axis], *old.shape[axis + 1 :])
             grid = old.update_shape(shape, new)
@@ -379,7 +379,8 @@ class PendingAppend:
                 self.target._undo_append(self._before, self.array.grid, held)
 
 
-def _check_appended(data: Shape, shape: Shape, axis: int) -> None:
+def check_appended(data: Shape, shape: Shape, axis: int) -> None:
+    """Refuse data of another shape than that of an array, but for one axis."""
     if len(data) != len(shape) or any(d != n for k, (d, n) in enumerate(zip(data, shape, strict=True)) if k != axis):
         expected = ", ".join("any" if k == axis else str(n) for k, n in enumerate(shape))
         raise BroadcastError(f"data of shape {data} cannot be appended along axis {axis}: expected shape ({expected})")
