@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
+import warnings
+
 import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from hypothesis import given, settings, strategies
+from hypothesis.strategies import booleans, integers, lists, sampled_from
 
 import zellige
 import zellige.dask
@@ -69,6 +76,170 @@ def test_months_with_gaps_and_other_calendars():
     assert edges_of(xr.Dataset(coords={"time": time}), "month") == [2, 1, 31]
     time = xr.date_range("2001-01-01", periods=90, calendar="360_day", use_cftime=True)
     assert edges_of(xr.Dataset(coords={"time": time}), "month") == [30, 30, 30]
+
+
+# -- months that fill -----------------------------------------------------------------------------
+
+
+def days_of(word: str, days: pd.DatetimeIndex) -> list[int]:
+    """How many days each period has that some days lie in, by counting all days of the calendar around them."""
+    periods = {"year": "Y", "quarter": "Q", "month": "M", "week": "W", "day": "D"}
+    touched = dict.fromkeys(days.to_period(periods[word]))
+    first = [max(period.start_time, days[0]) for period in touched]
+    return [(period.end_time.normalize() - start).days + 1 for period, start in zip(touched, first, strict=True)]
+
+
+def stored_edges(root: zellige.Group, name: str = "t") -> list[int]:
+    """The declared sizes of the chunks along the first axis."""
+    chunks = root[name].grid.dimensions[0].chunks
+    return [chunks] * root[name].grid.grid_shape[0] if isinstance(chunks, int) else list(chunks)
+
+
+@pytest.mark.parametrize(
+    ("word", "batch"), [("month", 1), *itertools.product(["year", "quarter", "month", "week", "day"], [9, 45])]
+)
+def test_a_period_is_one_chunk_however_its_days_arrive(word, batch):
+    """Also the first day alone: one time at midnight is taken for that of daily values."""
+    whole = daily("2023-12-11", "2024-03-20")
+    store = zellige.MemoryStore()
+    for start in range(0, whole.sizes["time"], batch):
+        root = write(whole.isel(time=slice(start, start + batch)), store, append_dim="time", chunks={"time": word})
+    assert stored_edges(root) == days_of(word, whole.indexes["time"])
+    assert root["t"].nchunks_initialized == len(stored_edges(root))
+    assert root["time"].nchunks_initialized == 1
+    xr.testing.assert_identical(opened(root), whole)
+
+
+@settings(max_examples=15, deadline=None)
+@given(strategies.data())
+def test_random_batches_fill_the_periods_of_the_calendar(draw):
+    start = pd.Timestamp("1999-12-01") + pd.Timedelta(days=draw.draw(integers(0, 500)))
+    batches = draw.draw(lists(integers(1, 70), min_size=1, max_size=6))
+    word = draw.draw(sampled_from(["year", "quarter", "month", "week"]))
+    time = pd.date_range(start, periods=sum(batches))
+    whole = xr.Dataset({"t": ("time", np.arange(len(time)))}, {"time": time})
+    store, first = zellige.MemoryStore(), 0
+    for size in batches:
+        rule = {"time": word} if not first or draw.draw(booleans()) else None  # the store keeps the rule
+        root = write(whole.isel(time=slice(first, first + size)), store, append_dim="time", chunks=rule)
+        first += size
+    assert stored_edges(root) == days_of(word, time)
+    xr.testing.assert_identical(opened(root), whole)
+
+
+STEPS = {
+    "6h": ("2024-01-30", "6h", "month", [8, 29 * 4]),
+    "hours of a day": ("2024-02-28T05:00", "h", "day", [19, 24, 24]),
+    "months of a year": ("2023-11-01", "MS", "year", [2, 12]),
+    "ends of months": ("2023-11-30", "ME", "quarter", [2, 3]),
+    "every ten days, from the first": ("2024-01-01", "D", "10D", [10, 10, 10]),
+    "quarters that begin in December": ("2024-02-20", "D", "QS-DEC", [10, 92]),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_the_step_of_the_times_tells_how_many_are_to_come(case):
+    start, step, word, expected = STEPS[case]
+    count = {"6h": 12, "hours of a day": 50, "every ten days, from the first": 21}.get(
+        case, 5 if "months" in case else 15
+    )
+    time = pd.date_range(start, periods=count, freq=step)
+    whole = xr.Dataset({"t": ("time", np.arange(count))}, {"time": time})
+    for cut in (count, count // 2):
+        store = zellige.MemoryStore()
+        write(whole.isel(time=slice(cut)), store, chunks={"time": word})
+        if cut < count:
+            write(whole.isel(time=slice(cut, None)), store, append_dim="time")
+        assert stored_edges(zellige.open_group(store)) == expected
+
+
+def test_a_step_that_the_times_do_not_tell_can_be_given():
+    for day, rule, expected in (
+        ("2024-02-01", ("month", "6h"), 29 * 4),
+        ("2024-02-01", ("year", "MS"), 11),
+        ("2024-02-01T06:00", "day", 18),
+        ("2024-02-01T06:30", "hour", 30),
+    ):
+        ds = xr.Dataset({"t": ("time", [1.0])}, {"time": pd.DatetimeIndex([day])})
+        root = write(ds, {}, chunks={"time": rule})
+        assert stored_edges(root) == [expected]
+        assert root.attrs["_zellige_chunks"] == {"time": list(rule) if isinstance(rule, tuple) else rule}
+
+
+CALENDARS = {"noleap": [31, 28], "360_day": [30, 30], "all_leap": [31, 29], "standard": [31, 29]}
+
+
+@pytest.mark.parametrize("calendar", CALENDARS)
+def test_months_of_other_calendars_fill(calendar, tmp_path):
+    time = xr.date_range("2000-01-01", periods=45, calendar=calendar, use_cftime=True)
+    whole = xr.Dataset({"t": ("time", np.arange(45.0))}, {"time": time})
+    for start in range(0, 45, 9):
+        root = write(whole.isel(time=slice(start, start + 9)), tmp_path, append_dim="time", chunks={"time": "month"})
+    assert stored_edges(root) == CALENDARS[calendar]
+    xr.testing.assert_identical(opened(tmp_path, decode_times=xr.coders.CFDatetimeCoder(use_cftime=True)), whole)
+
+
+def test_irregular_times_get_no_room_for_what_nobody_can_know():
+    time = pd.DatetimeIndex(["2021-01-01T00:00", "2021-01-01T07:00", "2021-01-20T11:30", "2021-02-03T00:10"])
+    root = write(xr.Dataset({"t": ("time", np.arange(4))}, {"time": time}), {}, chunks={"time": "month"})
+    assert stored_edges(root) == [3, 1]
+
+
+def test_a_dataset_without_rows_keeps_its_rule_for_the_first_append(tmp_path):
+    empty = daily("2021-01-01", "2021-01-02").isel(time=slice(0, 0))
+    write(empty, tmp_path, chunks={"time": "month"})
+    assert opened(tmp_path).sizes["time"] == 0
+    write(daily("2021-01-15", "2021-02-10"), tmp_path, append_dim="time")
+    assert stored_edges(zellige.open_group(tmp_path)) == [17, 28]
+    xr.testing.assert_identical(opened(tmp_path), daily("2021-01-15", "2021-02-10"))
+    assert "_zellige_chunks" not in opened(tmp_path).attrs
+
+
+@pytest.mark.parametrize("index", [np.arange(7), pd.date_range("2021-01-01", periods=7)], ids=["numbers", "days"])
+def test_a_dimension_without_elements_is_appended_to(index):
+    whole = xr.Dataset({"t": (("n", "x"), np.arange(14.0).reshape(7, 2)), "k": ("n", np.arange(7))}, {"n": index})
+    store = zellige.MemoryStore()
+    write(whole.isel(n=slice(0)), store)
+    for part in (slice(0, 3), slice(3, 3), slice(3, 7)):
+        write(whole.isel(n=part), store, append_dim="n")
+    xr.testing.assert_identical(opened(store), whole)
+
+
+def test_edges_may_reach_beyond_the_end(tmp_path):
+    root = write(daily(end="2021-02-10"), tmp_path, chunks={"time": [31, 28, 31]})
+    assert stored_edges(root) == [31, 28, 31]
+    root = write(daily("2021-02-11", "2021-03-31"), tmp_path, append_dim="time")
+    assert stored_edges(root) == [31, 28, 31]
+    assert root["t"].nchunks_initialized == 3
+    xr.testing.assert_identical(opened(root), daily(end="2021-03-31"))
+    with pytest.raises(ValueError, match=r"edges of 'time' sum to 30.*its length is 31"):
+        write(daily(end="2021-01-31"), {}, chunks={"time": [10, 20]})
+
+
+def test_a_reader_from_before_reads_on_while_a_month_fills(tmp_path):
+    write(daily(end="2021-01-20"), tmp_path, chunks={"time": "month"})
+    before = opened(tmp_path)
+    write(daily("2021-01-21", "2021-02-03"), tmp_path, append_dim="time")
+    xr.testing.assert_identical(before.load(), daily(end="2021-01-20"))
+
+
+def test_putting_blocks_together_takes_memory_for_few_chunks(tmp_path):
+    """One chunk that is put together, what encoding it needs, and a block: not all blocks of it beside it."""
+    years, block, width = 6, 30, 3000
+    time = pd.date_range("2001-01-01", periods=360 * years)
+    source = da.random.default_rng(3).normal(size=(len(time), width), chunks=(block, width))
+    chunk = 360 * width * 8
+    ds = xr.Dataset({"t": (("time", "x"), source)}, {"time": time})
+    with warnings.catch_warnings(), dask.config.set(scheduler="synchronous"):
+        warnings.simplefilter("ignore", zellige.dask.AlignmentWarning)
+        tracemalloc.start()
+        try:
+            root = write(ds, tmp_path, chunks={"time": [360] * years})
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert stored_edges(root) == [360] * years
+    assert peak < 4 * chunk
 
 
 def test_what_cannot_be_cut_says_why():

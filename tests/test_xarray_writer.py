@@ -195,6 +195,32 @@ def test_mode_a_adds_variables_and_replaces_values(tmp_path):
     assert found.attrs == {"source": "made up", "more": 1}
 
 
+@pytest.mark.parametrize("mode", ["a", "a-", "r+"])
+def test_variables_without_axes_are_added_and_replaced(mode, tmp_path):
+    ds = daily(end="2021-01-05").assign(scalar=3).assign_coords(place=1.5)
+    write(ds, tmp_path)
+    write(ds.assign(scalar=4), tmp_path, mode=mode)
+    assert opened(tmp_path).scalar == 4
+    if mode != "r+":
+        write(ds.assign(new=7), tmp_path, mode=mode)
+        xr.testing.assert_identical(opened(tmp_path), ds.assign(new=7))
+
+
+def test_a_region_creates_variables_as_long_as_those_that_are_there(tmp_path):
+    ds = daily(end="2021-01-30")
+    write(ds.chunk(time=(7, 14, 9)), tmp_path)
+    part = (ds.isel(time=slice(5, 25)) * 2).rename(t="double", mean="twice").drop_vars("x")
+    write(part.drop_vars("time"), tmp_path, mode="a", region={"time": slice(5, 25)})
+    found = opened(tmp_path)
+    assert zellige.open_array(tmp_path, path="double").write_chunk_sizes == ((7, 14, 9), (3,))
+    expected = (ds * 2).rename(t="double", mean="twice").where((ds.time >= ds.time[5]) & (ds.time < ds.time[25]))
+    xr.testing.assert_equal(found[["double", "twice"]], expected.assign_coords(x=ds.x))
+    with pytest.raises(ValueError, match="'other' is not in the store, and mode 'r\\+' adds none"):
+        write(part.rename(double="other").drop_vars("time"), tmp_path, region={"time": slice(5, 25)})
+    with pytest.raises(ValueError, match=r"nor is any with its dimension 'y'.*without a region first"):
+        write(xr.Dataset({"z": ("y", [1, 2])}), tmp_path, mode="a", region={"y": slice(0, 2)})
+
+
 def test_mode_r_plus_changes_values_only(tmp_path):
     ds = daily(end="2021-01-10")
     with pytest.raises(FileNotFoundError, match="creates none"):
@@ -228,6 +254,88 @@ def test_trees(tmp_path):
     xr.testing.assert_identical(opened(tmp_path, group="x"), xr.Dataset())
     with pytest.raises(ValueError, match="no group 'z'"):
         write(tree, tmp_path, mode="w", encoding={"/z": {}})
+
+
+def tree_of(ds: xr.Dataset) -> xr.DataTree:
+    """A tree in which the root and another group lack the dimension that the others have."""
+    parts = {
+        "/": xr.Dataset(attrs={"title": "all"}),
+        "/a": ds,
+        "/a/b": ds[["mean"]],
+        "/c": xr.Dataset({"k": ("y", [1, 2])}),
+    }
+    return xr.DataTree.from_dict(parts)
+
+
+def test_groups_of_a_tree_may_lack_a_dimension(tmp_path):
+    first, second = daily(end="2021-01-20"), daily("2021-01-21", "2021-02-10")
+    root = write(tree_of(first), tmp_path, chunks={"time": "month"})
+    assert root["a/t"].grid.dimensions[0].chunks == (31,)
+    write(tree_of(second), tmp_path, append_dim="time")
+    assert zellige.open_array(tmp_path, path="a/t").write_chunk_sizes[0] == (31, 10)
+    found = xr.open_datatree(tmp_path, engine=ZelligeBackend)
+    xr.testing.assert_identical(found.load(), tree_of(daily(end="2021-02-10")))
+    for options in ({"chunks": {"nowhere": 3}}, {"append_dim": "nowhere"}):
+        with pytest.raises(ValueError, match=r"'nowhere'.*known: 'time', 'x', 'y'"):
+            write(tree_of(second), tmp_path, **{"mode": "a", **options})
+    with pytest.raises(ValueError, match="would be left shorter"):
+        write(tree_of(second).filter(lambda node: node.name != "b"), tmp_path, append_dim="time")
+
+
+def test_coordinates_that_a_group_of_a_tree_inherits_are_written_if_asked_for(tmp_path):
+    parts = {"/": xr.Dataset(coords={"x": [1, 2]}), "/a": xr.Dataset({"v": ("x", [3, 4])})}
+    for inherited in (False, True):
+        root = write(xr.DataTree.from_dict(parts), tmp_path, mode="w", write_inherited_coords=inherited)
+        assert ("x" in root["a"]) is inherited
+
+
+def test_the_keywords_of_to_zarr_are_taken_or_say_what_to_use():
+    ds = daily(end="2021-01-04") * 0
+    meaningless = {"synchronizer": None, "chunk_store": None, "chunkmanager_store_kwargs": None}
+    root = write(ds, {}, zarr_version=2, safe_chunks=True, align_chunks=False, write_empty_chunks=True, **meaningless)
+    assert root.metadata.zarr_format == 2
+    assert root["t"].nchunks_initialized == 1
+    assert (
+        write(ds + 0, {}, write_empty_chunks=False, encoding={"t": {"fill_value": 0.0}})["t"].nchunks_initialized == 0
+    )
+    with pytest.raises(ValueError, match="zarr_version=2 and zarr_format=3 differ"):
+        write(ds, {}, zarr_version=2, zarr_format=3)
+    for name, remedy in {
+        "synchronizer": "locks what it changes",
+        "chunk_store": "in one store",
+        "chunkmanager_store_kwargs": r"dask\.config\.set",
+        "chunk_sizes": "unexpected keyword argument 'chunk_sizes'",
+    }.items():
+        with pytest.raises(TypeError, match=remedy):
+            write(ds, {}, **{name: object()})
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_safe_chunks_means_what_it_means_in_xarray(safe):
+    root = write(daily(end="2021-01-30").chunk(time=(7, 14, 9)), {})
+    misaligned = daily(end="2021-01-30").chunk(time=10) + 1
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        write(misaligned, root, mode="r+", safe_chunks=safe)
+    assert any(issubclass(one.category, zellige.dask.AlignmentWarning) for one in told) is safe
+    xr.testing.assert_equal(opened(root), misaligned.compute())
+
+
+def test_a_zip_file_is_complete_when_it_is_written(tmp_path):
+    path, ds = tmp_path / "x.zip", daily(end="2021-01-20")
+    write(ds, path)
+    xr.testing.assert_identical(opened(path), ds)
+    write(daily("2021-01-21", "2021-01-31").chunk(time=11), str(path), append_dim="time")
+    write(ds[["mean"]].rename(mean="new").drop_vars("time").isel(time=slice(0)), path, group="more", mode="a")
+    xr.testing.assert_identical(opened(path), daily(end="2021-01-31"))
+    assert "more/new" in zellige.open(path, mode="r")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="would be left shorter"):
+        write(ds.drop_vars("mean"), path, append_dim="time")
+    assert path.read_bytes() == before
+    with pytest.raises(ValueError, match="compute=False: a zip file"):
+        write(ds.chunk(), path, mode="w", compute=False)
+    assert path.read_bytes() == before
 
 
 def test_metadata_is_consolidated_by_default_and_never_left_behind(tmp_path):

@@ -140,9 +140,7 @@ def _runs(labels: Any) -> list[int]:
 def _by_rule(ds: xr.Dataset, dim: Any, rule: Rule, stored: pd.Index | None) -> Cut:
     if dim not in ds.indexes:
         raise ValueError(f"chunks: {rule.period!r} needs values along {dim!r}, which has no coordinate of its own")
-    index = ds.indexes[dim]
-    if stored is not None and len(stored):
-        index = stored.append(index)
+    index = ds.indexes[dim] if stored is None or not len(stored) else _joined(stored, ds.indexes[dim])
     if not len(index):
         return 1  # nothing is cut yet; the rule is kept for what is appended
     if not index.is_monotonic_increasing:
@@ -155,6 +153,17 @@ def _by_rule(ds: xr.Dataset, dim: Any, rule: Rule, stored: pd.Index | None) -> C
             f"chunks: {rule.period!r} does not cut {dim!r}: {error}; use a frequency of pandas for times, or one of "
             f"{known}"
         ) from error
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Two indexes as one; times of the standard calendar may be those of cftime in one of them."""
+    if isinstance(first, xr.CFTimeIndex) and isinstance(second, xr.CFTimeIndex):
+        return xr.CFTimeIndex([*first, *second])  # which pandas would make an index of objects
+    first, second = (
+        index.to_datetimeindex(time_unit="ns") if isinstance(index, xr.CFTimeIndex) else index
+        for index in (first, second)
+    )
+    return first.append(second)
 
 
 def _ends(index: Any, rule: Rule) -> Ends:
@@ -181,7 +190,7 @@ def _labels(index: Any, word: str) -> Any:
     if word == "month":
         return months
     if word == "week":
-        return _day_numbers(index) - np.asarray(index.dayofweek)
+        return _weeks(index)
     found = months * 31 + np.asarray(index.day)
     for unit in ("hour", "minute"):
         if word in ("hour", "minute") and (unit == "hour" or word == "minute"):
@@ -189,11 +198,11 @@ def _labels(index: Any, word: str) -> Any:
     return found
 
 
-def _day_numbers(index: Any) -> Any:
-    """The days of times, counted without a gap."""
+def _weeks(index: Any) -> Any:
+    """The weeks of times, which begin on Mondays, counted without a gap."""
     if isinstance(index, pd.DatetimeIndex):
-        return np.asarray(index.values.astype("M8[D]").astype(np.int64))
-    return np.array([time.toordinal() for time in index])
+        return (index.values.astype("M8[D]").astype(np.int64) + 3) // 7  # 1970 began on a Thursday
+    return np.array([time.toordinal() - time.dayofwk for time in index])
 
 
 def _next_start(time: Any, word: str) -> Any:
@@ -208,7 +217,7 @@ def _next_start(time: Any, word: str) -> Any:
     if word == "day":
         return day + timedelta(days=1)
     if word == "week":
-        weekday = day.dayofwk if hasattr(day, "dayofwk") else day.dayofweek  # of cftime, of pandas
+        weekday = day.dayofwk if hasattr(day, "dayofwk") else day.weekday()  # of cftime, of pandas
         return day + timedelta(days=7 - weekday)
     months = {"month": 1, "quarter": 3, "year": 12}[word]
     ordinal = (time.year * 12 + time.month - 1) // months * months + months

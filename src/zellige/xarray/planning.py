@@ -86,9 +86,11 @@ class Wishes:
     append_dim: Any = None
     region: Any = None
     write_empty_chunks: bool | None = None
+    inherited: xr.Dataset | None = None
+    """The dataset with the coordinates that it inherits from the groups above it in a tree."""
 
 
-def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes) -> Plan:
+def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes, above: Sequence[There] = ()) -> Plan:
     """What is to be done to write a dataset to a group; everything about it is checked.
 
     Parameters
@@ -101,6 +103,8 @@ def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes)
         The group that is there; None for one that is created.
     wishes
         What the user says.
+    above
+        The groups above that are there, the nearest first; a dataset inherits their coordinates.
     """
     check_names(ds)
     arrays = {} if there is None else there.arrays
@@ -115,9 +119,13 @@ def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes)
     if wishes.append_dim is not None:
         _check_append(ds, wishes, stored, variables)
     rules_there = {} if there is None or region is not None else stored_rules(there.attributes)
-    kept = {dim: rule for dim, rule in rules_there.items() if dim in ds.indexes}
-    indexes = stored.index_of(wishes.append_dim) if kept or wishes.chunks is not None else {}
-    cuts, rules = resolve_chunks(ds, wishes.chunks, indexes, kept)
+    whole = ds if wishes.inherited is None else wishes.inherited
+    kept = {dim: rule for dim, rule in rules_there.items() if dim in whole.indexes}
+    indexes = {}
+    if kept or wishes.chunks is not None:
+        holders = [stored, *(_Stored(group.arrays) for group in above)] if stored.arrays else []
+        indexes = next(filter(None, (holder.index_of(wishes.append_dim) for holder in holders)), {})
+    cuts, rules = resolve_chunks(whole, wishes.chunks, indexes, kept)
     growing = {*rules, wishes.append_dim}
     steps = []
     for name, variable in variables.items():

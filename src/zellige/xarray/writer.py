@@ -121,9 +121,13 @@ def write(
     chosen = _choose_mode(mode, append_dim, region)
     datasets, encodings = _nodes(data, encoding, inherit=write_inherited_coords)
     _check_dims(datasets, append_dim, chunks)
+    common = Wishes(chosen, zarr_format, {}, None, append_dim, region, write_empty_chunks)
     wishes = {
-        path: Wishes(
-            chosen, zarr_format, encodings[path], _chunks_for(ds, chunks), append_dim, region, write_empty_chunks
+        path: replace(
+            common,
+            encoding=encodings[path],
+            chunks=_chunks_for(ds, chunks),
+            inherited=data[path].to_dataset() if isinstance(data, xr.DataTree) and path else None,
         )
         for path, ds in datasets.items()
     }
@@ -347,10 +351,11 @@ class _Writing:
         if None not in (wanted, stored_format) and wanted != stored_format:
             raise ValueError(f"zarr_format={wanted}: the group that is there has the format {stored_format}")
         form = stored_format or wanted or config.get("default_zarr_format")
-        plans = {
-            path: plan_dataset(ds, path, there[path], replace(self.wishes[path], zarr_format=form))
-            for path, ds in self.datasets.items()
-        }
+        plans = {}
+        for path, ds in self.datasets.items():
+            parents = (path.rsplit("/", count)[0] for count in range(1, path.count("/") + 1))
+            above = [found for parent in (*parents, "") if path and (found := there.get(parent)) is not None]
+            plans[path] = plan_dataset(ds, path, there[path], replace(self.wishes[path], zarr_format=form), above)
         return plans, form
 
     # -- carrying them out ------------------------------------------------------------------------
