@@ -142,6 +142,26 @@ def test_it_is_renewed_while_it_is_held(store):
         mine.release()
 
 
+def test_renewing_keeps_what_another_process_has_written_in_the_name_of_the_owner(tmp_path):
+    mine = held(LocalStore(tmp_path))
+    mine.write({"committed": False})
+    pickle.loads(pickle.dumps(mine)).write({"committed": True})
+    mine.renew()
+    assert lease.read(mine.store.get(KEY) or b"").content == {"committed": True}
+    mine.release()
+
+
+def test_a_process_that_was_stopped_for_long_looks_whether_another_has_taken_over(store, monkeypatch):
+    mine = held(store)
+    mine.check()
+    put_foreign(store)
+    mine.check()  # renewed just now: nobody can have taken over
+    now = time.time()
+    monkeypatch.setattr(lease.time, "time", lambda: now + 200)
+    with pytest.raises(ConflictError, match="taken over"):
+        mine.check()
+
+
 def test_the_thread_that_renews_ends_with_the_last_lease(store):
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "zellige-leases"]

@@ -406,6 +406,8 @@ class Change:
         settings
             Settings of the array for this write, such as `{"write_empty_chunks": True}`.
         """
+        if self._lease is not None:
+            self._lease.check()
         array = self._targets[path]
         if settings is not None:
             array = array.with_config(settings)

@@ -17,7 +17,7 @@ import platform
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -42,11 +42,6 @@ class Owner(NamedTuple):
     id: str
     time: float
     """When the lease was last renewed, in seconds since 1970."""
-
-    @classmethod
-    def me(cls, identifier: str) -> Owner:
-        """The present process, now."""
-        return cls(files.owner(os.getpid()), platform.node(), identifier, round(time.time(), 3))
 
     def is_alive(self) -> bool:
         """Whether the owner may still be at work."""
@@ -108,6 +103,7 @@ class Lease:
     def __init__(self, store: Store, key: str, about: str) -> None:
         self.store, self.key, self._about = store, key, about
         self.id, self.thread = os.urandom(8).hex(), threading.get_ident()
+        self._process, self._host, self._renewed = files.owner(os.getpid()), platform.node(), 0.0
         self.content: dict[str, Any] = {}
         self.left: dict[str, Any] | None = None
         """What a dead owner was doing whose lease was taken over; None if the lease was free."""
@@ -155,39 +151,51 @@ class Lease:
 
     def write(self, content: dict[str, Any]) -> None:
         """Store what the owner is doing; raises `ConflictError` if another one has taken over."""
-        with self._lock:
-            self._replace(content)
+        self._update(lambda _: content)
 
-    def _replace(self, content: dict[str, Any]) -> None:
-        found = self.store.get_versioned(self.key)
-        if found is None or not self._owns(found[0]) or not self._swap(self._document(content), found[1]):
+    def renew(self) -> None:
+        """Tell others that the owner is alive; what it is doing stays as it is stored."""
+        try:
+            self._update(lambda content: content)
+        except ConflictError:
+            self._forget()  # the next write says so
+        except OSError:
+            pass  # the store does not answer, and it is tried again
+
+    def _update(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Replace the document for as long as it is this owner's, who may be at work in several processes."""
+        with self._lock:
+            while (found := self.store.get_versioned(self.key)) is not None and self._owns(found[0]):
+                content = change(read(found[0]).content)
+                if self._swap(self._document(content), found[1]):
+                    self.content = content
+                    return
             self._lost = True
             raise self._lost_error()
-        self.content = content
 
     def _swap(self, document: bytes, version: str) -> bool:
         """Replace the document on condition; a lost answer does not make a write that was done a failure."""
         return self.store.replace(self.key, document, version) or self.store.get(self.key) == document
-
-    def confirm(self) -> None:
-        """Raise `ConflictError` if another one has taken over; one request."""
-        raw = None if self._lost else self.store.get(self.key)
-        if raw is None or not self._owns(raw):
-            self._lost = True
-            raise self._lost_error()
 
     def is_held(self) -> bool:
         """Whether nobody has taken over; one request."""
         raw = None if self._lost else self.store.get(self.key)
         return raw is not None and self._owns(raw)
 
-    def renew(self) -> None:
-        """Tell others that the owner is alive."""
-        try:
-            with self._lock:
-                self._replace(self.content)
-        except OSError:
-            pass  # lost, which the next write says; or the store does not answer, and it is tried again
+    def confirm(self) -> None:
+        """Raise `ConflictError` if another one has taken over; one request."""
+        if not self.is_held():
+            self._lost = True
+            raise self._lost_error()
+
+    def check(self) -> None:
+        """Raise `ConflictError` if another one may have taken over, because the lease was not renewed for long.
+
+        That happens to a process that was stopped for a while. It costs nothing as long as the lease is renewed.
+        """
+        timeout: float = config.get("lease.timeout")
+        if self._lost or time.time() > self._renewed + timeout / 2:
+            self.confirm()
 
     def release(self) -> None:
         """Give the lease back; nothing happens if another one has taken over."""
@@ -205,7 +213,8 @@ class Lease:
     # -- details ----------------------------------------------------------------------------------
 
     def _document(self, content: Mapping[str, JSON]) -> bytes:
-        return dump(self._about, Owner.me(self.id), content)
+        self._renewed = round(time.time(), 3)
+        return dump(self._about, Owner(self._process, self._host, self.id, self._renewed), content)
 
     def _owns(self, raw: bytes) -> bool:
         owner = read(raw).owner
