@@ -218,6 +218,8 @@ def mixed(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
         else:
             items.append(draw(integers(shape[axis]) | slices(shape[axis])))
         axis += width
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):  # masks without axes
+        items.insert(draw(st.integers(0, len(items))), draw(st.sampled_from([True, False, np.True_, np.array(False)])))
     return unwrapped(draw, with_extras(draw, items, newaxis=True))
 
 

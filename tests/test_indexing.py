@@ -293,6 +293,18 @@ ODD_INDICES = {
     "a tuple inside": ((0, 2), slice(None)),
     "nothing at all": (),
     "slices past both ends": (slice(-99, 99), slice(7, 99), slice(99, None, -1)),
+    "True: a new axis of length one": (True,),
+    "False: a new axis of length zero": (False,),
+    "a 0-d mask": (np.array(True), slice(None), np.False_),
+    "True before an integer": (True, 0),
+    "True after an ellipsis": (..., True),
+    "True apart from an integer": (0, slice(None), True),
+    "False and an integer": (slice(None), False, 0),
+    "True and index arrays": (True, [0, 1], slice(None), [2, 3]),
+    "True between index arrays": ([0, 1], True, [2, 3]),
+    "False and an array of one": (False, [2]),
+    "True and a mask": (np.arange(12).reshape(3, 4) % 5 == 0, True),
+    "several of them": (True, slice(1, 3), False, True),
 }
 
 
@@ -326,14 +338,69 @@ def test_arrays_without_axes(compressors):
     out = np.zeros(())
     assert array.get_basic_selection((), out=out) == 3.5
     assert out == 3.5
-    for index, value in ((), 1.5), (..., -2.0), (None, [4.0]):
+    for index, value in ((), 1.5), (..., -2.0), (None, [4.0]), (True, [5.0]):
         array[index] = value
         assert array[()] == np.squeeze(value)
+    array[False] = 9.0
+    model[()] = 5.0
+    for mask in (True, False, np.array(True), (False, None), (..., True)):
+        check_equal(array[mask], model[mask])
+    check_equal(array.get_mask_selection(True), model[True])
+    check_equal(array.vindex[np.array(False)], model[np.array(False)])
     check_equal(array.oindex[()], array[()])
     check_equal(array.vindex[()], array[()])
     check_equal(array.blocks[()], array[()])
     for index in (0, slice(None), [0], (0, 0), np.ones(1, bool)):
         assert attempt(lambda i=index: array[i])[1] is attempt(lambda i=index: model[i])[1] is IndexError
+
+
+ONE_ELEMENT = {
+    "an integer": (lambda a, value: a.__setitem__((2, 1), value), np.s_[2, 1]),
+    "get and set": (lambda a, value: a.set_basic_selection((-1, 0), value), np.s_[-1, 0]),
+    "numpy's integers": (lambda a, value: a.__setitem__((np.int64(0), np.array(1)), value), np.s_[0, 1]),
+    "orthogonal": (lambda a, value: a.oindex.__setitem__((1, 1), value), np.s_[1, 1]),
+    "points": (lambda a, value: a.vindex.__setitem__((2, 0), value), np.s_[2, 0]),
+    "a view": (lambda a, value: a.lazy[1:].__setitem__((1, 1), value), np.s_[2, 1]),
+}
+ONE_VALUE: dict[str, tuple[Any, Any]] = {
+    "float64": ("float64", 4.5),
+    "int8": ("int8", -7),
+    "string": ("string", "été"),
+    "<U4": ("<U4", "été"),
+    "datetime64": ("M8[s]", np.datetime64("2020-02-03", "s")),
+    "struct": ([("a", "i4"), ("b", "f8")], (3, 1.5)),
+}
+
+
+@pytest.mark.parametrize("layout", [{"chunks": 2}, {"chunks": [[1, 2], 2]}, {"chunks": 1, "shards": 2}], ids=str)
+@pytest.mark.parametrize("kind", ONE_VALUE)
+@pytest.mark.parametrize("way", ONE_ELEMENT)
+def test_an_array_of_one_value_goes_into_one_element(way, kind, layout):
+    # numpy drops leading axes of length one from `x[i, j, ...] = value`, and in some versions from `x[i, j] = value`.
+    dtype, value = ONE_VALUE[kind]
+    write, place = ONE_ELEMENT[way]
+    array = zellige.create_array(shape=(3, 2), dtype=dtype, **layout)
+    model = np.zeros(array.shape, array.dtype)
+    model[(*place, ...)] = one = np.array([value], model.dtype)
+    for rank in range(4):
+        array[...] = np.zeros_like(model)
+        write(array, one.reshape((1,) * rank))
+        assert np.array_equal(array[...], model)
+    write(array, [value])
+    assert np.array_equal(array[...], model)
+    many = np.array([value, value], model.dtype)
+    for wrong in (many, many[:0], many.reshape(1, 2), many.reshape(2, 1)):
+        with pytest.raises(BroadcastError, match="could not broadcast a value of shape"):
+            write(array, wrong)
+    assert np.array_equal(array[...], model)
+
+
+def test_an_array_of_one_value_goes_into_an_array_without_axes():
+    array = zellige.create_array(shape=(), dtype="float64")
+    for number, index in enumerate([(), ..., (..., None)]):
+        for value in (np.array([number + 0.5]), [number + 1.5], np.array([[number + 2.5]])):
+            array[index] = value
+            assert array[()] == np.squeeze(value)
 
 
 def test_the_last_of_duplicates_wins():
@@ -384,8 +451,10 @@ def test_errors_name_what_is_wrong():
         array[0, 9]
     with pytest.raises(BoundsCheckError, match="index -8 is out of bounds for axis 2 with size 5"):
         array[..., [0, -8]]
-    with pytest.raises(BoundsCheckError, match="True alone is not an index"):
-        array[True]
+    with pytest.raises(BoundsCheckError, match=r"index arrays of shapes .* do not broadcast"):
+        array[False, [0, 1]]
+    with pytest.raises(BoundsCheckError, match=r"oindex takes 1-d masks and lists, found shape \(\)"):
+        array.oindex[True]
     with pytest.raises(BroadcastError, match=r"shape \(2,\) to the selection's shape \(3, 4, 5\)"):
         array[...] = [1, 2]
 

@@ -65,7 +65,7 @@ class Selection:
     def value_to_work(self, value: AnyArray) -> AnyArray:
         """A value broadcast to the selection, by numpy's rules for assignment."""
         while value.ndim > len(self.result_shape) and value.shape[0] == 1:
-            value = value[0]
+            value = value[0, ...]  # `value[0]` would make a scalar of the last axis
         if value.shape == self.result_shape:  # as below, but several times as fast
             same = value.view(np.ndarray)
             same.flags.writeable = False  # a codec of somebody else's must not change what belongs to the caller
@@ -110,37 +110,68 @@ def select(index: Any, shape: Shape) -> Selection:
 Label: TypeAlias = int | None
 """A dimension of the result: an axis of the array, a shared one of index arrays (negative), or a new one."""
 
+Picked: TypeAlias = Axis | bool | None
+"""What one part of an index picks: elements of an axis; None for a new axis; a mask without axes is True or False."""
+
+Item: TypeAlias = tuple[Picked, Label, int]
+"""One part of an index: what it picks, its axis if that stays in the result, its place in the index."""
+
 Part: TypeAlias = tuple[Axis, tuple[int, ...]]
 """For one axis of the array: what is picked, and the result's dimensions that come from it."""
 
 
 def _select_any(items: tuple[Any, ...], shape: Shape) -> Selection:
     parsed = list(parse_items(items, shape))
-    arrays = [at for at, _, _ in parsed if isinstance(at, np.ndarray)]
-    shapes = {array.shape for array in arrays}
-    try:
-        shared = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-    except ValueError as error:
-        raise BoundsCheckError(f"index arrays of shapes {[a.shape for a in arrays]} do not broadcast") from error
-    labels = tuple(range(-1, -1 - len(shared), -1))
+    shared, labels, order = result_axes(parsed)
+    sizes = dict(zip(labels, shared, strict=True))
     parts: list[Part] = []
     for at, axis, _ in parsed:
         if isinstance(at, np.ndarray):
             parts.append(((at if at.shape == shared else np.broadcast_to(at, shared)).ravel(), labels))
-        elif at is not None:
+        elif isinstance(at, range):
             parts.append((at, () if axis is None else (axis,)))
+    if any(at is False for at, _, _ in parsed):
+        return _nothing(parts, sizes, order)
     points = tuple(axis for axis, (at, _) in enumerate(parts) if isinstance(at, np.ndarray))
-    sizes = dict(zip(labels, shared, strict=True))
+    if not points:  # what the index `True` makes is a new axis, unless index arrays share it
+        order = [None if label in labels else label for label in order]
     return _assemble(
         parts,
         sizes,
-        numpy_order(parsed, labels) if arrays else [axis for at, axis, _ in parsed if at is None or axis is not None],
+        order,
         points=points if len(points) > 1 else (),
-        scalar=not arrays and not any(item is Ellipsis for item in items),
+        scalar=not points and not any(item is Ellipsis for item in items),
     )
 
 
-def numpy_order(parsed: list[tuple[Axis | None, Label, int]], labels: tuple[int, ...]) -> list[Label]:
+def _nothing(parts: Sequence[Part], sizes: dict[int, int], order: Sequence[Label]) -> Selection:
+    """The selection of no element, in the shape that numpy gives it."""
+    sizes |= {axis: len(at) for axis, (at, labels) in enumerate(parts) if labels == (axis,)}
+    return Selection(
+        axes=tuple(range(0) for _ in parts),
+        work_shape=(0,) * max(1, len(parts)),
+        result_shape=tuple(1 if label is None else sizes[label] for label in order),
+    )
+
+
+def result_axes(parsed: Sequence[Item]) -> tuple[Shape, tuple[int, ...], list[Label]]:
+    """The shape that index arrays share, the labels of its axes, and the result's dimensions in order."""
+    shapes = [
+        at.shape if isinstance(at, np.ndarray) else (int(at),)
+        for at, _, _ in parsed
+        if isinstance(at, np.ndarray | bool)
+    ]
+    if not shapes:
+        return (), (), [axis for at, axis, _ in parsed if at is None or axis is not None]
+    try:
+        shared = shapes[0] if len({*shapes}) == 1 else np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        raise BoundsCheckError(f"index arrays of shapes {shapes} do not broadcast") from error
+    labels = tuple(range(-1, -1 - len(shared), -1))
+    return shared, labels, _numpy_order(parsed, labels)
+
+
+def _numpy_order(parsed: Sequence[Item], labels: tuple[int, ...]) -> list[Label]:
     """The result's dimensions. Shared ones stand where the arrays stood, or first if those stood apart."""
     # Integers count as arrays here, as in numpy.
     advanced = [i for i, (at, axis, _) in enumerate(parsed) if at is not None and axis is None]
@@ -191,10 +222,11 @@ def ascending(at: Axis) -> Axis:
     return at
 
 
-def parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[tuple[Axis | None, Label, int]]:
-    """Each part of an index as (what it picks, its axis if that stays in the result, its place in the index).
+def parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[Item]:
+    """Each part of an index, for every axis that it picks from.
 
-    A new axis picks nothing, an integer or an array has no axis of its own in the result.
+    A new axis picks nothing, an integer or an array has no axis of its own in the result. `True` and `False` are masks
+    without axes, which count as index arrays of length 1 and 0.
     """
     items = tuple(_as_item(item) for item in items)
     used = sum(item.ndim if _is_mask(item) else item is not None and item is not Ellipsis for item in items)
@@ -212,6 +244,8 @@ def parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[tuple[Axis | N
             for k in range(axis, axis + len(shape) - used):
                 yield range(shape[k]), k, place
             axis += len(shape) - used
+        elif _is_mask(item) and not item.ndim:
+            yield bool(item), None, place
         elif _is_mask(item):
             for positions in _mask_positions(item, shape, axis):
                 yield positions, None, place
@@ -230,9 +264,7 @@ def _as_item(item: Any) -> Any:
     """An index part as int, slice, None, Ellipsis or a numpy array of integers or booleans."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
-    if isinstance(item, bool | np.bool):
-        raise BoundsCheckError(f"{item} alone is not an index; use None for a new axis, or a mask")
-    if isinstance(item, int | np.integer):
+    if isinstance(item, int | np.integer) and not isinstance(item, bool):
         return operator.index(item)
     array = np.asarray(item)
     if array.size == 0 and not isinstance(item, np.ndarray):
@@ -241,9 +273,7 @@ def _as_item(item: Any) -> Any:
         raise BoundsCheckError(
             f"only integers, slices (`:`), `...`, None, masks and integer arrays are indices, found {item!r}"
         )
-    if array.ndim == 0:
-        return _as_item(array[()])
-    return array
+    return array if array.ndim or array.dtype.kind == "b" else operator.index(array[()])
 
 
 def _is_mask(item: Any) -> bool:

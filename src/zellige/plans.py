@@ -402,6 +402,8 @@ def _point_request(points: Points, back: Sequence[int], parts: tuple[Any, ...]) 
 
 def plan(selection: Selection, grid: ChunkGrid) -> Plan:
     """What to copy between the chunks and the work array."""
+    if 0 in selection.work_shape:
+        return Plan(([],))  # an array without axes would have one chunk
     return plan_axes(selection.axes, selection.points, grid.dimensions)
 
 

@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zellige import indexing
-from zellige.errors import BoundsCheckError
 from zellige.grid import expand_ellipsis
 from zellige.types import AnyArray, Indices, Shape
 
@@ -65,11 +64,7 @@ class Transform:
     def of_index(cls, index: Any, shape: Shape) -> Transform:
         """What numpy's indexing picks from a source of a shape; IndexError for what it refuses."""
         parsed = list(indexing.parse_items(index if isinstance(index, tuple) else (index,), shape))
-        arrays = [at for at, _, _ in parsed if isinstance(at, np.ndarray)]
-        shared = _broadcast([array.shape for array in arrays])
-        labels = tuple(range(-1, -1 - len(shared), -1))
-        kept = [axis for at, axis, _ in parsed if at is None or axis is not None]
-        order = indexing.numpy_order(parsed, labels) if arrays else kept
+        shared, labels, order = indexing.result_axes(parsed)
         number = {label: axis for axis, label in enumerate(order) if label is not None}
         lengths = dict(zip(labels, shared, strict=True))
         places: list[Place] = []
@@ -77,10 +72,10 @@ class Transform:
             if isinstance(at, np.ndarray):
                 # A copy: the index belongs to the caller, who may change it before the view is read.
                 places.append(_picked([number[label] for label in labels[len(labels) - at.ndim :]], at.copy()))
-            elif at is not None and axis is not None:
+            elif isinstance(at, range) and axis is not None:
                 places.append(Along(number[axis], at))
                 lengths[axis] = len(at)
-            elif at is not None:
+            elif isinstance(at, range):
                 places.append(at.start)
         return cls(tuple(1 if label is None else lengths[label] for label in order), tuple(places))
 
@@ -174,13 +169,6 @@ class Transform:
         kept = values[(*(slice(None) if axis in order else -1 for axis in range(len(self.shape))), ...)]
         ranks = sorted(order)
         return kept.transpose([ranks.index(axis) for axis in order])
-
-
-def _broadcast(shapes: list[Shape]) -> Shape:
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError as error:
-        raise BoundsCheckError(f"index arrays of shapes {shapes} do not broadcast") from error
 
 
 def _picked(axes: Sequence[int], positions: Indices) -> Place:
