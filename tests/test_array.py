@@ -165,6 +165,35 @@ def test_values_of_every_type_come_back(dtype):
     assert np.array_equal(array[...], model)
 
 
+FILTERS_OF_ANOTHER_TYPE: dict[str, tuple[str, Any, str, int]] = {
+    "to more bytes": ("uint8", {"name": "cast_value", "configuration": {"data_type": "float64"}}, "little", 8),
+    "to one byte": ("int32", {"name": "cast_value", "configuration": {"data_type": "int8"}}, "", 1),
+    "by numcodecs": ("uint8", {"name": "numcodecs.astype", "configuration": {"encode_dtype": "<f4"}}, "little", 4),
+    "twice": (
+        "uint8",
+        [
+            {"name": "cast_value", "configuration": {"data_type": "int16"}},
+            {"name": "cast_value", "configuration": {"data_type": "float32"}},
+        ],
+        "little",
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", [{"chunks": 2}, {"chunks": [[1, 3]]}, {"chunks": 1, "shards": 2}], ids=str)
+@pytest.mark.parametrize("name", FILTERS_OF_ANOTHER_TYPE)
+def test_automatic_codecs_follow_the_type_that_filters_make(name, layout, store):
+    dtype, filters, endian, itemsize = FILTERS_OF_ANOTHER_TYPE[name]
+    array = zellige.create_array(store, shape=4, dtype=dtype, filters=filters, compressors="blosc", **layout)
+    array[:] = [1, 2, 3, 4]
+    assert array[:].tolist() == [1, 2, 3, 4]
+    again = zellige.open_array(store)
+    assert again[:].tolist() == [1, 2, 3, 4]
+    assert again.serializer.configuration() == ({"endian": endian} if endian else {})
+    assert again.compressors[0].configuration()["typesize"] == itemsize
+
+
 def test_order_f_gives_fortran_arrays(uneven):
     model = ours.counted((6, 7))
     array = zellige.create_array(data=model, chunks=[[1, 2, 3], 4], order="F")

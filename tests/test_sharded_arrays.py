@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import strategies as ours
 import zellige
 from counting_store import CountingStore, contents
-from zellige.codecs import ShardingCodec
+from zellige.codecs import BloscCodec, BytesCodec, ShardingCodec
 from zellige.errors import ChunkShapeError, MetadataError, RectilinearChunksError
 from zellige.stores import LocalStore, MemoryStore
 from zellige.types import Kept
@@ -311,6 +311,26 @@ def test_codecs_go_into_the_shards():
     )
     assert [c.name for c in array._engine.chain.serializer.codecs] == ["transpose", "bytes", "gzip", "crc32c"]
     assert np.array_equal(array[1:3, 2:5], ours.counted((4, 6))[1:3, 2:5])
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_codecs_inside_of_shards_know_the_element_size(depth):
+    serializer: Any = "auto"
+    if depth == 2:
+        serializer = ShardingCodec((1, 3), (BytesCodec("little"), BloscCodec()))
+    compressors = None if depth == 2 else "blosc"
+    array = zellige.create_array(
+        data=ours.counted((4, 6), "float64"),
+        chunks=(2, 3),
+        shards=(4, 6),
+        serializer=serializer,
+        compressors=compressors,
+    )
+    chain = array.metadata.codecs[0].configuration["codecs"]
+    for _ in range(depth - 1):
+        chain = chain[0]["configuration"]["codecs"]
+    assert [item["configuration"].get("typesize") for item in chain] == [None, 8]
+    assert np.array_equal(array[...], ours.counted((4, 6)))
 
 
 def test_shards_of_shards():

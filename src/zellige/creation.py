@@ -36,7 +36,8 @@ from zellige import node
 from zellige.array import Array
 from zellige.chunking import ChunksLike, GridName, parse_shards
 from zellige.codecs import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, parse_codec, parse_codecs
-from zellige.codecs.chain import CodecChain
+from zellige.codecs.base import ArraySpec
+from zellige.codecs.chain import CodecChain, resolved
 from zellige.codecs.sharding import ShardingCodec
 from zellige.config import ArrayConfig
 from zellige.config import config as settings
@@ -151,15 +152,20 @@ def _metadata_v3(
 ) -> ArrayV3Metadata:
     grid_name, axes, inner = grid
     fill = data_type.cast_fill(common.pop("fill_value"))
-    chain = _chain(data_type, codecs)
+    shape = tuple(c if isinstance(c, int) else c[0] for c in axes)
+    chain = _chain(ArraySpec(inner or shape, data_type, fill), codecs)
     if inner is not None:
         chain = [_sharding(inner, chain)]
-    checked = CodecChain(chain, data_type, fill, tuple(c if isinstance(c, int) else c[0] for c in axes))
+    checked = CodecChain(chain, data_type, fill, shape)
+    serializer = checked.serializer.evolve(checked.specs(shape)[-1])
     return ArrayV3Metadata(
         data_type=data_type,
         chunk_grid=grid_document(grid_name, axes),
         fill_value=fill,
-        codecs=tuple(Extension(codec.name, codec.configuration()) for codec in checked),
+        codecs=tuple(
+            Extension(codec.name, codec.configuration())
+            for codec in (*checked.filters, serializer, *checked.compressors)
+        ),
         **{**common, "chunk_key_encoding": chunk_key_encoding_argument(common["chunk_key_encoding"])},
     )
 
@@ -259,11 +265,12 @@ def _check_dimension_names(names: Sequence[str | None] | None, rank: int) -> tup
     return found
 
 
-def _chain(dtype: DataType, codecs: _Codecs) -> list[Codec]:
-    """The codecs of a new array."""
+def _chain(spec: ArraySpec, codecs: _Codecs) -> list[Codec]:
+    """The codecs of a new array, whose chunks are like this."""
     filters, serializer, compressors, checksum = codecs
     first = [] if _is_auto(filters) else parse_codecs(filters)
     if _is_auto(serializer):
+        dtype = resolved(spec, first)[-1].dtype  # filters may make another one
         middle = parse_codec({"name": dtype.codec, "configuration": {"endian": "little"} if dtype.endian else {}})
     else:
         middle = parse_codec(serializer)

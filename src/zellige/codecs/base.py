@@ -163,6 +163,10 @@ class ArrayBytesCodec(Codec):
     def encoded_size(self, spec: ArraySpec) -> int | None:
         """The exact number of bytes, or None if it depends on the values."""
 
+    def evolve(self, spec: ArraySpec) -> Self:
+        """Complete what depends on the element size, when an array is created."""
+        return self
+
     def encoded_bound(self, spec: ArraySpec) -> int:
         """No honest encoding is longer than this."""
         size = self.encoded_size(spec)

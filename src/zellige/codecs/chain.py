@@ -66,16 +66,23 @@ class CodecChain:
 
     def specs(self, shape: Shape) -> list[ArraySpec]:
         """What each array-to-array codec sees, and at last the array-to-bytes codec."""
-        specs = [ArraySpec(shape, self.dtype, self.fill)]
-        for position, codec in enumerate(self.filters):
-            try:
-                specs.append(codec.resolve(specs[-1]))
-            except MetadataError as error:
-                raise _at(error, position) from error
-        return specs
+        return resolved(ArraySpec(shape, self.dtype, self.fill), self.filters)
 
     def __iter__(self) -> Any:
         return iter((*self.filters, self.serializer, *self.compressors))
+
+
+def resolved(spec: ArraySpec, filters: Sequence[Codec]) -> list[ArraySpec]:
+    """What each array-to-array codec sees, and at last the codec after them; other codecs are passed over."""
+    specs = [spec]
+    for position, codec in enumerate(filters):
+        if not isinstance(codec, ArrayArrayCodec):
+            continue
+        try:
+            specs.append(codec.resolve(specs[-1]))
+        except MetadataError as error:
+            raise _at(error, position) from error
+    return specs
 
 
 class _Bound(dict[Shape, "BoundChain"]):

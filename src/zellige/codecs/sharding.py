@@ -8,7 +8,7 @@ Writing a part re-encodes the inner chunks that change and copies the bytes of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
 from types import EllipsisType
@@ -91,6 +91,12 @@ class ShardingCodec(ArrayBytesCodec):
     def check(self, spec: ArraySpec) -> None:
         """The inner shape divides the shard, and both chains are valid."""
         self._plain(spec).inner  # noqa: B018  (made on first use, and so checked)
+
+    def evolve(self, spec: ArraySpec) -> Self:
+        """Complete the codecs of the inner chunks."""
+        chain = nested_chain(self.codecs, spec.dtype, spec.fill, self.chunk_shape, "codecs")
+        serializer = chain.serializer.evolve(chain.specs(self.chunk_shape)[-1])
+        return replace(self, codecs=(*chain.filters, serializer, *chain.compressors))
 
     def encoded_size(self, spec: ArraySpec) -> None:
         """It depends on what is inside."""
