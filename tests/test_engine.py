@@ -14,8 +14,9 @@ import strategies as ours
 import zellige
 from counting_store import READS, CountingStore, contents
 from zellige import pool
-from zellige.errors import ChunkNotFoundError, CorruptChunkError
-from zellige.stores import MemoryStore
+from zellige.codecs import BytesBytesCodec, GzipCodec
+from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, EncodeError
+from zellige.stores import LocalStore, MemoryStore
 from zellige.stores.latency import LatencyStore
 
 TRILLION = 10**12
@@ -408,6 +409,100 @@ def test_damaged_chunks_are_errors_and_a_whole_write_repairs_them(damage, chain)
     assert np.array_equal(array[:2], model[:2])
     array[2:] = model[2:]
     assert np.array_equal(array[...], model)
+
+
+TO_INT8 = {"name": "cast_value", "configuration": {"data_type": "int8"}}
+SHARD = {
+    "chunk_shape": [1, 2],
+    "codecs": [TO_INT8, {"name": "bytes"}],
+    "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+}
+REFUSING: dict[str, dict[str, Any]] = {
+    "plain chunks": {"chunks": (2, 4), "filters": [TO_INT8]},
+    "uneven chunks": {"chunks": [[2, 2], [4, 4]], "filters": [TO_INT8]},
+    "shards": {"chunks": (1, 2), "shards": (2, 4), "filters": [TO_INT8]},
+    "shards in shards": {
+        "chunks": (2, 4),
+        "shards": (2, 4),
+        "serializer": {"name": "sharding_indexed", "configuration": SHARD},
+        "compressors": None,
+    },
+    "compressed shards": {
+        "chunks": (2, 4),
+        "serializer": {"name": "sharding_indexed", "configuration": SHARD},
+        "compressors": "zstd",
+    },
+}
+WRITES = {
+    "all of it": np.s_[:, :],
+    "whole chunks": np.s_[2:4, 4:8],
+    "a whole inner chunk": np.s_[3:4, 6:8],
+    "an element": np.s_[3, 7],
+    "parts of several": np.s_[1:3, 3:7],
+    "points": np.s_[[3, 0], [7, 1]],
+}
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("layout", REFUSING)
+def test_values_that_a_codec_refuses_are_no_damage(layout, write, place, tmp_path):
+    store = MemoryStore() if place == "memory" else LocalStore(tmp_path)
+    array = zellige.create_array(store, name="g/a", shape=(4, 8), dtype="int32", **REFUSING[layout])
+    array[...] = 7
+    before = contents(store)
+    index = WRITES[write]
+    value = np.full(np.shape(array[index]), 8)
+    value[(-1,) * value.ndim] = 300  # only the last one of all does not fit
+    with pytest.raises(EncodeError, match=r"array '/g/a', chunk .*cannot be encoded: .*300 is out of range") as caught:
+        array[index] = value
+    error = caught.value
+    assert not isinstance(error, CorruptChunkError)
+    assert (error.array, error.key) == ("/g/a", f"g/a/c/{error.coords[0]}/{error.coords[1]}")
+    assert contents(store).keys() == before.keys()
+    assert contents(store)[error.key] == before[error.key]
+    at = np.broadcast_arrays(*np.ogrid[:4, :8])
+    last = tuple(int(np.atleast_1d(axis[index]).ravel()[-1]) for axis in at)
+    assert error.coords == (last[0] // 2, last[1] // 4)
+    if "shard" in layout:
+        inner = tuple(k % n // i for k, n, i in zip(last, (2, 4), (1, 2), strict=True))
+        assert str(inner) in str(error)
+        assert layout == "shards in shards" or error.inner == inner
+
+
+@pytest.mark.parametrize("layout", ["plain chunks", "shards"])
+def test_what_is_stored_stays_damage_when_a_part_is_written(layout):
+    array = zellige.create_array(shape=(4, 8), dtype="int32", **REFUSING[layout])
+    array[...] = 7
+    array.store.put("c/0/0", b"damaged")
+    with pytest.raises(CorruptChunkError, match=r"chunk \(0, 0\), key 'c/0/0' is damaged"):
+        array[0, 0] = 8
+    with pytest.raises(EncodeError):
+        array[:2, :4] = 300
+    array[:2, :4] = 8
+    assert array[0, 0] == 8
+
+
+def test_a_compressor_that_refuses_bytes_names_the_chunk_in_a_row(monkeypatch):
+    array = zellige.create_array(shape=(4, 40), dtype="int8", chunks=(4, 2), compressors="gzip")
+    array[...] = 1
+    encode = GzipCodec.encode
+
+    def refusing(self: GzipCodec, raw: Any) -> Any:
+        if 99 in bytes(raw):
+            raise CodecError("gzip: not today")
+        return encode(self, raw)
+
+    monkeypatch.setattr(GzipCodec, "encode", refusing)
+    monkeypatch.setattr(GzipCodec, "encode_many", BytesBytesCodec.encode_many)
+    value = np.ones((4, 40), "int8")
+    value[2, 13] = 99
+    with pytest.raises(EncodeError, match=r"chunk \(0, 6\), key 'c/0/6' cannot be encoded: gzip: not today"):
+        array[...] = value
+    shards = zellige.create_array(shape=(4, 40), dtype="int8", chunks=(1, 2), shards=(4, 40), compressors="gzip")
+    with pytest.raises(EncodeError, match=r"chunk \(0, 0\).* inner chunk \(2, 6\): gzip: not today") as caught:
+        shards[...] = value
+    assert caught.value.inner == (2, 6)
 
 
 def test_a_raw_part_beyond_the_end_of_a_short_chunk_is_an_error():

@@ -25,6 +25,7 @@ from zellige.errors import (
     CodecError,
     ConflictError,
     CorruptChunkError,
+    EncodeError,
     ShortReadError,
     UnsupportedCodecError,
 )
@@ -234,14 +235,18 @@ class Engine:
         raise ConflictError(f"key {key!r} in {self.store!r} kept changing while it was read; try again")
 
     def _corrupt(self, error: Exception, coords: Coords, key: str) -> CorruptChunkError:
+        what, facts = self._named(error, coords, key)
+        return CorruptChunkError(f"{what} is damaged: {error}; writing the whole chunk repairs it", **facts)
+
+    def _refused(self, error: EncodeError, coords: Coords, key: str) -> EncodeError:
+        what, facts = self._named(error, coords, key)
+        return EncodeError(f"{what} cannot be encoded: {error}", **facts)
+
+    def _named(self, error: Exception, coords: Coords, key: str) -> tuple[str, dict[str, Any]]:
+        """The words and the facts that name the chunk which an error is about."""
         name = "/" + self.prefix.rstrip("/")
-        return CorruptChunkError(
-            f"array {name!r}, chunk {coords}, key {key!r} is damaged: {error}; writing the whole chunk repairs it",
-            array=name,
-            coords=coords,
-            key=key,
-            inner=getattr(error, "inner", None),
-        )
+        facts = {"array": name, "coords": coords, "key": key, "inner": getattr(error, "inner", None)}
+        return f"array {name!r}, chunk {coords}, key {key!r}", facts
 
     def _check_missing(self, coords: Coords, key: str) -> None:
         if not self.config.read_missing_chunks:
@@ -338,7 +343,10 @@ class Engine:
         empty = gather_row(values, row, first, sizes, flat)
         if empty and not self.config.write_empty_chunks:
             return False
-        raws = first.encode_many(flat, sizes)
+        try:
+            raws = first.encode_many(flat, sizes)
+        except EncodeError:
+            return False  # one by one, which names the one that is refused
         with Done() as done:
             self.store.put_many(row.keys(self._key_form), raws, done)
         return True
@@ -352,15 +360,18 @@ class Engine:
             starts = [pick.start for pick in inside if isinstance(pick, slice)]
             inside = tuple(map(slice, starts, shape))
             data = _padded(data, tuple(map(operator.sub, shape, starts)), bound)
-        if whole and data.shape == shape:
-            self._put_whole(key, bound, data)
-            return
-        change = _Change(coords, key, bound, inside, plan, data, whole)
-        if bound.shard is None:
-            self._update(key, partial(self._changed, change))
-        else:
-            self.indexes.drop(key)
-            self.store.splice(key, partial(self._spliced, change))
+        try:
+            if whole and data.shape == shape:
+                self._put_whole(key, bound, data)
+                return
+            change = _Change(coords, key, bound, inside, plan, data, whole)
+            if bound.shard is None:
+                self._update(key, partial(self._changed, change))
+            else:
+                self.indexes.drop(key)
+                self.store.splice(key, partial(self._spliced, change))
+        except EncodeError as error:
+            raise self._refused(error, coords, key) from error
 
     def _changed(self, change: _Change, raw: Buffer | None) -> Encoded | None:
         """The bytes of a chunk after a part was written; one that is all that the array has of it repairs damage."""
@@ -380,8 +391,8 @@ class Engine:
         assert bound.shard is not None
         try:
             return bound.shard.update(old, inside, plan, data, pool.run, keep_empty=self._keeps(old))
-        except UnsupportedCodecError:
-            raise
+        except (EncodeError, UnsupportedCodecError):
+            raise  # what is stored is sound
         except (CodecError, ShortReadError) as error:
             raw = None if old is None else old.read(0, old.size)
             other = None if raw is None else self._in_other_shape(coords, bound, raw)
@@ -418,7 +429,10 @@ class Engine:
             (part if plan.order is None else part.transpose(plan.order))[inside] = value[outside]
             return self._encode(bound, chunk, raw)
 
-        self._update(key, change)
+        try:
+            self._update(key, change)
+        except EncodeError as error:
+            raise self._refused(error, coords, key) from error
 
     def _update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         self.indexes.drop(key)

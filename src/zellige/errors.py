@@ -204,6 +204,15 @@ class PickleCodecDisabledError(UnsupportedCodecError, MetadataError):
     """The elements are pickles, which are never decoded here: to decode one is to run the code in it."""
 
 
+class EncodeError(CodecError):
+    """A codec refuses the values of a chunk; carries `array`, `coords`, `key`, in a shard `inner`, and the cause."""
+
+    array: str
+    coords: tuple[int, ...]
+    key: str
+    inner: tuple[int, ...] | None
+
+
 class CorruptChunkError(CodecError):
     """A stored chunk is damaged; carries `array`, `coords`, `key`, in a shard `inner`, and the cause."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from zellige import pool
 from zellige.dtypes.fill import equals_fill
-from zellige.errors import CodecError, CorruptChunkError, UnsupportedCodecError
+from zellige.errors import CodecError, CorruptChunkError, EncodeError, UnsupportedCodecError
 from zellige.grid import ChunkGrid, ChunkSpec
 from zellige.types import Buffer, Coords, Encoded, Shape
 
@@ -90,7 +90,7 @@ class Upkeep:
 
         try:
             self._engine._update(key, change)
-        except UnsupportedCodecError:
+        except (EncodeError, UnsupportedCodecError):
             raise
         except CodecError:
             pass  # encoded anew already, or damaged before

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from zellige import codecs, scratch
 from zellige.codecs.base import HEAD, ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, consecutive
 from zellige.dtypes import DataType
-from zellige.errors import CodecError, MetadataError
+from zellige.errors import CodecError, EncodeError, MetadataError, UnsupportedCodecError
 from zellige.types import JSON, AnyArray, Buffer, Indices, Shape
 
 SEEK = 8 << 10
@@ -195,15 +195,20 @@ class BoundChain:
     # -- whole chunks -----------------------------------------------------------------------------
 
     def encode(self, chunk: AnyArray) -> Buffer:
-        """The bytes of a chunk, which has this shape and the array's type."""
-        if self._direct and chunk.flags.c_contiguous:
-            raw: Buffer = _as_bytes(chunk)
-        else:
-            for codec, spec in self._filters:
-                chunk = codec.encode(chunk, spec)
-            raw = self._serializer.encode(chunk, self._spec)
-        for step, _, _ in reversed(self._steps):
-            raw = step.encode(raw)
+        """The bytes of a chunk, which has this shape and the array's type; `EncodeError` if a codec refuses it."""
+        try:
+            if self._direct and chunk.flags.c_contiguous:
+                raw: Buffer = _as_bytes(chunk)
+            else:
+                for codec, spec in self._filters:
+                    chunk = codec.encode(chunk, spec)
+                raw = self._serializer.encode(chunk, self._spec)
+            for step, _, _ in reversed(self._steps):
+                raw = step.encode(raw)
+        except (EncodeError, UnsupportedCodecError):
+            raise
+        except CodecError as error:
+            raise EncodeError(str(error)) from error
         return raw
 
     def decode(self, raw: Buffer) -> AnyArray:
@@ -328,7 +333,12 @@ class BoundChain:
         codec = self._steps[0][0]
         if into is None:
             into = scratch.buffer("encoded", codec.room(sum(sizes), len(sizes)))
-        return codec.encode_many(flat, sizes, into)
+        try:
+            return codec.encode_many(flat, sizes, into)
+        except UnsupportedCodecError:
+            raise
+        except CodecError as error:
+            raise EncodeError(str(error)) from error
 
     def encode_rows(self, rows: AnyArray, into: memoryview) -> list[Buffer]:
         """`encode_many` for chunks of this shape, in a C-contiguous array."""

@@ -23,7 +23,7 @@ from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec, Reader, Runne
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.shard_index import EMPTY, IndexLayout, ShardIndex, nested_chain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
-from zellige.errors import CodecError, MetadataError, ShortReadError
+from zellige.errors import CodecError, EncodeError, MetadataError, ShortReadError
 from zellige.grid import ChunkGrid, FixedDimension
 from zellige.plans import Axis, Plan, Request
 from zellige.types import JSON, AnyArray, Buffer, Coords, Kept, Old, Part, Shape
@@ -390,7 +390,7 @@ class BoundShard:
 
         def encode_one(request: Request) -> None:
             coords, _, _, outside, _ = request
-            raw = self._encode_inner(chunk[outside], keep_empty)
+            raw = self._encode_inner(chunk[outside], coords, keep_empty)
             if raw is not None:
                 parts[self.index.number(coords)] = raw
 
@@ -407,7 +407,12 @@ class BoundShard:
         kept = np.arange(many) if keep_empty else np.flatnonzero(~rows_of_fill(rows, self.spec.fill))
         if not len(kept):
             return
-        raws = self.inner.encode_rows(rows if len(kept) == many else rows[kept], into)
+        try:
+            raws = self.inner.encode_rows(rows if len(kept) == many else rows[kept], into)
+        except EncodeError:
+            for k in kept.tolist():  # one by one, to name the one that is refused
+                self._encode_inner(rows[k], self.index.coords(first + k), keep_empty=True)
+            raise
         if area is None and not self.inner.is_plain:
             raws = [*map(bytes, raws)]
         parts.update(zip((first + kept).tolist(), raws, strict=True))
@@ -424,13 +429,16 @@ class BoundShard:
         place = into if inner.is_plain else scratch.buffer("rows", many * inner.nbytes)
         return np.ndarray((many, *inner.shape), inner.dtype, place), into
 
-    def _encode_inner(self, chunk: AnyArray, keep_empty: bool) -> Buffer | None:
+    def _encode_inner(self, chunk: AnyArray, coords: Coords, keep_empty: bool) -> Buffer | None:
         """The bytes of an inner chunk, which outlive the thread's scratch; None for one of fill values."""
         if not keep_empty and equals_fill(chunk, self.spec.fill):
             return None
-        if self.inner.shard is not None:
-            return b"".join(self.inner.shard.encode(chunk, _inline, keep_empty=keep_empty))
-        raw = self.inner.encode(np.ascontiguousarray(chunk))
+        try:
+            if self.inner.shard is not None:
+                return b"".join(self.inner.shard.encode(chunk, _inline, keep_empty=keep_empty))
+            raw = self.inner.encode(np.ascontiguousarray(chunk))
+        except EncodeError as error:
+            raise self._inner_error(error, coords) from error
         return raw if isinstance(raw, bytes) else bytes(raw)
 
     def update(
@@ -456,7 +464,7 @@ class BoundShard:
             else:
                 chunk = self._writable(old, parts.get(number), coords)
                 (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
-            raw = self._encode_inner(chunk, keep_empty)
+            raw = self._encode_inner(chunk, coords, keep_empty)
             if raw is None:
                 parts.pop(number, None)
             else:
