@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import dask.array as da
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,8 +18,10 @@ from hypothesis import strategies as st
 
 import strategies as ours
 import zellige
+import zellige.dask
+from counting_store import CountingStore, contents
 from zellige.dtypes.values import as_value
-from zellige.errors import LossyCastError
+from zellige.errors import LossyCastError, MaskedValueError, MetadataError
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 NUMBERS = ["bool", *INTEGERS, "float16", "float32", "float64"]
@@ -356,3 +360,143 @@ def test_no_warning_and_no_loss_for_floats_that_fit_integers():
             array = zellige.create_array(shape=(3,), dtype=dtype)
             array[...] = np.array([0, -0.0, 100], given_type)
             assert array[...].tolist() == [0, 0, 100]
+
+
+# -- masks ----------------------------------------------------------------------------------------
+
+SPOILT = np.ma.array([[1, 2, -9999], [4, 5, 6]], mask=[[0, 0, 1], [0, 0, 0]])
+CLEAN = np.ma.array([[1, 2, 3], [4, 5, 6]], mask=False)
+STRUCT = np.dtype([("a", "i4"), ("b", "f8")])
+FIELDS = np.ma.array([(1, 2.5), (3, -9999.0)], mask=[(0, 0), (0, 1)], dtype=STRUCT)
+
+WAYS_TO_WRITE: dict[str, Any] = {
+    "brackets": lambda a, x: a.__setitem__(slice(None), x),
+    "basic": lambda a, x: a.set_basic_selection(slice(None), x),
+    "orthogonal": lambda a, x: a.oindex.__setitem__(([0, 1], slice(None)), x),
+    "points": lambda a, x: a.vindex.__setitem__(([[0], [1]], [[0, 1, 2]]), x),
+    "mask": lambda a, x: a.set_mask_selection(np.ones((2, 3), bool), x.ravel()),
+    "blocks": lambda a, x: a.blocks.__setitem__((0, 0), x),
+    "unsafe": lambda a, x: a.set_basic_selection(slice(None), x, casting="unsafe"),
+    "append": lambda a, x: a.append(x),
+    "a view": lambda a, x: a.lazy.__setitem__(slice(None), x),
+    "a list": lambda a, x: a.__setitem__(slice(None), list(x)),
+    "nested lists": lambda a, x: a.__setitem__(slice(None), [[x[0, 0], x[0, 1], x[0, 2]], x[1]]),
+    "dask": lambda a, x: a.__setitem__(slice(None), da.from_array(x, chunks=1)),
+    "blocks of dask": lambda a, x: zellige.dask.store(da.from_array(x, chunks=(2, 3)), a),
+    "a joined view": lambda a, x: a.__setitem__(slice(None), zellige.concat([x[:1], x[1:]])),
+    "a view of numpy": lambda a, x: a.__setitem__(slice(None), zellige.views.lazy(x)),
+    "async": lambda a, x: asyncio.run(a.async_array.setitem(slice(None), x)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int16", "float32", "float64"])
+@pytest.mark.parametrize("way", WAYS_TO_WRITE)
+def test_masked_elements_are_refused_before_anything_is_written(way, dtype):
+    store = CountingStore()
+    array = zellige.create_array(store, shape=(2, 3), chunks=(2, 3), dtype=dtype, fill_value=-1)
+    before = contents(store)
+    with pytest.raises(MaskedValueError, match=r"x\.filled\(a\.fill_value\)"):
+        WAYS_TO_WRITE[way](array, SPOILT)
+    assert contents(store) == before
+    WAYS_TO_WRITE[way](array, CLEAN)
+    assert array[-2:].tolist() == [[1, 2, 3], [4, 5, 6]]
+    WAYS_TO_WRITE[way](array, SPOILT.filled(array.fill_value))
+    assert array[-2:].tolist() == [[1, 2, -1], [4, 5, 6]]
+
+
+def test_the_error_says_how_many_elements_are_masked_and_where():
+    array = zellige.zeros((2, 3))
+    with pytest.raises(MaskedValueError, match=r"1 of 6 elements are masked, the first at \(0, 2\)") as caught:
+        array[...] = SPOILT
+    assert caught.value.index == (0, 2)
+    for value in (np.ma.masked, SPOILT[0, 2], [np.ma.masked], [1.0, np.ma.masked, 2.0]):
+        with pytest.raises(MaskedValueError):
+            array[0, ...] = value
+    assert (array[...] == 0).all()
+
+
+WAYS_TO_CREATE: dict[str, Any] = {
+    "create_array": lambda store, x: zellige.create_array(store, data=x),
+    "another type": lambda store, x: zellige.create_array(store, data=x, dtype="float32"),
+    "format 2": lambda store, x: zellige.create_array(store, data=x, zarr_format=2),
+    "array": lambda store, x: zellige.array(x, store=store),
+    "from_array": lambda store, x: zellige.from_array(store, data=x),
+    "save": zellige.save,
+    "save_array": zellige.save_array,
+    "a group": lambda store, x: zellige.group(store, overwrite=False).create_array("a", data=x),
+    "overwrite": lambda store, x: zellige.create_array(store, data=x, overwrite=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_CREATE)
+def test_arrays_are_not_created_of_masked_data(way):
+    store = zellige.MemoryStore()
+    if way == "a group":
+        zellige.group(store)
+    before = contents(store)
+    with pytest.raises(MaskedValueError, match="masked"):
+        WAYS_TO_CREATE[way](store, SPOILT)
+    assert contents(store) == before
+    WAYS_TO_CREATE[way](store, CLEAN)
+    found = zellige.open_array(store, path="a" if way == "a group" else "")
+    assert found[...].tolist() == CLEAN.tolist()
+
+
+def test_masked_data_keeps_what_it_would_have_overwritten():
+    store = zellige.MemoryStore()
+    zellige.save(store, [1, 2, 3])
+    with pytest.raises(MaskedValueError):
+        zellige.save(store, SPOILT)
+    assert zellige.load(store).tolist() == [1, 2, 3]
+
+
+def test_masked_fields_are_refused():
+    array = zellige.zeros(2, dtype=STRUCT)
+    for write in (
+        lambda: array.__setitem__(slice(None), FIELDS),
+        lambda: array.__setitem__(slice(None), list(FIELDS)),
+        lambda: array.__setitem__(1, FIELDS[1]),
+        lambda: array.__setitem__((slice(None), "b"), FIELDS["b"]),
+        lambda: array.append(FIELDS),
+    ):
+        with pytest.raises(MaskedValueError):
+            write()
+    assert array[:].tolist() == [(0, 0.0), (0, 0.0)]
+    array[:, "a"] = FIELDS["a"]
+    array[0] = FIELDS[0]
+    assert array[:].tolist() == [(1, 2.5), (3, 0.0)]
+
+
+@pytest.mark.parametrize("fill", [np.ma.masked, np.ma.array(3, mask=True), {"a": 1, "b": np.ma.masked}], ids=repr)
+def test_a_masked_fill_value_is_refused(fill):
+    dtype = STRUCT if isinstance(fill, dict) else "float64"
+    with pytest.raises(MetadataError, match="fill_value is masked"):
+        zellige.create_array(shape=3, dtype=dtype, fill_value=fill)
+    assert zellige.full(3, np.ma.array(3.0), dtype="float64")[0] == 3
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_variables_of_netcdf4_are_stored_as_they_are_or_refused(small, tmp_path, monkeypatch):
+    netCDF4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+    if not small:
+        monkeypatch.setattr("zellige.creation._AT_ONCE", 0)
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 3)
+        spoilt = file.createVariable("spoilt", "i4", ("x",), fill_value=-9999)
+        spoilt[:] = np.ma.array([1, 2, 3], mask=[0, 1, 0])
+        clean = file.createVariable("clean", "i4", ("x",), fill_value=-9999)
+        clean[:] = [4, 5, 6]
+        array = zellige.full(3, -9999, dtype="i4")
+        with pytest.raises(MaskedValueError, match=r"the first at \(1,\)"):
+            array[:] = spoilt[:]
+        for write in (lambda v: array.__setitem__(slice(None), v), lambda v: zellige.array(v, chunks=2)):
+            with pytest.raises(MaskedValueError):
+                write(spoilt)
+            write(clean)
+        with pytest.raises(MaskedValueError):
+            zellige.array(zellige.concat([clean, spoilt]))
+        assert array[:].tolist() == [4, 5, 6]
+        assert zellige.array(zellige.concat([clean, clean]))[:].tolist() == [4, 5, 6, 4, 5, 6]
+        assert zellige.views.lazy(spoilt)[1:][...].mask.tolist() == [True, False]
+        array[:] = spoilt[:].filled(array.fill_value)
+        assert array[:].tolist() == [1, -9999, 3]

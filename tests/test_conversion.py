@@ -324,6 +324,24 @@ def test_a_netcdf_file_reads_the_same_through_xarray(tmp_path):
         xarray.testing.assert_identical(found.load(), expected.load())
 
 
+def test_masked_values_of_netcdf4_become_the_fill_value(tmp_path):
+    netCDF4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    given = np.ma.array([1, 2, 3, 4], mask=[0, 1, 0, 0])
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 4)
+        file.createVariable("v", "i4", ("x",), fill_value=-9999)[:] = given
+        file.createVariable("w", "i4", ("x",))[:] = given  # netCDF's own fill value
+    zellige.convert(tmp_path / "a.nc", tmp_path / "a.zarr")
+    root = zellige.open(tmp_path / "a.zarr", mode="r")
+    for name in ("v", "w"):
+        array = root[name]
+        found = np.ma.masked_equal(array[:], array.fill_value)
+        assert (found.mask.tolist(), found.compressed().tolist()) == ([False, True, False, False], [1, 3, 4])
+    opened = xarray.open_dataset(tmp_path / "a.zarr", engine="zellige")["v"]
+    assert np.array_equal(opened, given.astype(float).filled(np.nan), equal_nan=True)
+
+
 def test_classic_netcdf_is_refused_with_a_remedy(tmp_path):
     (tmp_path / "a.nc").write_bytes(b"CDF\x01" + bytes(28))
     with pytest.raises(NotRepresentableError, match="nccopy -k nc4"):

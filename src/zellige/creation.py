@@ -42,7 +42,7 @@ from zellige.codecs.sharding import ShardingCodec
 from zellige.config import ArrayConfig
 from zellige.config import config as settings
 from zellige.dtypes import DataType, parse_dtype
-from zellige.dtypes.values import as_value, as_values
+from zellige.dtypes.values import as_value, as_values, unmasked
 from zellige.grid import ChunkGrid
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.document import Extension, new_attributes
@@ -174,8 +174,8 @@ def _place(array: Array, data: Any, *, overwrite: bool) -> None:
     """Put the documents of a new array into the store."""
     from zellige import placing  # only for those who write
 
-    if overwrite and isinstance(data, np.ndarray):
-        as_value(data, array.dtype, array.config.casting)  # what does not fit is refused before anything is removed
+    if isinstance(data, np.ndarray):
+        as_value(data, array.dtype, array.config.casting)  # what does not fit is refused before anything is changed
     elif overwrite and data is not None:
         for source in _sources(data):
             _refuse_to_remove(source, array.store, array.path)
@@ -225,7 +225,7 @@ def _as_data(data: Any, dtype: Any) -> Any:
         return data
     if dtype is not None and (numpy := parse_dtype(dtype).numpy).kind not in "biufc":
         return as_values(data, numpy)
-    return np.asarray(data)
+    return np.asarray(unmasked(data))
 
 
 def _shape_and_type(shape: int | Sequence[int] | None, dtype: Any, data: Any) -> tuple[Shape, DataType]:
@@ -306,10 +306,10 @@ def _say_chosen(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> No
 def copy_values(target: Array, data: Any) -> None:
     """Write all values of something array-like, in pieces if they are many."""
     if isinstance(data, np.ndarray) or target.nbytes <= _AT_ONCE:
-        target[...] = np.asarray(data) if hasattr(data, "shape") else data
+        target[...] = np.asarray(unmasked(data)) if hasattr(data, "shape") else data
         return
     for region in _regions(target.grid):  # in pieces, so that memory stays bounded
-        target[region] = np.asarray(data[region])
+        target[region] = np.asarray(unmasked(data[region]))
 
 
 def _regions(grid: ChunkGrid) -> Iterator[tuple[slice, ...]]:

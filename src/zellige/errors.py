@@ -80,6 +80,12 @@ class LossyCastError(ZelligeError, ValueError, OverflowError):
     index: tuple[int, ...]
 
 
+class MaskedValueError(ZelligeError, ValueError):
+    """A masked element, which an array cannot hold; `index` says where it is, when it is in an array."""
+
+    index: tuple[int, ...]
+
+
 class RectilinearChunksError(ZelligeError, NotImplementedError, AttributeError):
     """`chunks` was asked of an array whose chunks differ; also an AttributeError for `getattr` and `hasattr`."""
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from zellige.dtypes.fill import FillForm, shown
 from zellige.dtypes.storage import Storage
-from zellige.errors import MetadataError
+from zellige.dtypes.values import unmasked
+from zellige.errors import MaskedValueError, MetadataError
 from zellige.types import JSON, AnyArray
 
 
@@ -64,6 +65,10 @@ class DataType:
 
     def cast_fill(self, value: Any) -> AnyArray:
         """A user's fill value as a 0-d array; refuses a value that the type cannot hold."""
+        try:
+            value = unmasked(value) if isinstance(value, np.ndarray | list | tuple) else value
+        except MaskedValueError as error:
+            raise MetadataError("fill_value is masked; give a value, or leave it out", field="fill_value") from error
         if value is None:
             fill = self.form.default(self.numpy)
         elif isinstance(value, np.ndarray | np.generic) and value.dtype == self.numpy and self.numpy.kind != "O":

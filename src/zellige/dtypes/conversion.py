@@ -15,12 +15,14 @@ import numpy as np
 
 from zellige.dtypes import fitting
 from zellige.dtypes.fitting import is_number
+from zellige.dtypes.values import unmasked
 from zellige.errors import LossyCastError
 from zellige.types import AnyArray, Casting, Shape
 
 
 def convert(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
     """A value as an array of a type; numbers that numpy can cast stay as they are, once they are checked."""
+    value = unmasked(value)
     if is_number(dtype):
         return _numbers(value, dtype, casting)
     if dtype.names is not None:

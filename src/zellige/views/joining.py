@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from zellige.dtypes.values import unmasked
 from zellige.errors import BroadcastError, ReadOnlyError
 from zellige.runs import Edges
 from zellige.types import AnyArray, Indices, Shape
@@ -132,7 +133,7 @@ class Joined(Source):
             part = at.pick(index).moved(self._axis, int(self._starts[number]))
             view = self._pieces[number]._narrowed(part)
             if any(isinstance(item, np.ndarray) for item in index):
-                out[index] = view.result()
+                out[index] = unmasked(view.result())
             else:
                 view._read_into(out[index])
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from zellige.dtypes.values import as_values
+from zellige.dtypes.values import as_values, unmasked
 from zellige.indexing import Selection
 from zellige.runs import Edges
 from zellige.selecting import Indexer
@@ -275,7 +275,7 @@ class LazyArray(NDArrayOperatorsMixin):
                 f"field {self._fields[-1]!r} lies inside field {self._fields[0]!r}; read that one, change it, "
                 "and write it as a whole"
             )
-        value = np.asarray(value) if hasattr(value, "__array__") else as_values(value, self.dtype)
+        value = unmasked(value) if hasattr(value, "__array__") else as_values(value, self.dtype)
         values = Selection((), self.shape, self.shape).value_to_work(value)
         if values.size:
             self._source.write(self._at, values, self._fields[0] if self._fields else None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zellige.dtypes.values import unmasked
 from zellige.errors import BoundsCheckError, ReadOnlyError
 from zellige.runs import Edges
 from zellige.selecting import Selecting
@@ -49,7 +50,7 @@ class Source(ABC):
 
     def read_into(self, at: Transform, out: AnyArray) -> None:
         """Read into a part of an array."""
-        out[...] = self.read(at)
+        out[...] = unmasked(self.read(at))
 
     @abstractmethod
     def check_writable(self) -> None:
@@ -153,7 +154,7 @@ class Memory(_Wrapped):
 
     def read_into(self, at: Transform, out: AnyArray) -> None:
         """Copied once."""
-        out[...] = self._view(at)
+        out[...] = unmasked(self._view(at))
 
     def check_writable(self) -> None:
         """Raise for an array that numpy does not write to."""
@@ -176,7 +177,7 @@ class Foreign(_Wrapped):
         """One read of the slices that hold everything."""
         self._check_shape()
         box, inside = at.box()
-        return Memory(np.asarray(self._base[box])).read(inside)
+        return Memory(np.asanyarray(self._base[box])).read(inside)  # with its mask, as netCDF4 gives it
 
 
 def source_of(array: Any) -> Source:
