@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zellige
-from zellige.errors import BroadcastError, FieldNotFoundError
+from zellige.errors import BroadcastError, FieldNotFoundError, LossyCastError
 
 DTYPE = np.dtype(
     [("x", "i2"), ("y", "f4"), ("t", "U3"), ("p", [("u", "u1"), ("v", ml_dtypes.bfloat16)]), ("d", "M8[s]")]
@@ -101,6 +101,24 @@ def test_into_an_array_that_is_there():
     assert np.array_equal(out, model["x"][1:3])
     with pytest.raises(BroadcastError):
         array.get_basic_selection(np.s_[1:3], out=np.zeros(3), fields="x")
+    with pytest.raises(TypeError, match="out must be a numpy array"):
+        array.get_basic_selection(np.s_[1:3], out=[0.0], fields="x")
+
+
+def test_fields_are_read_into_another_type_by_the_rule_of_writing():
+    array = zellige.create_array(data=np.array([(1, 2.5), (300, 7.0)], [("n", "i4"), ("x", "f8")]))
+    out = np.zeros(2, "uint8")
+    with pytest.raises(LossyCastError, match=r"cannot read into out: int32 value 300 at \(1,\)"):
+        array.get_basic_selection(out=out, fields="n")
+    with pytest.raises(LossyCastError, match=r"float64 value 2\.5 at \(0,\)"):
+        array.get_basic_selection(out=out, fields="x")
+    assert out.tolist() == [0, 0]
+    assert array.get_basic_selection(slice(1, None), out=out[:1], fields="x").tolist() == [7]
+    both = np.zeros(2, [("n", "f4"), ("x", "f4")])
+    assert array.get_basic_selection(out=both, fields=["n", "x"]).tolist() == [(1, 2.5), (300, 7.0)]
+    single = np.zeros((), "i2")
+    assert array.get_basic_selection(1, out=single, fields="n") is single
+    assert single == 300
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import warnings
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,8 +16,15 @@ from hypothesis import strategies as st
 
 import strategies as ours
 import zellige
+from counting_store import CountingStore
 from zellige import indexing, plans
-from zellige.errors import BoundsCheckError, BroadcastError, VindexInvalidSelectionError
+from zellige.errors import (
+    BoundsCheckError,
+    BroadcastError,
+    LossyCastError,
+    ReadOnlyError,
+    VindexInvalidSelectionError,
+)
 from zellige.grid import ChunkGrid
 
 KINDS = (IndexError, ValueError, TypeError)
@@ -259,6 +269,127 @@ def test_reading_into_arrays_that_no_view_can_reshape(index):
     for out in outputs(model[index].shape, model.dtype):
         assert array.get_basic_selection(index, out=out) is out
         assert np.array_equal(out, model[index])
+
+
+WAYS_TO_READ: dict[str, Callable[[zellige.Array, Any], Any]] = {
+    "basic": lambda a, out: a.get_basic_selection(slice(None), out=out),
+    "orthogonal": lambda a, out: a.get_orthogonal_selection([0, 1, 2], out=out),
+    "points": lambda a, out: a.get_coordinate_selection([0, 1, 2], out=out),
+    "mask": lambda a, out: a.get_mask_selection([True] * 3, out=out),
+    "blocks": lambda a, out: a.get_block_selection(slice(None), out=out),
+    "async": lambda a, out: asyncio.run(a.async_array.get_basic_selection(slice(None), out=out)),
+}
+UNFIT: dict[str, tuple[Any, Any]] = {
+    "a fraction": ([1.0, 300.7, 2.0], "uint8"),
+    "a negative number": (np.array([0, -1, 3], "int16"), "uint8"),
+    "NaN": ([1.0, np.nan, 2.0], "int32"),
+    "a number out of range": ([1, 1000, 2], "int8"),
+    "an infinity": ([1.0, 1e300, 2.0], "float32"),
+    "bfloat16 as its bits": (np.array([1.0, 1.5, 2.0], ml_dtypes.bfloat16), "uint16"),
+    "a small float": ([1.0, 1e6, 2.0], ml_dtypes.float8_e4m3fn),
+    "a time between days": (np.array(["2020-01-01T00", "2020-01-01T05", "2020-01-02T00"], "M8[h]"), "M8[D]"),
+    "a time out of range": (np.array(["2000", "3000", "2001"], "M8[s]"), "M8[ns]"),
+    "text": (np.array(["a", "été", "b"]), "<U2"),
+    "a struct": (np.array([(1, 2.0), (300, 2.0), (3, 4.0)], "i4,f8"), "u1,f4"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_READ)
+@pytest.mark.parametrize("case", UNFIT)
+def test_values_that_do_not_fit_out_are_refused_before_they_land(case, way):
+    given, dtype = UNFIT[case]
+    given = np.asarray(given)
+    array = zellige.create_array(data=given, chunks=[[1, 2]])
+    out = np.zeros(3, dtype)
+    with pytest.raises(LossyCastError, match=r"cannot read into out: .* at ") as caught:
+        WAYS_TO_READ[way](array, out)
+    assert caught.value.index == (1,)
+    assert f"pass an array of {array.dtype}" in str(caught.value)
+    assert "casting" in str(caught.value)
+    assert out.tolist() == np.zeros(3, dtype).tolist()
+    changed = array.with_config({"casting": "unsafe"})
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("error")  # what the caller asked for is no reason to warn
+        assert WAYS_TO_READ[way](changed, out) is out
+    with np.errstate(all="ignore"):
+        assert np.array_equal(out[0::2], given.astype(dtype)[0::2])
+
+
+FIT: dict[str, tuple[Any, Any]] = {
+    "whole floats": ([1.0, 200.0, 2.0], "uint8"),
+    "integers in range": (np.array([1, 2, 3], "int64"), "int8"),
+    "more precise floats": (np.array([1.5, np.nan, -np.inf], "float32"), "float64"),
+    "less precise floats": ([0.1, np.nan, -np.inf], "float32"),
+    "the other byte order": ([0.1, np.nan, -np.inf], ">f8"),
+    "complex": ([0.1, np.nan, -np.inf], "complex64"),
+    "bfloat16": (np.array([1.0, 1.5, 2.0], ml_dtypes.bfloat16), "float32"),
+    "to bfloat16": ([1.0, 1.5, 2.0], ml_dtypes.bfloat16),
+    "times": (np.array(["2000", "NaT", "2001"], "M8[D]"), "M8[s]"),
+    "longer text": (np.array(["a", "été", "b"]), "<U9"),
+    "strings": (np.array(["a", "été", "b"], np.dtypes.StringDType()), "<U3"),
+    "objects": (np.array(["a", "été", "b"], np.dtypes.StringDType()), object),
+    "numbers as objects": ([1, 2, 3], object),
+    "a struct": (np.array([(1, 2.0), (200, 2.0), (3, 4.0)], "i4,f8"), "u1,f4"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_READ)
+@pytest.mark.parametrize("case", FIT)
+def test_values_that_fit_out_are_read_as_they_are(case, way):
+    given, dtype = FIT[case]
+    given = np.asarray(given)
+    array = zellige.create_array(data=given, chunks=[[1, 2]])
+    out = np.zeros(3, dtype)
+    assert WAYS_TO_READ[way](array, out) is out
+    assert out.dtype == np.dtype(dtype)
+    assert list(map(str, out.tolist())) == list(map(str, given.astype(dtype).tolist()))
+
+
+@pytest.mark.parametrize("way", WAYS_TO_READ)
+@pytest.mark.parametrize(
+    ("data", "dtype"), [([1, 2, 3], "<U5"), ([1j, 2, 3], "float64"), (np.array([1, 2, 3], "M8[s]"), "int64")]
+)
+def test_kinds_that_do_not_go_together_are_refused_before_anything_is_read(data, dtype, way):
+    store = CountingStore()
+    array = zellige.create_array(store, data=np.asarray(data), chunks=2)
+    store.reset()
+    with pytest.raises(TypeError, match="cannot read into out: "):
+        WAYS_TO_READ[way](array, np.zeros(3, dtype))
+    assert store.made() == []
+
+
+@pytest.mark.parametrize("way", WAYS_TO_READ)
+def test_what_cannot_be_out_is_refused_before_anything_is_read(way):
+    store = CountingStore()
+    array = zellige.create_array(store, data=np.arange(3.0), chunks=2)
+    store.reset()
+    read_only = np.zeros(3)
+    read_only.flags.writeable = False
+    for out, kind, words in (
+        (read_only, ReadOnlyError, r"out is read-only.*np\.empty\(\(3,\), 'float64'\)"),
+        (np.frombuffer(bytes(24)), ReadOnlyError, "out is read-only"),
+        ([0.0, 0.0, 0.0], TypeError, r"out must be a numpy array of shape \(3,\), found list"),
+        (bytearray(24), TypeError, "found bytearray"),
+        (array, TypeError, "found Array"),
+        (np.float64(1), TypeError, "found float64"),
+        (np.zeros(4), BroadcastError, r"out has shape \(4,\), the selection has shape \(3,\)"),
+        (np.zeros((3, 1), "uint8"), BroadcastError, r"out has shape \(3, 1\)"),
+        (np.zeros(()), BroadcastError, r"out has shape \(\)"),
+    ):
+        with pytest.raises(kind, match=words):
+            WAYS_TO_READ[way](array, out)
+    assert store.made() == []
+    assert read_only.tolist() == [0, 0, 0]
+
+
+def test_out_may_be_of_another_class(tmp_path):
+    array = zellige.create_array(data=np.arange(6.0).reshape(2, 3), chunks=(1, 2))
+    mapped = np.memmap(tmp_path / "out", "float64", "w+", shape=(2, 3))
+    assert array.get_basic_selection(out=mapped) is mapped
+    assert np.fromfile(tmp_path / "out").tolist() == [0, 1, 2, 3, 4, 5]
+    masked = np.ma.array(np.zeros((2, 3)), mask=[[1, 0, 0], [0, 0, 1]])
+    assert array.get_basic_selection(out=masked) is masked
+    assert masked.tolist() == [[0, 1, 2], [3, 4, 5]]  # numpy takes masks away where it assigns
 
 
 # -- oddities of numpy, one by one ----------------------------------------------------------------

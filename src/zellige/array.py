@@ -20,7 +20,6 @@ from zellige.dtypes.fill import fill_bits
 from zellige.dtypes.values import as_value, boxed
 from zellige.errors import (
     ArrayNotFoundError,
-    BroadcastError,
     ConflictError,
     MetadataError,
     ReadOnlyError,
@@ -326,21 +325,43 @@ class Array(Selecting, Resizing, NodeHandle):
 
     def _read(self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None) -> Any:
         if fields is not None:
-            from zellige.dtypes.structs import take_fields
-
-            return take_fields(self._read(selection), fields, out)
+            return self._read_fields(selection, out, fields)
         plan = plan_for(selection, self.grid)
         if out is None:
             work = scratch.empty(selection.work_shape, self.dtype, self.config.order)
             self._engine.read(plan, work)
             return selection.to_result(work)
-        if out.shape != selection.result_shape:
-            raise BroadcastError(f"out has shape {out.shape}, the selection has shape {selection.result_shape}")
-        work = selection.to_work(out)
-        if np.may_share_memory(work, out) or not work.size:
+        target, dtype = out, self.metadata.data_type.numpy
+        if (
+            type(out) is not np.ndarray
+            or out.dtype != dtype
+            or out.shape != selection.result_shape
+            or not out.flags.writeable
+        ):
+            from zellige.dtypes.output import check_output, direct_output, fill_output
+
+            check_output(out, selection.result_shape, dtype, self.config.casting)
+            direct = direct_output(out, dtype)
+            if direct is None:
+                fill_output(self._read(selection), out, self.config.casting)
+                return out
+            target = direct
+        work = selection.to_work(target)
+        if np.may_share_memory(work, target) or not work.size:
             self._engine.read(plan, work)
         else:  # numpy could not view `out` in the order of the work array
-            out[...] = self._read(selection)
+            target[...] = self._read(selection)
+        return out
+
+    def _read_fields(self, selection: Selection, out: AnyArray | None, fields: FieldNames) -> Any:
+        from zellige.dtypes.structs import take_fields
+
+        if out is None:
+            return take_fields(self._read(selection), fields)
+        from zellige.dtypes.output import check_output, fill_output
+
+        check_output(out, selection.result_shape, np.empty(0, self.dtype)[fields].dtype, self.config.casting)
+        fill_output(take_fields(self._read(selection), fields), out, self.config.casting)
         return out
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:

@@ -75,9 +75,10 @@ class ChunkShapeError(ZelligeError, ValueError):
 
 
 class LossyCastError(ZelligeError, ValueError, OverflowError):
-    """A value that an array's type cannot hold; `index` says where it is."""
+    """A value that an array's type cannot hold; `index` says where it is, `fact` is the message without the remedy."""
 
     index: tuple[int, ...]
+    fact: str
 
 
 class MaskedValueError(ZelligeError, ValueError):

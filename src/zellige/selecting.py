@@ -100,26 +100,47 @@ class Selecting:
     # -- reading ----------------------------------------------------------------------------------
 
     def get_basic_selection(self, selection: Any = ..., *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """`array[selection]`, optionally into an array that is there already."""
+        """`array[selection]`, optionally into an array that is there already.
+
+        Parameters
+        ----------
+        selection
+            Integers, slices, `...`, None, masks and integer arrays, mixed as in numpy.
+        out
+            A numpy array of the shape of the result, which is filled and returned. If its type is another one, the rule
+            of writing applies: values that it cannot hold raise `LossyCastError`, and nothing lands in it, unless the
+            array was opened with `config={"casting": "unsafe"}`.
+        fields
+            Names of fields of structs; all by default.
+
+        >>> import numpy as np, zellige
+        >>> out = np.zeros(2, "float32")
+        >>> zellige.array([1.5, 2.5, 3.5]).get_basic_selection(slice(1, None), out=out)
+        array([2.5, 3.5], dtype=float32)
+
+        """
         index, names = self._split(selection, fields)
         return self._read(indexing.select(index, self.shape), out, names)
 
     def get_orthogonal_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Each axis picked on its own: `array.oindex[selection]`."""
+        """Each axis picked on its own: `array.oindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
         index, names = self._split(selection, fields)
         return self._read(indexing.select_orthogonal(index, self.shape), out, names)
 
     def get_coordinate_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Point by point: `array.vindex[selection]`."""
+        """Point by point: `array.vindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
         index, names = self._split(selection, fields)
         return self._read(indexing.select_points(index, self.shape), out, names)
 
     def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """The elements where a mask of the array's shape is true."""
+        """The elements where a mask of the array's shape is true. `out`, `fields`: see `get_basic_selection`."""
         return self.get_coordinate_selection(np.asarray(mask, bool), out=out, fields=fields)
 
     def get_block_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Whole chunks by their position in the grid: `array.blocks[selection]`."""
+        """Whole chunks by their position in the grid: `array.blocks[selection]`.
+
+        `out`, `fields`: see `get_basic_selection`.
+        """
         index, names = self._split(selection, fields)
         return self._read(indexing.select_blocks(index, self.grid), out, names)
 

@@ -220,7 +220,8 @@ def _structs(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
         try:
             _set_field(found[name], part, dtype[name].base, casting)
         except LossyCastError as error:
-            raise LossyCastError(f"field {name!r}: {error}", index=error.index[: array.ndim]) from error
+            index, fact = error.index[: array.ndim], f"field {name!r}: {error.fact}"
+            raise LossyCastError(f"field {name!r}: {error}", index=index, fact=fact) from error
     return found
 
 

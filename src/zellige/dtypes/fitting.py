@@ -59,11 +59,8 @@ def refuse(array: AnyArray, at: tuple[int, ...], dtype: np.dtype[Any]) -> LossyC
     """The error for the value at a place."""
     value = array[at]
     kind = type(value).__name__ if array.dtype.kind == "O" else array.dtype
-    return LossyCastError(
-        f"{kind} value {str(value)[:80]} at {at} does not fit an array of {dtype}; "
-        "convert the values, or pass casting='unsafe'",
-        index=at,
-    )
+    fact = f"{kind} value {str(value)[:80]} at {at} does not fit an array of {dtype}"
+    return LossyCastError(f"{fact}; convert the values, or pass casting='unsafe'", index=at, fact=fact)
 
 
 def refuse_any(array: AnyArray, lost: AnyArray, dtype: np.dtype[Any]) -> None:
@@ -247,8 +244,5 @@ def check_lengths(array: AnyArray, lengths: AnyArray, dtype: np.dtype[Any], most
     """Raise if an element is longer than the type."""
     if lengths.max(initial=0) > most:
         at = _place(array, int((lengths > most).argmax()))
-        raise LossyCastError(
-            f"an array of {dtype} holds at most {most} {unit} in each element, found {lengths[at]} at {at}; "
-            "shorten them, or pass casting='unsafe'",
-            index=at,
-        )
+        fact = f"an array of {dtype} holds at most {most} {unit} in each element, found {lengths[at]} at {at}"
+        raise LossyCastError(f"{fact}; shorten them, or pass casting='unsafe'", index=at, fact=fact)

@@ -12,7 +12,7 @@ from zellige.dtypes import table
 from zellige.dtypes.base import FIELD, DataType, only_keys
 from zellige.dtypes.fill import FillForm, bad, read_bytes, shown
 from zellige.dtypes.storage import Endian, Storage
-from zellige.errors import BroadcastError, CodecError, FieldNotFoundError, MetadataError, UnknownDataTypeError
+from zellige.errors import CodecError, FieldNotFoundError, MetadataError, UnknownDataTypeError
 from zellige.types import JSON, AnyArray
 
 Fields: TypeAlias = tuple[tuple[str, DataType], ...]
@@ -238,12 +238,7 @@ def _check_fields(chosen: FieldNames, dtype: np.dtype[Any]) -> None:
             raise ValueError(f"field {name!r} is named twice")
 
 
-def take_fields(found: Any, fields: FieldNames, out: AnyArray | None) -> Any:
+def take_fields(found: Any, fields: FieldNames) -> Any:
     """Fields of elements that were read; one field by itself, without the memory of the others."""
     part = found[fields]
-    if out is None:
-        return part.copy(order="K") if isinstance(fields, str) and isinstance(part, np.ndarray) else part
-    if out.shape != np.shape(part):
-        raise BroadcastError(f"out has shape {out.shape}, the selection has shape {np.shape(part)}")
-    out[...] = part
-    return out
+    return part.copy(order="K") if isinstance(fields, str) and isinstance(part, np.ndarray) else part
