@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from zellige import Array, errors
-from zellige.xarray import compat
+from zellige.xarray import compat, packing
 from zellige.xarray.backend import RULES, check_lengths, name_dimensions, stored_variable
 from zellige.xarray.calendar import Cut, Ends, Rule, resolve_chunks
 from zellige.xarray.encoding import array_metadata
@@ -86,6 +86,7 @@ class Wishes:
     append_dim: Any = None
     region: Any = None
     write_empty_chunks: bool | None = None
+    casting: Literal["same_value", "unsafe"] = "same_value"
     inherited: xr.Dataset | None = None
     """The dataset with the coordinates that it inherits from the groups above it in a tree."""
 
@@ -186,7 +187,7 @@ def _new(
     if given is not None:
         variable = variable.copy(deep=False)
         variable.encoding = dict(given)
-    encoded = compat.encode_variable(variable, name, wishes.zarr_format)
+    encoded = packing.encode(variable, name, wishes.zarr_format, wishes.casting)
     metadata = array_metadata(
         encoded if shape is None else _of_shape(encoded, shape),
         name,
@@ -272,7 +273,7 @@ class _Stored:
         array, dims = self.arrays[name], self.dimensions[name]
         if wishes.mode == "a-" and wishes.append_dim is not None and wishes.append_dim not in dims:
             return None
-        encoded = self._encoded(name, variable, wishes.zarr_format)
+        encoded = self._encoded(name, variable, wishes)
         if set(encoded.dims) != set(dims):
             raise ValueError(f"variable {name!r} has the dimensions {encoded.dims}, the stored one has {dims}")
         encoded = encoded.transpose(*dims)
@@ -294,14 +295,14 @@ class _Stored:
                 raise ValueError(f"coordinate {name!r} differs from the stored one; align the dataset, or drop it")
         return Step(name, encoded, array=array, region=places, config=settings)
 
-    def _encoded(self, name: str, variable: xr.Variable, zarr_format: Any) -> Any:
+    def _encoded(self, name: str, variable: xr.Variable, wishes: Wishes) -> Any:
         """Values encoded exactly as the stored ones are."""
         new, raw = variable.copy(deep=False), self.raw(name)
         new.encoding = dict(self.decoded(name).encoding)
-        is_fixed, is_integer = raw.dtype.kind in "SU", raw.dtype.kind in "iu" and variable.dtype.kind in "iu"
-        if is_fixed or is_integer:
-            new.encoding.pop("dtype", None)  # xarray would cut strings and wrap integers that do not fit
-        encoded = compat.encode_variable(new, name, zarr_format)
+        is_fixed = raw.dtype.kind in "SU"
+        if is_fixed:
+            new.encoding.pop("dtype", None)  # xarray would cut strings that do not fit
+        encoded = packing.encode(new, name, wishes.zarr_format, wishes.casting)
         if is_fixed and compat.is_string(encoded.dtype) and encoded.chunks is None:
             encoded = encoded.astype(str)
         for key in _CODED:
@@ -329,12 +330,10 @@ def _meaning(value: Any) -> Any:
 
 
 def _holds(stored: np.dtype[Any], variable: xr.Variable) -> bool:
-    """Whether encoded values fit into a stored type as they are; integers of dask are looked at as they are written."""
+    """Whether encoded values fit into a stored type as they are."""
     new = variable.dtype
     if compat.is_string(stored):
         return compat.is_string(new) or new.kind == "U"
-    if new.kind in "iu" and stored.kind in "iu" and not np.can_cast(new, stored):
-        return variable.chunks is not None or bool((np.asarray(variable.data).astype(stored) == variable.data).all())
     return new == stored or (new.kind in "biuSU" and np.can_cast(new, stored))
 
 

@@ -41,6 +41,7 @@ def write(
     write_empty_chunks: bool | None = None,
     write_inherited_coords: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    casting: Literal["same_value", "unsafe"] | None = None,
     **to_zarr: Any,
 ) -> Any:
     """Write a dataset, data array or tree to a group of a store, and return the group.
@@ -97,6 +98,11 @@ def write(
         Whether each group of a tree gets the coordinates that it inherits from those above, as in `to_zarr`.
     storage_options
         How to reach a server; see `zellige.open`.
+    casting
+        Values that an encoding cannot hold raise `LossyCastError` before anything is written (blocks of dask as they
+        are encoded): numbers out of the range of a packed type, missing values without `_FillValue`, values that are
+        stored as `_FillValue` and are not missing, text that is cut. To be rounded to the nearest packed number is no
+        loss. `"unsafe"` lets them change; by default the setting `array.casting`.
     to_zarr
         The other keywords of `Dataset.to_zarr`: `safe_chunks` and `align_chunks` mean `align`, `zarr_version` means
         `zarr_format`. `synchronizer`, `chunk_store` and `chunkmanager_store_kwargs` are refused, with what to use
@@ -119,9 +125,12 @@ def write(
     """
     align, zarr_format = _options_of_to_zarr(to_zarr, align, zarr_format)
     chosen = _choose_mode(mode, append_dim, region)
+    casts = config.get("array.casting") if casting is None else casting
+    if casts not in ("same_value", "unsafe"):
+        raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
     datasets, encodings = _nodes(data, encoding, inherit=write_inherited_coords)
     _check_dims(datasets, append_dim, chunks)
-    common = Wishes(chosen, zarr_format, {}, None, append_dim, region, write_empty_chunks)
+    common = Wishes(chosen, zarr_format, {}, None, append_dim, region, write_empty_chunks, casts)
     wishes = {
         path: replace(
             common,

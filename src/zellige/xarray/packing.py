@@ -1,0 +1,309 @@
+"""Encoded values that mean what was given: xarray casts without a look, and what does not fit wraps around.
+
+xarray encodes (`compat.encode_variable`). Here its result is compared with what the same encoding gives before the last
+cast. A value may be rounded to the nearest number that can be stored. It is a loss if
+
+* a number for integers lies outside their range, or is infinite; a finite number for floats becomes infinite;
+* a missing value (NaN, NaT) is stored as something that readers do not take for missing;
+* a value that is not missing is stored as `_FillValue` or `missing_value`, which readers take for missing;
+* text or bytes are cut.
+
+Data in memory is looked at before anything is written, blocks of dask as they are encoded.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from zellige import errors
+from zellige.xarray import compat
+
+_CONVENTIONS = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar")
+_PIECE = 1 << 20  # elements that are looked at together
+
+
+def encode(
+    variable: xr.Variable, name: str, zarr_format: Any, casting: Literal["same_value", "unsafe"] = "same_value"
+) -> Any:
+    """A variable as it is stored; raises `LossyCastError` for values that would be read as others.
+
+    Parameters
+    ----------
+    variable
+        The values, and how they are to be encoded.
+    name
+        The name of the variable, for messages.
+    zarr_format
+        The Zarr format that it is written in, 2 or 3.
+    casting
+        "unsafe" lets values change, as xarray does.
+    """
+    in_memory = variable.chunks is None
+    if in_memory and _keeps_values(variable):
+        return _encoded(variable, name, zarr_format)  # what comes from a file is read when it is written
+    # What comes from a file is read once.
+    variable = variable.copy(deep=False).load() if in_memory else _without_masks(variable)
+    encoded = _encoded(variable, name, zarr_format)
+    check = None if casting == "unsafe" else _check_for(variable, encoded, name, zarr_format)
+    if check is None:
+        return encoded
+    if not in_memory:
+        meta = np.empty((0,) * encoded.ndim, encoded.dtype)
+        return encoded.copy(data=variable.data.map_blocks(check.block, dtype=encoded.dtype, meta=meta))
+    for start, rows in _pieces(variable):
+        check.compare(variable[rows].values, encoded[rows].values, start)
+    return encoded
+
+
+def _keeps_values(variable: xr.Variable) -> bool:
+    """Whether an encoding stores numbers as they are: in their own type, with nothing but NaN for missing ones."""
+    given = _conventions(variable)
+    same_type = np.dtype(given.pop("dtype", variable.dtype)) == variable.dtype
+    fill = given.pop("_FillValue", np.nan)
+    return variable.dtype.kind in "biufc" and same_type and not given and np.ndim(fill) == 0 and fill != fill
+
+
+def _without_masks(variable: xr.Variable) -> xr.Variable:
+    """Masked blocks of dask with NaN or NaT, as newer versions of xarray have them; integers have neither, and stay."""
+    if not isinstance(getattr(variable.data, "_meta", None), np.ma.MaskedArray) or variable.dtype.kind not in "fcmM":
+        return variable
+    missing: Any = variable.dtype.type("NaT" if variable.dtype.kind in "mM" else np.nan)
+    return variable.copy(deep=False, data=variable.data.map_blocks(np.ma.filled, missing, dtype=variable.dtype))
+
+
+def _encoded(variable: xr.Variable, name: str, zarr_format: Any) -> Any:
+    """What xarray makes of a variable, without the warnings about casts, which are looked at here."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+        try:
+            return compat.encode_variable(variable, name, zarr_format)
+        except OverflowError as error:
+            fact = f"variable {name!r} cannot be encoded with {_conventions(variable)}: {error}"
+            raise errors.LossyCastError(
+                f"{fact}; choose a _FillValue, dtype or units that fit", index=(), fact=fact
+            ) from error
+
+
+def _conventions(variable: xr.Variable) -> dict[str, Any]:
+    """The parts of an encoding that change values."""
+    return {key: variable.encoding[key] for key in _CONVENTIONS if variable.encoding.get(key) is not None}
+
+
+def _pieces(variable: xr.Variable) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Where each piece begins, and an index of it: rows along the first axis."""
+    if not variable.size or not variable.ndim:
+        yield (0,) * variable.ndim, ...
+        return
+    count = max(1, _PIECE * variable.shape[0] // variable.size)
+    for start in range(0, variable.shape[0], count):
+        yield (start, *[0] * (variable.ndim - 1)), slice(start, start + count)
+
+
+def _check_for(variable: xr.Variable, encoded: xr.Variable, name: str, zarr_format: Any) -> _Check | None:
+    """What to look at; None if the encoding changes no value."""
+    given, stored = variable.dtype, encoded.dtype
+    encoding = _conventions(variable)
+    if not isinstance(given, np.dtype) or not encoding:
+        return None
+    is_time = given.kind in "mM" or (given.kind == "O" and "units" in encoding)
+    if is_time:
+        encoding |= {key: encoded.attrs[key] for key in ("units", "calendar") if key in encoded.attrs}
+    found = [encoded.attrs[key] for key in ("_FillValue", "missing_value") if key in encoding and key in encoded.attrs]
+    fills = tuple(fill for one in found for fill in np.ravel(one).tolist() if not pd.isnull(fill))
+    facts = (name, stored, dict(variable.attrs), dict(encoded.attrs), encoding, fills, zarr_format)
+    if stored.kind in "SU":
+        return _Text(*facts) if "dtype" in encoding and given != stored else None
+    if stored.kind not in "biufc" or given.kind not in "biufcmMO":
+        return None
+    if is_time:
+        return _Times(*facts) if "dtype" in encoding or fills else None
+    held = given.kind != "O" and np.can_cast(given, stored, "safe")
+    return None if held and not fills and not _is_packed(encoding) else _Numbers(*facts)
+
+
+def _is_packed(encoding: Mapping[str, Any]) -> bool:
+    return "scale_factor" in encoding or "add_offset" in encoding
+
+
+@dataclass(frozen=True)
+class _Check:
+    """How one variable is encoded, and what its stored values mean to readers."""
+
+    name: str
+    dtype: np.dtype[Any]
+    """The type of what is stored."""
+    given_attributes: dict[Any, Any]
+    attributes: dict[Any, Any]
+    """Those that readers find."""
+    encoding: dict[str, Any]
+    fills: tuple[Any, ...]
+    """Stored numbers that readers take for missing."""
+    zarr_format: Any
+
+    def block(self, given: Any, block_info: Any = None) -> Any:
+        """A block of dask, encoded and compared."""
+        variable = xr.Variable([f"axis_{k}" for k in range(given.ndim)], given)  # without a mask
+        encoded = self.encoded(variable.values, self.encoding)
+        start = tuple(first for first, _ in block_info[0]["array-location"])
+        units = encoded.attrs.get("units")
+        if units != self.attributes.get("units"):
+            fact = f"variable {self.name!r}: times in the block at {start} need the units {units!r}"
+            remedy = f"they are stored in {self.attributes.get('units')!r}, choose other units in encoding"
+            raise errors.LossyCastError(f"{fact}; {remedy}, or a dtype of floats", index=start, fact=fact)
+        self.compare(variable.values, encoded.values, start)
+        return encoded.values
+
+    def encoded(self, given: Any, encoding: dict[str, Any]) -> xr.Variable:
+        """Values as an encoding stores them, without the warnings that xarray has given before."""
+        dims = [f"axis_{k}" for k in range(given.ndim)]
+        variable = xr.Variable(dims, given, self.given_attributes, dict(encoding))
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found: xr.Variable = compat.encode_variable(variable, self.name, self.zarr_format)
+            return found
+
+    def compare(self, given: Any, stored: Any, start: tuple[int, ...]) -> None:
+        """Raise for the first value that readers would take for another one; `start` is where the values begin."""
+        with np.errstate(all="ignore"):
+            if self.is_sound(given, stored):
+                return
+            lost = np.asarray(self.lost(given, stored))
+        if not lost.any():
+            return
+        at = tuple(int(k) for k in np.unravel_index(int(lost.argmax()), lost.shape))
+        index = tuple(k + first for k, first in zip(at, start, strict=True))
+        what, remedy = self.reason(given[at], stored[at], index)
+        fact = f"variable {self.name!r}: {what}"
+        raise errors.LossyCastError(f"{fact}; {remedy}, or pass casting='unsafe'", index=index, fact=fact)
+
+    def is_sound(self, given: Any, stored: Any) -> bool:
+        """Whether a quick look shows that nothing is lost."""
+        return False
+
+    def lost(self, given: Any, stored: Any) -> Any:
+        """Where values are not what they were."""
+        raise NotImplementedError
+
+    def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
+        """What is wrong with a value, and what to do about it."""
+        raise NotImplementedError
+
+
+class _Text(_Check):
+    """Text and bytes of a fixed length."""
+
+    @property
+    def _longest(self) -> int:
+        return self.dtype.itemsize // (4 if self.dtype.kind == "U" else 1)
+
+    def lost(self, given: Any, stored: Any) -> Any:
+        """Where elements are longer than the type."""
+        lengths = [len(item) if isinstance(item, str | bytes) else 0 for item in np.ravel(given).tolist()]
+        return (np.array(lengths, np.int64) > self._longest).reshape(np.shape(given))
+
+    def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
+        """It is too long."""
+        what = f"{str(given)[:80]!r} at {index} is longer than its encoding, {self.dtype}, which holds {self._longest}"
+        return what, "choose a longer dtype in encoding"
+
+
+class _Numbers(_Check):
+    """Numbers, packed or not."""
+
+    def is_sound(self, given: Any, stored: Any) -> bool:
+        """Whether the same are missing, and the least and the greatest fit: then so does what lies between them."""
+        if given.dtype.kind not in "biufmM" or not given.size or (pd.isnull(given) != self.hidden(stored)).any():
+            return False
+        ends = np.array([np.fmin.reduce(given, axis=None), np.fmax.reduce(given, axis=None)])
+        if pd.isnull(ends).any():
+            return True  # nothing is there
+        return not self._differ(self.wide(ends), self.read(self.encoded(ends, self.encoding).values)).any()
+
+    def lost(self, given: Any, stored: Any) -> Any:
+        """Where numbers are not what they were, but for rounding."""
+        missing, hidden = np.asarray(pd.isnull(given)), self.hidden(stored)
+        return np.where(missing, ~hidden, hidden | self._differ(self.wide(given), self.read(stored)))
+
+    def wide(self, given: Any) -> Any:
+        """The numbers that are stored, before they are rounded and cast."""
+        if _is_packed(self.encoding):
+            return self.encoded(given, self._wider("float64")).values
+        return given.astype(np.float64) if given.dtype.kind == "O" else given
+
+    def _wider(self, dtype: str) -> dict[str, Any]:
+        return {**{key: value for key, value in self.encoding.items() if key != "_Unsigned"}, "dtype": dtype}
+
+    @staticmethod
+    def _differ(wide: Any, read: Any) -> Any:
+        if wide.dtype.kind == "c" and read.dtype.kind != "c":
+            return (wide.imag != 0) | _Numbers._differ(wide.real, read)
+        if read.dtype.kind in "fc":
+            return np.where(np.isfinite(wide), ~np.isfinite(read), wide != read)
+        return wide != read if wide.dtype.kind in "biu" else ~(np.abs(wide - read) <= 0.5)
+
+    def read(self, stored: Any) -> Any:
+        """Stored numbers as readers take them: `_Unsigned` says that integers have the other sign."""
+        sign = {"true": "u", "false": "i"}.get(str(self.attributes.get("_Unsigned")))
+        if sign is None or stored.dtype.kind not in "iu":
+            return stored
+        return stored.view(f"{sign}{stored.dtype.itemsize}")
+
+    def hidden(self, stored: Any) -> Any:
+        """Where readers find a missing value."""
+        is_float = stored.dtype.kind in "fc"
+        found = np.isnan(stored) if is_float else np.zeros(np.shape(stored), bool)
+        for fill in self.fills:
+            found = found | (stored == (self.dtype.type(fill) if is_float else fill))
+        return found
+
+    def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
+        """Whether it is missing, taken for missing, or does not fit."""
+        if pd.isnull(given):
+            what = f"the value at {index} is missing ({given}), and {self.dtype} would store it as {stored}"
+            return what, "give a _FillValue in encoding, or fill what is missing"
+        if self.hidden(np.asarray(stored)):
+            what = f"value {given} at {index} would be stored as {stored}, its _FillValue, and be read as missing"
+            return what, "choose another _FillValue in encoding, or make the value missing"
+        return f"value {given} at {index} does not fit {self._described()}", self._remedy
+
+    _remedy = "choose another dtype, scale_factor or add_offset in encoding"
+
+    def _described(self) -> str:
+        parts = [f"{key}={self.encoding[key]}" for key in ("scale_factor", "add_offset") if key in self.encoding]
+        scale, offset = self.encoding.get("scale_factor", 1), self.encoding.get("add_offset", 0)
+        low, high = sorted(float(end * scale + offset) for end in self._ends())
+        return f"{self.dtype}{' with ' * bool(parts)}{' and '.join(parts)}, which holds {low:.10g} to {high:.10g}"
+
+    def _ends(self) -> tuple[float, float]:
+        """The least and the greatest number that readers may find."""
+        kind = self.read(np.empty(0, self.dtype)).dtype
+        if kind.kind == "b":
+            return 0.0, 1.0
+        info: Any = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
+        return float(info.min), float(info.max)
+
+
+class _Times(_Numbers):
+    """Dates and spans of time, stored as numbers of units."""
+
+    def wide(self, given: Any) -> Any:
+        """The numbers of units in a wide type."""
+        return self.encoded(given, self._wider("int64" if self.dtype.kind in "iu" else "float64")).values
+
+    def hidden(self, stored: Any) -> Any:
+        """Where readers find a missing value; xarray takes the least integer of 64 bits for one."""
+        found = super().hidden(stored)
+        return found | (stored == np.iinfo(np.int64).min) if self.dtype == np.int64 else found
+
+    _remedy = "choose another dtype or units in encoding"
+
+    def _described(self) -> str:
+        low, high = self._ends()
+        return f"{self.dtype} in {self.encoding.get('units')!r}, which holds {low:.10g} to {high:.10g}"
