@@ -216,6 +216,17 @@ def test_edges_may_reach_beyond_the_end(tmp_path):
         write(daily(end="2021-01-31"), {}, chunks={"time": [10, 20]})
 
 
+def test_values_that_a_kept_rule_does_not_fit_are_appended_with_a_warning(tmp_path):
+    write(daily("2021-02-01", "2021-02-20"), tmp_path, chunks={"time": "month"})
+    with pytest.warns(zellige.errors.ZelligeWarning, match=r"times that ascend.*written by 'month'"):
+        root = write(daily("2021-01-01", "2021-01-31"), tmp_path, append_dim="time")
+    assert stored_edges(root) == [28, 23]  # what has room is filled first
+    with pytest.raises(ValueError, match="needs times that ascend"):
+        write(daily("2020-01-01", "2020-01-31"), tmp_path, append_dim="time", chunks={"time": "month"})
+    expected = xr.concat([daily("2021-02-01", "2021-02-20"), daily("2021-01-01", "2021-01-31")], "time")
+    xr.testing.assert_identical(opened(tmp_path), expected)
+
+
 def test_a_reader_from_before_reads_on_while_a_month_fills(tmp_path):
     write(daily(end="2021-01-20"), tmp_path, chunks={"time": "month"})
     before = opened(tmp_path)

@@ -279,7 +279,11 @@ def test_groups_of_a_tree_may_lack_a_dimension(tmp_path):
         with pytest.raises(ValueError, match=r"'nowhere'.*known: 'time', 'x', 'y'"):
             write(tree_of(second), tmp_path, **{"mode": "a", **options})
     with pytest.raises(ValueError, match="would be left shorter"):
-        write(tree_of(second).filter(lambda node: node.name != "b"), tmp_path, append_dim="time")
+        write(
+            tree_of(daily("2021-02-11", "2021-02-12")).filter(lambda node: node.name != "b"),
+            tmp_path,
+            append_dim="time",
+        )
 
 
 def test_coordinates_that_a_group_of_a_tree_inherits_are_written_if_asked_for(tmp_path):

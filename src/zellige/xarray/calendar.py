@@ -6,7 +6,8 @@ which appends fill. How many elements are to come follows from the step of the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -15,6 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 import xarray as xr
+
+from zellige import errors
 
 WORDS = ("year", "quarter", "month", "week", "day", "hour", "minute")
 _ALIASES = {"YS": "year", "YE": "year", "QS": "quarter", "QE": "quarter", "MS": "month", "ME": "month"}
@@ -92,11 +95,10 @@ def resolve_chunks(
     given = chunks if isinstance(chunks, Mapping) else {} if chunks is None else dict.fromkeys(ds.sizes, chunks)
     if unknown := [dim for dim in given if dim not in ds.sizes]:
         raise ValueError(f"chunks: there is no dimension {unknown[0]!r}; known: {', '.join(map(repr, ds.sizes))}")
-    given = {**{dim: rule for dim, rule in (rules or {}).items() if dim in ds.sizes}, **given}
     cuts: dict[Any, Cut] = {}
     found: dict[Any, Rule] = {}
     for dim, entry in given.items():
-        rule = entry if isinstance(entry, Rule) else Rule.parse(entry)
+        rule = Rule.parse(entry)
         if entry is None:
             continue
         if rule is None or rule.period == "auto":
@@ -106,6 +108,18 @@ def resolve_chunks(
         else:
             found[dim] = rule
             cuts[dim] = _by_rule(ds, dim, rule, (stored or {}).get(dim))
+    for dim, rule in (rules or {}).items():
+        if dim in ds.sizes and dim not in given:
+            try:
+                cuts[dim] = _by_rule(ds, dim, rule, (stored or {}).get(dim))
+                found[dim] = rule
+            except ValueError as error:
+                warnings.warn(
+                    f"{error}. The dataset was written by {rule.period!r}, but these values cannot be: their blocks "
+                    "become chunks",
+                    errors.ZelligeWarning,
+                    stacklevel=2,
+                )
     return cuts, found
 
 
@@ -300,10 +314,3 @@ def _more(index: Any, frequency: str, step: _Step) -> int:
             return longer[periods - 1] - _counts(index, frequency)[-1]
         count *= 2
     raise ValueError(f"a period has more than {_MOST_MORE} elements")
-
-
-def edges_of_cut(cut: Cut, length: int, reach: int = 0) -> Sequence[int] | int | str:
-    """A cut as `chunks=` of an array takes it: for what lies after a position, up to which chunks are there."""
-    if isinstance(cut, Ends):
-        return cut.after(reach) or [max(1, length)]
-    return cut

@@ -15,7 +15,7 @@ import xarray as xr
 from zellige import Array, Group, MemoryStore, config, errors, open_group, storage
 from zellige import change as begin_change
 from zellige.xarray import compat
-from zellige.xarray.backend import read_arrays
+from zellige.xarray.backend import name_dimensions, read_arrays
 from zellige.xarray.encoding import group_metadata
 from zellige.xarray.planning import Plan, Step, There, Wishes, plan_dataset
 
@@ -349,10 +349,25 @@ class _Writing:
                 f"there is a group at '/{self.place.path}' in {self.place.store!r} already; mode 'w' replaces it, 'a' "
                 "adds to it"
             )
+        if self.wishes[""].append_dim is not None and len(self.datasets) > 1 and there[""] is not None:
+            self._check_whole_tree(self.wishes[""].append_dim)
         if self.mode == "w":
             _refuse_to_remove_sources(self.datasets.values(), self.place)
             there = dict.fromkeys(self.datasets)
         return self._plans(there, None if there[""] is None else change.zarr_format)
+
+    def _check_whole_tree(self, dim: Any) -> None:
+        """Refuse to make some groups of a tree longer, and to leave others that have the dimension as they are."""
+        members = dict(open_group(self.place, mode="r", use_consolidated=False).members(max_depth=None))
+        below: dict[str, dict[str, Array]] = {}
+        for path, found in members.items():
+            if isinstance(found, Array) and (parent := path.rpartition("/")[0]) not in self.datasets:
+                below.setdefault(parent, {})[path] = found
+        left = [parent for parent, arrays in below.items() if any(dim in d for d in name_dimensions(arrays).values())]
+        if left:
+            raise ValueError(
+                f"stored groups {left} have the dimension {dim!r}, and would be left shorter; append to them too"
+            )
 
     def _plans(self, there: Mapping[str, There | None], stored_format: Any) -> tuple[dict[str, Plan], Any]:
         """The plans, and the Zarr format that they are for."""
