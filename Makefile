@@ -6,7 +6,7 @@ CODE := src tests examples bench reliability tools
 # Compiled modules are kept, whatever the machine prefers: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint format check peer browser docs soak fuzz bench before remote reliability oldest clean
+.PHONY: help demo test lint format check peer browser docs soak fuzz bench before remote datasets reliability oldest clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -56,6 +56,10 @@ before:  ## compare the speed with that of an earlier commit: COMMIT=…, ARGS=-
 remote:  ## compare the speed over HTTP, with a server that waits 20 ms; ARGS=--help
 	@bash tools/bench_env.sh
 	@.venv-bench/bin/python -m bench.remote $(ARGS)
+
+datasets:  ## compare the speed of writing datasets with xarray's own to_zarr; ARGS=--help
+	@bash tools/bench_env.sh
+	@.venv-bench/bin/python -m bench.datasets $(ARGS)
 
 reliability:  ## compare what is lost with the peers, in about five minutes; QUICK=1, ARGS=--help
 	@bash tools/bench_env.sh

@@ -10,7 +10,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 
 env=.venv-bench
-peers=(numpy zarr zarrs tensorstore obstore fsspec aiohttp)
+peers=(numpy zarr zarrs tensorstore obstore fsspec aiohttp xarray)
 
 say() { printf 'bench environment: %s\n' "$*"; }
 
@@ -50,7 +50,7 @@ reason() {
 install() { "$env/bin/python" -m pip install --quiet --disable-pip-version-check "$@" 2>&1; }
 
 # Whether the peers are there; zellige is not asked, since it may be in the middle of a change.
-has_peers() { "$env/bin/python" -c 'import zarr, tensorstore, aiohttp' 2>/dev/null; }
+has_peers() { "$env/bin/python" -c 'import zarr, tensorstore, aiohttp, xarray' 2>/dev/null; }
 
 has_zellige() { "$env/bin/python" -c 'import importlib.metadata as m; m.version("zellige")' 2>/dev/null; }
 

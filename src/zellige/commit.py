@@ -18,7 +18,7 @@ metadata changes at once, and no lease is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -38,7 +38,7 @@ from zellige.plans import plan as plan_for
 from zellige.pool import gather
 from zellige.resizing import check_appended
 from zellige.runs import EdgeEntries
-from zellige.stores import Store, StoreLike, locate
+from zellige.stores import LocalStore, Store, StoreLike, locate
 from zellige.types import JSON, is_key
 from zellige.upkeep import Upkeep
 
@@ -47,9 +47,12 @@ if TYPE_CHECKING:
     from zellige.node import ArrayMetadata, NodeMetadata
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 _ABOUT = "several arrays of this group are changed at once; the next write by zellige, or repair, finishes or undoes it"
 _TRIES = 16
+_FLUSHES = 16  # writes that wait for a disk at once: it flushes them together
+_FEW = 4  # writes for which no threads are started
 
 
 # -- the record -----------------------------------------------------------------------------------
@@ -598,7 +601,7 @@ def settle(store: Store, path: str, held: Lease, content: Mapping[str, Any] | No
 
 def finish(store: Store, path: str, record: Record) -> None:
     """Bring all metadata into line with a record that is committed; may be repeated."""
-    longer = dict(gather(lambda item: _grow(store, path, *item), list(record.grown.items()), store))
+    longer = dict(_flushed(lambda item: _grow(store, path, *item), list(record.grown.items()), store))
     below = {place: documents for place, documents in record.created.items() if place}
     _create_all(store, path, below)
     changed: Entries = {node.join(path, place): found for place, found in {**longer, **below}.items() if found}
@@ -658,7 +661,17 @@ def _grow(store: Store, path: str, place: str, growth: Growth) -> tuple[str, Doc
 def _create_all(store: Store, path: str, created: Mapping[str, Documents]) -> None:
     """Store the metadata of new nodes, from the depth upwards; what is there already stays."""
     for batch in _by_depth(created):
-        gather(lambda place: node.put_documents(store, node.join(path, place), created[place]), batch, store)
+        _flushed(lambda place: node.put_documents(store, node.join(path, place), created[place]), batch, store)
+
+
+def _flushed(write: Callable[[S], T], items: Sequence[S], store: Store) -> list[T]:
+    """Write metadata for each item; on a local disk, where each write waits until it is flushed, many at once."""
+    if not isinstance(store, LocalStore) or len(items) < _FEW:
+        return gather(write, items, store)
+    from concurrent.futures import ThreadPoolExecutor  # only for those who write much metadata
+
+    with ThreadPoolExecutor(_FLUSHES) as threads:
+        return list(threads.map(write, items))
 
 
 def _by_depth(paths: Iterable[str]) -> list[list[str]]:
