@@ -190,6 +190,31 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(store):
         assert contents(store) == before, error
 
 
+def test_a_node_is_changed_once_and_nothing_after_the_end(store):
+    months(store)
+    with zellige.change(store) as change:
+        change.append("t", np.ones(2))
+        change.create_array("v", shape=3)
+        for act in (lambda: change.append("t", np.ones(2)), lambda: change.create_array("v", shape=3)):
+            with pytest.raises(ValueError, match="part of this change already"):
+                act()
+    for act in (lambda: change.append("u", np.ones(2)), lambda: change.create_array("w", shape=3)):
+        with pytest.raises(ValueError, match=r"is over; begin another one with zellige\.change"):
+            act()
+    assert shapes(store) == {"t": (61,), "u": (59,), "v": (3,)}
+
+
+def test_what_lies_beyond_the_end_does_not_show(store):
+    """Unless all new elements are written, which the caller has to say."""
+    root = months(store)
+    store.put("t/c/2", store.get("t/c/0") or b"")  # as a copy leaves it, of what a killed writer had begun
+    with zellige.change(store) as change:
+        longer = change.grow({"t": (change.arrays()["t"], 62, 0, [31, 31])})["t"]
+        longer[90:] = 7
+    assert zellige.open_array(store, path="t")[58:].tolist() == [58] + [0] * 31 + [7] * 31
+    del root
+
+
 def test_a_read_only_store_is_refused(tmp_path):
     months(LocalStore(tmp_path))
     with pytest.raises(zellige.errors.ReadOnlyError):

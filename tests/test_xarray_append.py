@@ -399,6 +399,67 @@ def test_variables_without_the_dimension_are_written_only_if_they_differ():
     assert opened(store).mask.values.tolist() == [1, 1, 1]
 
 
+# -- arrays that disagree -------------------------------------------------------------------------
+
+
+def torn(place) -> xr.Dataset:
+    """A dataset of which another program has made one variable longer, and was stopped; what all of it had before."""
+    ds = daily(end="2021-01-20")
+    write(ds, place)
+    zellige.open_array(place, path="t", mode="r+").append(np.full((5, 3), 7.0))
+    zellige.consolidate_metadata(place)
+    return ds
+
+
+@pytest.mark.parametrize("consolidated", [None, False])
+def test_arrays_that_disagree_are_refused_with_names_lengths_and_remedy(consolidated, tmp_path):
+    ds = torn(tmp_path)
+    words = r"dimension 'time' \(20: mean, time; 25: t\).*zellige\.repair\(…, shrink=True\).*drop_variables="
+    with pytest.raises(zellige.errors.DatasetError, match=words) as caught:
+        opened(tmp_path, consolidated=consolidated)
+    assert (caught.value.dimension, caught.value.lengths) == ("time", {20: ["mean", "time"], 25: ["t"]})
+    xr.testing.assert_identical(
+        opened(tmp_path, consolidated=consolidated, drop_variables="t"), ds.drop_vars("t")
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"append_dim": "time"}, {"mode": "a"}, {"mode": "r+"}, {"region": {"time": slice(0, 5)}}],
+    ids=str,
+)
+def test_nothing_is_written_to_a_dataset_whose_arrays_disagree(options, tmp_path):
+    ds = torn(tmp_path)
+    before = contents(zellige.LocalStore(tmp_path))
+    part = ds.isel(time=slice(5)).drop_vars(["time", "x"]) if "region" in options else ds
+    with pytest.raises(zellige.errors.DatasetError, match="disagree about the length"):
+        write(part, tmp_path, **options)
+    assert contents(zellige.LocalStore(tmp_path)) == before
+
+
+def test_validate_reports_arrays_that_disagree_and_repair_shrinks_them_if_asked(tmp_path):
+    ds = torn(tmp_path)
+    (found,) = zellige.validate(tmp_path).findings
+    assert (found.kind, found.level) == ("dataset", "error")
+    assert "20: mean, time; 25: t" in found.message
+    assert zellige.repair(tmp_path, dry_run=False).left == (found,)
+    assert [done for done, _ in zellige.repair(tmp_path, shrink=True).actions] == ["mended"]
+    assert zellige.open_array(tmp_path, path="t").shape == (25, 3)
+    zellige.repair(tmp_path, shrink=True, dry_run=False)
+    assert zellige.validate(tmp_path).ok
+    xr.testing.assert_identical(opened(tmp_path), ds)
+
+
+def test_levels_of_a_pyramid_may_have_different_lengths():
+    root = zellige.create_group()
+    for level, size in enumerate((64, 32, 16)):
+        root.create_array(str(level), shape=(size, size), dtype="uint8", dimension_names=["y", "x"])
+    report = zellige.validate(root.store)
+    assert report.ok
+    assert {found.kind for found in report.findings} == {"lengths"}
+    assert zellige.repair(root.store, shrink=True, dry_run=False).actions == ()
+
+
 # -- what readers see -----------------------------------------------------------------------------
 
 

@@ -29,7 +29,6 @@ from zellige.config import ArrayConfig, config
 from zellige.consolidated import Consolidated, follow_changes, holds_some
 from zellige.dtypes.values import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError
-from zellige.grid import ChunkGrid
 from zellige.lease import Lease, Owner
 from zellige.metadata.document import new_attributes
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, Documents, Entries, GroupMetadata
@@ -40,7 +39,6 @@ from zellige.resizing import check_appended
 from zellige.runs import EdgeEntries
 from zellige.stores import LocalStore, Store, StoreLike, locate
 from zellige.types import JSON, is_key
-from zellige.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from zellige.group import Group
@@ -276,6 +274,8 @@ class Change:
         """
         if not arrays:
             return {}
+        self._check_open(arrays)
+        before = {path: array.grid for path, (array, *_) in arrays.items()}
         grids = {path: array._grown(length, axis, chunks) for path, (array, length, axis, chunks) in arrays.items()}
         longer = {path: arrays[path][0].metadata.resized(grid) for path, grid in grids.items()}
         self._record.grown |= {path: Growth.of(arrays[path][0].metadata, new) for path, new in longer.items()}
@@ -283,12 +283,19 @@ class Change:
         if self.store.transactional:  # nobody sees it, and there are such stores that take no chunk outside the shape
             for path, new in longer.items():
                 arrays[path][0]._update(lambda _, new=new: new)  # type: ignore[misc]
-        if not filled:
-            for path, grid in grids.items():
-                Upkeep(arrays[path][0]._engine).uncover(ChunkGrid.from_metadata(arrays[path][0].metadata), grid)
+        for path, grid in {} if filled else grids.items():
+            arrays[path][0]._upkeep.uncover(before[path], grid)
         made = {path: Array(self.store, array.path, longer[path], array.config) for path, (array, *_) in arrays.items()}
         self._targets |= made
         return made
+
+    def _check_open(self, paths: Iterable[str]) -> None:
+        """Refuse to change anything after the end, and to change a node twice."""
+        if self._done:
+            raise ValueError(f"the change of group '/{self.path}' is over; begin another one with zellige.change")
+        twice = [path for path in paths if path in self._record.grown or path in self._record.created]
+        if twice:
+            raise ValueError(f"{twice[0]!r} is part of this change already; append to it, or create it, all at once")
 
     def create(self, nodes: Mapping[str, NodeMetadata], *, overwrite: bool = False) -> dict[str, Array | Group]:
         """Create arrays and groups; returns them, arrays to be written to.
@@ -303,6 +310,7 @@ class Change:
         """
         from zellige.group import Group
 
+        self._check_open(nodes)
         for path in filter(None, nodes):
             node.check_names(path)
         nodes = self._with_groups(nodes)

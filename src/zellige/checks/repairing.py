@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from zellige import commit, node
+from zellige.array import Array
 from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
+from zellige.consolidated import follow_changes
 from zellige.errors import NodeNotFoundError
 from zellige.group import Group
 from zellige.reporting import ProgressLike
@@ -219,11 +221,15 @@ class _Mending:
 
     def _shrink(self, found: Finding) -> Done:
         """Make the arrays of a group as long as the shortest one, along every dimension."""
-        for dim, lengths in {} if self.dry_run else self.inspection.disagreements(found.path).items():
+        if self.dry_run:
+            return "mended"
+        changed: dict[str, Array] = {}
+        for dim, lengths in self.inspection.disagreements(found.path).items():
             for name in (name for length, names in lengths.items() if length > min(lengths) for name in names):
-                array = self.inspection.arrays[node.join(found.path, name)]
+                array = changed[node.join(found.path, name)] = self.inspection.arrays[node.join(found.path, name)]
                 names_there = array.dimension_names or ()
                 array.resize([min(lengths) if k == dim else n for k, n in zip(names_there, array.shape, strict=True)])
+        follow_changes(self.store, found.path, {p: a.metadata.to_documents() for p, a in changed.items()}, {})
         return "mended"
 
     def _consolidate(self, found: Finding) -> Done:

@@ -47,6 +47,7 @@ def repair(arguments: Namespace) -> int:
             deep=not arguments.shallow,
             drop=arguments.drop,
             stray=arguments.stray,
+            shrink=arguments.shrink,
             progress=not arguments.quiet,
         )
     more = done.dry_run and any(what != "left" for what, _ in done.actions)
