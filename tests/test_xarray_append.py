@@ -418,9 +418,7 @@ def test_arrays_that_disagree_are_refused_with_names_lengths_and_remedy(consolid
     with pytest.raises(zellige.errors.DatasetError, match=words) as caught:
         opened(tmp_path, consolidated=consolidated)
     assert (caught.value.dimension, caught.value.lengths) == ("time", {20: ["mean", "time"], 25: ["t"]})
-    xr.testing.assert_identical(
-        opened(tmp_path, consolidated=consolidated, drop_variables="t"), ds.drop_vars("t")
-    )
+    xr.testing.assert_identical(opened(tmp_path, consolidated=consolidated, drop_variables="t"), ds.drop_vars("t"))
 
 
 @pytest.mark.parametrize(

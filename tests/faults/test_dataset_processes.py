@@ -11,7 +11,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +63,21 @@ class Place:
         block(number).zellige.write(self.url, append_dim="time", storage_options=self.options)
 
 
-@pytest.fixture(params=["local", "s3"])
-def place(request, tmp_path) -> Iterator[Place]:
-    if request.param == "local":
-        yield Place(str(tmp_path / "x.zarr"), None)
-    else:
+def made(kind: str, request: pytest.FixtureRequest) -> Place:
+    if kind == "s3":
         server = request.getfixturevalue("s3")
-        yield Place(server.url(), server.options)
+        return Place(server.url(), server.options)
+    return Place(str(request.getfixturevalue("tmp_path") / {"local": "x.zarr", "zip": "x.zip"}[kind]), None)
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request) -> Place:
+    return made(request.param, request)
+
+
+@pytest.fixture(params=["local", "s3", "zip"])
+def any_place(request) -> Place:
+    return made(request.param, request)
 
 
 def block(number: int) -> xr.Dataset:
@@ -111,7 +118,8 @@ for number in range({first}, 100_000):
 """
 
 
-def test_appends_killed_at_random_times_leave_a_dataset_that_opens_and_goes_on(place, record_property):
+def test_appends_killed_at_random_times_leave_a_dataset_that_opens_and_goes_on(any_place, record_property):
+    place = any_place
     chance = random.Random(7)
     place.append(0)
     done = [0]

@@ -12,11 +12,15 @@ from typing import Any
 import fsspec
 import numpy as np
 import obstore.store
+import pandas as pd
 import pytest
+import xarray as xr
 import zarr.storage
 from node_laws import MODEL, RECTILINEAR, check_arrays, check_groups
 
 import zellige
+import zellige.xarray
+from xarray_data import opened
 from zellige.errors import ZelligeWarning
 from zellige.storage import LatencyStore, LoggingStore, PrefixStore, Store, WrapperStore
 from zellige.stores import resolve
@@ -129,6 +133,43 @@ def test_what_is_saved_is_there(place):
         "arr_0": MODEL[0].tolist(),
         "named": MODEL[1].tolist(),
     }
+
+
+def days(start: str, count: int) -> xr.Dataset:
+    time = pd.date_range(start, periods=count)
+    return xr.Dataset(
+        {"t": (("time", "x"), np.full((count, 2), float(count))), "n": ("time", np.arange(count))}, {"time": time}
+    )
+
+
+@pytest.mark.parametrize("group", [None, "a/b"])
+def test_a_dataset_is_created_appended_to_and_added_to(place, group):
+    def write(ds: Any, **options: Any) -> Any:
+        return ds.zellige.write(place.given, group=group, **options, **place.options)
+
+    def read() -> xr.Dataset:
+        return opened(place.given, group=group, **place.options).load()
+
+    cut = {} if "rectilinear" in place.without else {"chunks": {"time": "month"}}
+    first, second = days("2021-01-01", 40), days("2021-02-10", 30)
+    write(first, **cut)
+    write(second, append_dim="time")
+    whole = xr.concat([first, second], "time")
+    xr.testing.assert_identical(read(), whole)
+    before = read()
+    with pytest.raises(ValueError, match="would be left shorter"):
+        write(second.drop_vars("n"), append_dim="time")
+    broken = days("2021-03-12", 4)
+    broken["t"] = broken.t.chunk().map_blocks(lambda _: 1 / 0, template=broken.t.chunk())
+    with pytest.raises(ZeroDivisionError):
+        write(broken, append_dim="time")
+    xr.testing.assert_identical(read(), before)
+    write(whole[["n"]].rename(n="m").drop_vars("time"), mode="a")
+    xr.testing.assert_identical(read(), whole.assign(m=whole.n))
+    write(days("2021-03-12", 4).assign(m=("time", [1, 2, 3, 4])), append_dim="time")
+    assert read().m.values[-4:].tolist() == [1, 2, 3, 4]
+    report = zellige.validate(place.given, deep=True, **place.options)
+    assert report.ok, str(report)
 
 
 # -- wrappers ---------------------------------------------------------------------------------------
