@@ -88,16 +88,6 @@ def test_numpy_values_become_json(array, store):
     assert type(array.attrs["bool"]) is bool
 
 
-def test_a_nan_never_makes_a_document_that_is_not_json(array, store):
-    array.attrs["limits"] = [np.nan, np.inf, -float("inf")]
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is not JSON")
-
-    found = json.loads(store.get(DOCUMENT), parse_constant=refuse)
-    assert found["attributes"]["limits"] == ["NaN", "Infinity", "-Infinity"]
-
-
 @pytest.mark.parametrize("value", [len, {1: 2}, {"a": {1, 2}}, b"x", 1j, [np.datetime64("2020")]], ids=repr)
 def test_values_that_are_not_json_are_refused(array, store, value):
     array.attrs["a"] = 1

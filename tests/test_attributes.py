@@ -30,10 +30,25 @@ def zarr_format(request) -> int:
     return request.param
 
 
-scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats()
 JSON = st.recursive(
     scalars | st.text(), lambda more: st.lists(more, max_size=3) | st.dictionaries(st.text(), more, max_size=3)
 )
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Equal, with the types of all values; NaN equals NaN, and nothing else."""
+    assert type(found) is type(expected)
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            assert_same(found[key], value)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    else:
+        assert found == expected or (expected != expected and found != found)
 
 
 @ours.examples(0.03)
@@ -42,12 +57,10 @@ JSON = st.recursive(
 def test_any_json_comes_back_from_the_store(zarr_format, attributes, changes):
     store = MemoryStore()
     group = zellige.create_group(store, attributes=attributes, zarr_format=zarr_format)
-    assert zellige.open_group(store).attrs.asdict() == attributes
+    assert_same(zellige.open_group(store).attrs.asdict(), attributes)
     group.attrs.update(changes)
     for handle in (group, zellige.open_group(store)):
-        assert handle.attrs.asdict() == {**attributes, **changes}
-    for raw in contents(store).values():
-        strict(raw)
+        assert_same(handle.attrs.asdict(), {**attributes, **changes})
 
 
 class Colour(enum.IntEnum):
@@ -69,17 +82,19 @@ CONVERTED: list[tuple[Any, Any]] = [
     ({"a": {"b": np.array([1.5])}}, {"a": {"b": [1.5]}}),
     ((), []),
     (Colour.RED, 3),
-    (math.nan, "NaN"),
-    (-math.inf, "-Infinity"),
-    ([np.float32("inf"), {"x": np.float64("nan")}], ["Infinity", {"x": "NaN"}]),
-    (np.array([np.nan, 1.0, -np.inf]), ["NaN", 1.0, "-Infinity"]),
+    (math.nan, math.nan),
+    (-math.inf, -math.inf),
+    ("NaN", "NaN"),
+    (["Infinity", {"x": "-Infinity"}], ["Infinity", {"x": "-Infinity"}]),
+    ([np.float32("inf"), {"x": np.float64("nan")}], [math.inf, {"x": math.nan}]),
+    (np.array([np.nan, 1.0, -np.inf]), [math.nan, 1.0, -math.inf]),
     ("\ud800", "\ud800"),
     (10**30, 10**30),
 ]
 
 
 @pytest.mark.parametrize(("value", "expected"), CONVERTED, ids=repr)
-def test_numpy_and_others_are_converted_and_never_break_the_document(value, expected, zarr_format):
+def test_numpy_and_others_are_converted(value, expected, zarr_format):
     for how in ("created", "set", "updated", "put"):
         store = MemoryStore()
         root = zellige.create_group(store, zarr_format=zarr_format, attributes={"x": value} if how == "created" else {})
@@ -89,11 +104,8 @@ def test_numpy_and_others_are_converted_and_never_break_the_document(value, expe
             assert root.update_attributes({"x": value}) is root
         elif how == "put":
             root.attrs.put({"x": value})
-        found = zellige.open_group(store).attrs["x"]
-        assert (type(found), found) == (type(expected), expected)
-        assert root.attrs["x"] == found  # the handle says what was written
-        for raw in contents(store).values():
-            strict(raw)
+        assert_same(zellige.open_group(store).attrs["x"], expected)
+        assert_same(root.attrs["x"], expected)  # the handle says what was written
 
 
 def circular() -> list[Any]:
@@ -222,13 +234,154 @@ def test_a_change_of_attributes_keeps_what_is_not_understood(store):
     }
 
 
-def test_attributes_that_others_wrote_with_literal_constants_become_json(store):
-    store.put("zarr.json", b'{"zarr_format": 3, "node_type": "group", "attributes": {"x": NaN, "y": [-Infinity]}}')
+# -- numbers that are not finite ------------------------------------------------------------------
+
+ODD = {"x": math.nan, "y": [-math.inf, {"z": math.inf}], "text": ["NaN", "Infinity"]}
+WRITTEN = b'{"x": NaN, "y": [-Infinity, {"z": Infinity}], "text": ["NaN", "Infinity"]}'
+
+
+def put_odd_group(store: Store, zarr_format: int) -> None:
+    """A group as zarr-python writes it, with attributes that are not finite."""
+    if zarr_format == 3:
+        store.put("zarr.json", b'{"zarr_format": 3, "node_type": "group", "attributes": ' + WRITTEN + b"}")
+    else:
+        store.put(".zgroup", b'{"zarr_format": 2}')
+        store.put(".zattrs", WRITTEN)
+
+
+def stored_attributes(store: Store, path: str, zarr_format: int) -> bytes:
+    """What is stored between the braces of the attributes."""
+    raw = store.get(path + ("zarr.json" if zarr_format == 3 else ".zattrs"))
+    assert raw is not None
+    found = json.loads(raw)
+    return json.dumps(found["attributes"] if zarr_format == 3 else found).encode()
+
+
+def test_setting_an_attribute_keeps_the_nan_of_others(store, zarr_format):
+    put_odd_group(store, zarr_format)
     group = zellige.open_group(store)
-    assert math.isnan(group.attrs["x"])
-    assert group.attrs["y"] == [-math.inf]
-    group.attrs["z"] = 1
-    assert strict(store.get("zarr.json"))["attributes"] == {"x": "NaN", "y": ["-Infinity"], "z": 1}
+    assert_same(group.attrs.asdict(), ODD)
+    group.attrs["new"] = 1
+    assert stored_attributes(store, "", zarr_format) == WRITTEN[:-1] + b', "new": 1}'
+    del group.attrs["new"]
+    assert stored_attributes(store, "", zarr_format) == WRITTEN
+    assert_same(group.attrs.asdict(), ODD)
+
+
+def test_every_change_of_an_array_keeps_its_nan(store, zarr_format):
+    array = zellige.create_array(store, name="a", shape=4, chunks=2, zarr_format=zarr_format, attributes=ODD)
+    assert stored_attributes(store, "a/", zarr_format) == WRITTEN
+    array.resize((8,))
+    array.append(np.ones(2))
+    for copied in (
+        zellige.from_array(data=array, store=store, name="b"),
+        zellige.copy(array, zellige.open_group(store), name="c") and zellige.open_array(store, path="c"),
+    ):
+        assert_same(copied.attrs.asdict(), ODD)
+        assert stored_attributes(store, copied.path + "/", zarr_format) == WRITTEN
+    assert_same(zellige.open_array(store, path="a").attrs.asdict(), ODD)
+
+
+def test_nan_in_consolidated_metadata(store, zarr_format):
+    root = zellige.create_group(store, zarr_format=zarr_format, attributes=ODD)
+    root.create_array("a", shape=4, chunks=2, attributes=ODD)
+    root.create_group("g", attributes=ODD)
+    held = zellige.consolidate_metadata(store)
+    held["a"].attrs["new"] = 1
+    again = zellige.open_consolidated(store, check=True)
+    for found, expected in ((again, ODD), (again["a"], {**ODD, "new": 1}), (again["g"], ODD)):
+        assert_same(found.attrs.asdict(), expected)
+    # The text "NaN" is something else than the number.
+    zellige.open_group(store, path="g").attrs["x"] = "NaN"
+    with pytest.raises(zellige.errors.StaleMetadataError, match="'g'"):
+        zellige.open_consolidated(store, check=True)
+
+
+def test_metadata_with_nan_equals_itself(store, zarr_format):
+    zellige.create_group(store, zarr_format=zarr_format, attributes=ODD)
+    one, two = zellige.open_group(store), zellige.open_group(store)
+    assert one.metadata == two.metadata
+    two.attrs["x"] = "NaN"
+    assert one.metadata != two.metadata
+
+
+def test_diff_knows_nan_from_its_text():
+    one = zellige.create_group(attributes={"x": math.nan, "y": [math.nan], "z": "NaN"})
+    two = zellige.create_group(attributes={"x": math.nan, "y": ["NaN"], "z": math.nan})
+    assert not zellige.diff(one, zellige.create_group(attributes=one.attrs))
+    assert zellige.diff(one, two).metadata == (
+        "/: attributes.y: [nan] and ['NaN']",
+        "/: attributes.z: 'NaN' and nan",
+    )
+
+
+# -- strict JSON ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strictly():
+    with zellige.config.set(strict_json=True):
+        yield
+
+
+NOT_FINITE = {
+    "x": math.nan,
+    "x.y[1]": {"y": [1, -math.inf]},
+    "x[0]": np.array([np.inf, 1.0]),
+}
+
+
+@pytest.mark.parametrize("place", NOT_FINITE)
+def test_strict_json_refuses_what_json_cannot_say(store, zarr_format, strictly, place):
+    group = zellige.create_group(store, attributes={"kept": 1}, zarr_format=zarr_format)
+    group.create_array("a", data=[1, 2])
+    before, value = contents(store), {"x": NOT_FINITE[place]}
+    for change in (
+        lambda: group.attrs.update(value),
+        lambda: group.attrs.put(value),
+        lambda: group["a"].update_attributes(value),
+        lambda: group.create_group("b", attributes=value),
+        lambda: group.create_array("a", shape=3, attributes=value, overwrite=True),
+        lambda: zellige.create_group(store, attributes=value, overwrite=True),
+    ):
+        with pytest.raises(MetadataError, match="strict_json") as caught:
+            change()
+        assert caught.value.field == f"attributes.{place}"
+        assert contents(store) == before
+    group.attrs["x"] = "NaN"
+    group.create_array("f", shape=2, dtype="f4", fill_value=math.nan)  # has a form of its own
+    for raw in contents(store).values():
+        if raw.startswith(b"{"):
+            strict(raw)
+
+
+def test_strict_json_does_not_rewrite_what_others_wrote(store, zarr_format):
+    put_odd_group(store, zarr_format)
+    array = zellige.create_array(store, name="a", data=[1, 2, 3], chunks=2, zarr_format=zarr_format, attributes=ODD)
+    group, before = zellige.open_group(store), contents(store)
+    with zellige.config.set(strict_json=True):
+        assert_same(group.attrs.asdict(), ODD)
+        assert group.metadata == zellige.open_group(store).metadata
+        for change in (
+            lambda: group.attrs.update(new=1),
+            lambda: array.attrs.update(new=1),
+            lambda: zellige.consolidate_metadata(store),
+        ):
+            with pytest.raises(MetadataError, match="strict_json"):
+                change()
+            assert contents(store) == before
+
+
+@pytest.mark.parametrize("change", [lambda a: a.resize((2,)), lambda a: a.append([4, 5])], ids=["resize", "append"])
+def test_an_append_that_strict_json_refuses_changes_nothing(store, change):
+    array = zellige.create_array(store, name="a", data=[1, 2, 3], chunks=2, attributes=ODD)
+    before = store.get("a/zarr.json")
+    with zellige.config.set(strict_json=True), pytest.raises(MetadataError, match="'/a'.*strict_json"):
+        change(array)
+    assert store.get("a/zarr.json") == before
+    assert zellige.open_array(store, path="a")[:].tolist() == [1, 2, 3]
+    array.append([6, 7])
+    assert zellige.open_array(store, path="a")[:].tolist() == [1, 2, 3, 6, 7]
 
 
 def test_two_handles_do_not_undo_each_other(store, zarr_format):

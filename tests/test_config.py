@@ -17,6 +17,7 @@ from zellige.config import ArrayConfig, Config
 DEFAULTS: dict[str, Any] = {
     "default_zarr_format": 3,
     "json_indent": 2,
+    "strict_json": False,
     "array.order": "C",
     "array.write_empty_chunks": False,
     "array.read_missing_chunks": True,
@@ -73,7 +74,7 @@ def test_a_section_is_a_dict(config):
     assert config.get("async") == config["async"] == {"concurrency": 10, "timeout": None}
     assert config.get("array")["sharding_coalesce_max_bytes"] == 16 << 20
     sections = {"array", "async", "codecs", "lease", "memory", "threading", "remote"}
-    assert config.to_dict().keys() == {"default_zarr_format", "json_indent", *sections}
+    assert config.to_dict().keys() == {"default_zarr_format", "json_indent", "strict_json", *sections}
     assert config.to_dict()["threading"] == {"max_workers": None}
     config.to_dict()["array"]["order"] = config.get("array")["order"] = "F"
     assert config["array.order"] == "C"
@@ -169,6 +170,7 @@ def test_blocks_restore_after_an_error_and_when_they_overlap(config):
 GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("default_zarr_format", [2, 3]),
     ("json_indent", [None, 0, 8]),
+    ("strict_json", [True, False]),
     ("array.order", ["C", "F"]),
     ("array.write_empty_chunks", [True, False]),
     ("array.read_missing_chunks", [True, False]),
@@ -194,6 +196,7 @@ GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
 BAD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("default_zarr_format", [1, 4, "3", 3.0, None, True]),
     ("json_indent", [-1, 9, "2", 2.0, True]),
+    ("strict_json", [1, None, "yes"]),
     ("array.order", ["K", "c", None, 0, ["C"]]),
     ("array.write_empty_chunks", [1, None, "True"]),
     ("array.read_missing_chunks", [0, None]),

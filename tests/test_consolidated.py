@@ -224,8 +224,9 @@ def test_literal_constants_in_attributes_are_no_difference(zarr_format):
         store.put("z/.zattrs", b'{"x": [NaN, Infinity]}')
     zellige.consolidate_metadata(store)
     zellige.open_consolidated(store, check=True)
-    for raw in (store.get("zarr.json"), store.get(".zmetadata")):
-        assert raw is None or b"Infinity]" not in raw.replace(b'"Infinity"', b"")
+    held = store.get("zarr.json") if zarr_format == 3 else store.get(".zmetadata")
+    assert held is not None
+    assert b"[NaN, Infinity]" in held
 
 
 # -- as others write it ---------------------------------------------------------------------------

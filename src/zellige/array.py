@@ -26,7 +26,7 @@ from zellige.errors import (
 )
 from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
-from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.node import NodeHandle
 from zellige.plans import plan as plan_for
@@ -423,7 +423,7 @@ class Array(Selecting, Resizing, NodeHandle):
         def with_attributes(metadata: ArrayMetadata) -> ArrayMetadata:
             attributes = dict(metadata.attributes)
             change(attributes)
-            return metadata.with_attributes(document.plain(attributes))
+            return metadata.with_attributes(attributes)
 
         self._update(with_attributes)
 

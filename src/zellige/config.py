@@ -57,6 +57,7 @@ def _or_none(setting: _Setting) -> _Setting:
 _SETTINGS: dict[str, _Setting] = {
     "default_zarr_format": _Setting(3, lambda v: type(v) is int and v in (2, 3), "2 or 3"),
     "json_indent": _or_none(_int(2, 0, 8)),
+    "strict_json": _bool(False),
     "array.order": _Setting("C", lambda v: isinstance(v, str) and v in ("C", "F"), "'C' or 'F'"),
     "array.write_empty_chunks": _bool(False),
     "array.read_missing_chunks": _bool(True),
@@ -127,6 +128,7 @@ class Config:
     | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
     | `lease.timeout` | 300 | the seconds after which a lease that another machine holds and does not renew expires |
     | `lease.wait` | 60 | the seconds to wait for another writer that changes the same array or group |
+    | `strict_json` | False | refuse to write attributes that are NaN or infinite, which strict JSON cannot say |
     | `memory.keep_bytes` | 256 MiB | how much memory of large results that were dropped is kept for the next; 0: none |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
     | `remote.concurrency` | 64 | how many requests to a server are under way at once |

@@ -290,7 +290,6 @@ def _comparable(documents: Documents) -> Documents:
     """Documents without what means the same as nothing."""
 
     def meant(content: Any) -> Any:
-        # Others write NaN as it is, which is no JSON.
-        return {k: document.plain(v) for k, v in content.items() if k != _BLOCK and v not in ({}, [], None)}
+        return {k: document.comparable(v) for k, v in content.items() if k != _BLOCK and v not in ({}, [], None)}
 
     return {name: found for name, content in documents.items() if (found := meant(content)) or name != ".zattrs"}

@@ -324,8 +324,7 @@ class Group(Listing, Making, NodeHandle):
         def rewrite(documents: Documents) -> tuple[Documents, dict[str, JSON]]:
             attributes = dict(attributes_of(documents))
             change(attributes)
-            new = document.plain(attributes)
-            return with_attributes(documents, new), new
+            return with_attributes(documents, attributes), attributes
 
         def follow(attributes: dict[str, JSON]) -> None:
             self.metadata = self.metadata.with_attributes(attributes)

@@ -320,7 +320,7 @@ class _Work:
 
 
 def _same(a: Documents | None, b: Documents | None) -> bool:
-    return a == b or document.plain(a) == document.plain(b)  # where a NaN equals itself
+    return bool(document.comparable(a) == document.comparable(b))
 
 
 def _opened(store: Store, path: str, documents: Documents | None) -> Converted:
@@ -390,7 +390,7 @@ def _changes(found: _Found) -> list[str]:
 
 
 def _comparable(metadata: Any) -> dict[str, Any]:
-    content: dict[str, Any] = document.plain(metadata.to_dict())
+    content: dict[str, Any] = document.comparable(metadata.to_dict())
     return {key: value for key, value in content.items() if key != _BLOCK}
 
 
@@ -410,10 +410,11 @@ def _converted(found: _Found) -> Converted:
 def _checked(found: _Found) -> Converted:
     """The document of Zarr v3, once it is certain that chunks can be read by it."""
     new = _converted(found)
+    raw = document.dump(new.to_dict())
     if isinstance(new, ArrayV3Metadata):
         old: Any = node.parse(found.old or {})
         _check_reading(old, new)
-        if ArrayV3Metadata.from_bytes(new.to_bytes()) != new:
+        if ArrayV3Metadata.from_bytes(raw) != new:
             raise NotConvertibleError("its document of Zarr v3 would be read otherwise than it was written", field="")
     return new
 

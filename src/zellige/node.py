@@ -296,19 +296,27 @@ def put_new(store: Store, path: str, metadata: NodeMetadata) -> Documents:
 
 def put_documents(store: Store, path: str, documents: Documents) -> bool:
     """Store the documents of a new node; False if another one was quicker."""
-    (name, main), *others = documents.items()
+    (name, main), *others = [(name, _dumped(store, path, name, found)) for name, found in documents.items()]
     key = join(path, name)
     if name == DOCUMENT:
-        return store.create(key, document.dump(main))
+        return store.create(key, main)
     # The main one last: a node is there once it is whole.
     with store.exclusive(key):
         if store.exists(key):
             return False
         if not others:
             store.delete(join(path, ATTRIBUTES_V2))  # what may be left of a node that was removed by half
-        for other, content in others:
-            store.put(join(path, other), document.dump(content))
-        return store.create(key, document.dump(main))
+        for other, raw in others:
+            store.put(join(path, other), raw)
+        return store.create(key, main)
+
+
+def _dumped(store: Store, path: str, name: str, content: dict[str, JSON]) -> bytes:
+    """The bytes of a document; an error says of which node."""
+    try:
+        return document.dump(content)
+    except MetadataError as error:
+        raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
 
 
 def check_parent(store: Store, path: str) -> bool:
@@ -375,15 +383,18 @@ def update(
                 raise ConflictError(f"the node at '/{path}' in {store!r} was deleted meanwhile; nothing was written")
             before = {name: _parsed(store, path, name, old[0]) for name, old in found.items() if old is not None}
             after, result = change(before)
-            changed = {name: after.get(name, {}) for name in names if after.get(name, {}) != before.get(name, {})}
-            if all(_rewrite(store, join(path, name), new, found[name]) for name, new in changed.items()):
+            changed = {
+                name: _dumped(store, path, name, after.get(name, {}))
+                for name in names
+                if after.get(name, {}) != before.get(name, {})
+            }
+            if all(_rewrite(store, join(path, name), raw, found[name]) for name, raw in changed.items()):
                 follow(result)
                 return
     raise ConflictError(f"'/{path}' in {store!r} kept changing; nothing was written, try again")
 
 
-def _rewrite(store: Store, key: str, content: dict[str, JSON], old: tuple[bytes, str] | None) -> bool:
-    raw = document.dump(content)
+def _rewrite(store: Store, key: str, raw: bytes, old: tuple[bytes, str] | None) -> bool:
     return store.create(key, raw) if old is None else store.replace(key, raw, old[1])
 
 
@@ -417,8 +428,9 @@ def document_names(metadata: NodeMetadata) -> tuple[str, ...]:
 class Attributes(MutableMapping[str, JSON]):
     """A node's attributes as a dict: reading costs nothing, every change is written at once.
 
-    Values are JSON: strings, finite numbers, booleans, None, lists and dicts. numpy scalars and arrays
-    are converted.
+    Values are JSON: strings, numbers, booleans, None, lists and dicts. numpy scalars and arrays are converted. NaN and
+    infinities come back as they were set; they are stored as NaN, Infinity and -Infinity, as Python's json and
+    zarr-python do. Readers of strict JSON do not know these: the setting `strict_json` refuses them.
     """
 
     def __init__(self, node: NodeHandle) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,24 @@ _SEGMENT = rf"(?:[^.{_NO}]|(?!\.{{1,2}}(?:/|\Z)|{re.escape(TEMPORARY)})\.)[^{_NO
 
 is_key = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+").fullmatch
 """Whether a string is a key; stores test this inline, because they do it for every chunk."""
+
+
+def not_finite(value: JSON, place: str) -> tuple[str, float] | None:
+    """The first NaN or infinity in a JSON value, for which JSON has no number, with its path.
+
+    >>> not_finite({"a": 1.5, "b": [0, math.inf]}, "attributes")
+    ('attributes.b[1]', inf)
+    """
+    rest = [(place, value)]
+    while rest:  # no recursion, however deep it is nested
+        path, part = rest.pop()
+        if isinstance(part, float) and not math.isfinite(part):
+            return path, part
+        if isinstance(part, dict):
+            rest += [(f"{path}.{name}", item) for name, item in reversed(part.items())]
+        elif isinstance(part, list):
+            rest += [(f"{path}[{i}]", item) for i, item in reversed([*enumerate(part)])]
+    return None
 
 
 class InternalName(str):

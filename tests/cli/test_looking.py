@@ -9,6 +9,7 @@ import pytest
 from command import ARRAYS, VALUES
 
 import zellige
+from families import strict
 
 STORED = {"regular": (3, 2), "months/uneven": (2, 3), "sharded": (1, 1), "old": (2, 1)}
 """The grids of stored chunks of the arrays."""
@@ -57,6 +58,15 @@ def test_info_of_a_group(tree, run):
     counts = {"arrays": 4, "groups": 1, "consolidated": False, "zarr_format": 3, "path": "", "type": "group"}
     assert {key: found[key] for key in counts} == counts
     assert found["attributes"] == {"title": "all kinds"}
+
+
+def test_attributes_that_are_not_finite(tmp_path, run):
+    attributes = {"missing": float("nan"), "range": [float("-inf"), "NaN"]}
+    zellige.create_group(tmp_path, attributes=attributes).create_array("a", shape=1, attributes=attributes)
+    for place in (tmp_path, tmp_path / "a"):
+        assert {"  missing: NaN", '  range: [-Infinity, "NaN"]'} <= set(run("info", place).out.splitlines())
+        found = strict(run("info", place, "--json").out.encode())  # for readers of strict JSON
+        assert found["attributes"] == {"missing": "NaN", "range": ["-Infinity", "NaN"]}
 
 
 def test_chunks_that_are_missing_are_counted(local, run):

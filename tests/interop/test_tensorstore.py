@@ -340,6 +340,17 @@ def test_attributes_of_the_peer_survive(tmp_path):
     assert as_text(zellige.open_array(tmp_path).attrs) == as_text(ATTRIBUTES)
 
 
+def test_the_peer_reads_strict_json_only_which_a_setting_makes_sure_of(tmp_path):
+    ours(tmp_path / "default", Case(), attributes={"missing": math.nan})
+    with pytest.raises(ValueError, match="Invalid JSON"):
+        peer_open(tmp_path / "default")
+    with zellige.config.set(strict_json=True):
+        with pytest.raises(zellige.errors.MetadataError, match="attributes.missing"):
+            ours(tmp_path / "strict", Case(), attributes={"missing": math.nan})
+        ours(tmp_path / "strict", Case(), attributes={"missing": "NaN"})
+    assert peer_open(tmp_path / "strict").shape == (7, 5)
+
+
 def test_attributes_of_ours_survive_a_resize_by_the_peer(tmp_path):
     array = ours(tmp_path, Case(), attributes=ATTRIBUTES, dimension_names=("y", None))
     assert as_text(peer_open(tmp_path).spec().to_json()["metadata"]["attributes"]) == as_text(ATTRIBUTES)

@@ -252,6 +252,17 @@ def test_keys_that_icechunk_cannot_have_are_errors_that_name_them(store):
         zellige.create_array(store, name="a", shape=3, dtype="i4", zarr_format=2)
 
 
+def test_numbers_in_attributes_that_icechunk_does_not_take_are_named(store):
+    root = zellige.create_group(store, attributes={"kept": 1})
+    words = r"attributes\.limits\[1\] is inf, and icechunk takes strict JSON only"
+    with pytest.raises(OSError, match=words):
+        root.attrs["limits"] = [0, float("inf")]
+    with pytest.raises(OSError, match=words):
+        root.create_array("a", shape=3, attributes={"limits": [0, float("inf")]})
+    assert zellige.open_group(store).attrs.asdict() == {"kept": 1}
+    assert list(root) == []
+
+
 def test_prefixes_without_a_node_are_listed(store):
     zellige.create_array(store, name="g/a", data=np.arange(16).reshape(4, 4), chunks=2)
     assert sorted(store.list("g/a/c/1/")) == ["g/a/c/1/0", "g/a/c/1/1"]

@@ -20,7 +20,7 @@ import numpy as np
 
 from zellige.dtypes import v2 as types
 from zellige.errors import MetadataError
-from zellige.metadata.document import Extension, plain
+from zellige.metadata.document import Extension
 from zellige.metadata.groups import GroupMetadata
 from zellige.metadata.v2 import FILTERS, ArrayV2Metadata
 from zellige.metadata.v3 import ArrayV3Metadata
@@ -47,7 +47,7 @@ def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupM
     {'zarr_format': 3, 'node_type': 'group', 'attributes': {'title': 'tides'}}
     """
     if isinstance(metadata, GroupMetadata):
-        return GroupMetadata(plain(metadata.attributes), 3)
+        return GroupMetadata(dict(metadata.attributes), 3)
     _check_type(metadata)
     names = metadata.dimension_names
     attributes = {key: value for key, value in metadata.attributes.items() if names is None or key != _NAMES}
@@ -58,7 +58,7 @@ def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupM
         chunk_key_encoding=metadata.chunk_key_encoding,
         fill_value=metadata.fill_value,
         codecs=tuple(_codecs(metadata)),
-        attributes=plain(attributes),
+        attributes=attributes,
         dimension_names=names or None,
     )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from zellige.config import config
 from zellige.errors import MetadataError
-from zellige.types import JSON
+from zellige.types import JSON, not_finite
 
 _MOST = 2**63 - 1
 
@@ -61,23 +61,56 @@ def _parse(raw: bytes | memoryview) -> JSON:
 
 
 def dump(document: Mapping[str, JSON]) -> bytes:
-    """The document as bytes: one line for each field, and never a literal NaN, which is not JSON.
+    """The bytes of a document that is to be stored: one line for each field.
 
-    The setting `json_indent` is the space before each field; None puts everything into one line.
+    The setting `json_indent` is the space before each field; None puts everything into one line. NaN and infinities in
+    attributes are written as NaN, Infinity and -Infinity, as Python's json and zarr-python do. These tokens are not
+    part of JSON; the setting `strict_json` refuses them.
     """
+    if config.get("strict_json"):
+        for name, value in document.items():
+            _check_finite(value, name)
+    return encode(document)
+
+
+def encode(document: Mapping[str, JSON]) -> bytes:
+    """The bytes of a document, whether JSON has all of its numbers or not."""
     indent = config.get("json_indent")
-    fields = [f"{json.dumps(name)}: {_dump_value(name, value)}" for name, value in document.items()]
+    fields = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in document.items()]
     if indent is None:
         return ("{" + ", ".join(fields) + "}").encode()
     lines = ",\n".join(" " * indent + line for line in fields)
     return f"{{\n{lines}\n}}\n".encode()
 
 
-def _dump_value(name: str, value: JSON) -> str:
+def _check_finite(value: JSON, field: str) -> None:
+    """Refuse numbers that JSON does not have."""
+    if found := not_finite(value, field):
+        place, number = found
+        raise MetadataError(
+            f"{place} is {number}, which JSON has no number for, and the setting strict_json is on; use a finite "
+            "number, text or None, or turn the setting off",
+            field=place,
+        )
+
+
+def comparable(value: JSON) -> JSON:
+    """A JSON value of which two are equal if they say the same: NaN equals NaN."""
     try:
-        return json.dumps(value, allow_nan=False)
-    except ValueError:  # a NaN in attributes, as some others write it
-        return json.dumps(plain(value, name), allow_nan=False)
+        return _comparable(value)
+    except RecursionError as error:
+        raise MetadataError("the document is nested too deeply", field="") from error
+
+
+def _comparable(value: JSON) -> JSON:
+    if isinstance(value, dict):
+        return {name: _comparable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_comparable(item) for item in value]
+    return _NAN if isinstance(value, float) and math.isnan(value) else value
+
+
+_NAN = object()
 
 
 # -- checking one value ---------------------------------------------------------------------------
@@ -197,17 +230,22 @@ def new_attributes(value: Any) -> dict[str, JSON]:
 def plain(value: Any, field: str = "attributes") -> JSON:
     """A user's value as JSON: numpy scalars and arrays become numbers and lists, tuples lists.
 
-    JSON has no NaN and no infinities: they become "NaN", "Infinity" and "-Infinity", as in fill values.
+    NaN and infinities stay numbers, unless the setting `strict_json` refuses them.
     """
     try:
-        return _plain(value, field)
+        found = _plain(value, field)
     except RecursionError as error:
         raise MetadataError(f"{field} is nested too deeply, or in a circle", field=field) from error
+    if config.get("strict_json"):
+        _check_finite(found, field)
+    return found
 
 
 def _plain(value: Any, field: str) -> JSON:
-    if value is None or isinstance(value, str | bool):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # without what numpy and enumerations add
     if isinstance(value, Mapping):
         return {_attribute_name(k, field): _plain(v, f"{field}.{k}") for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -217,9 +255,7 @@ def _plain(value: Any, field: str) -> JSON:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        if math.isfinite(value):
-            return float(value)
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return float(value)
     return fail(field, "a string, number, boolean, None, list or dict", value)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from zellige.errors import MetadataError
-from zellige.metadata.document import as_attributes, as_object, fail, ignorable, require
+from zellige.metadata.document import as_attributes, as_object, comparable, fail, ignorable, require
 from zellige.metadata.v3 import DOCUMENT, check_header
 from zellige.types import JSON, is_key
 
@@ -85,7 +85,9 @@ class GroupMetadata:
         return replace(self, consolidated=entries, extra=extra)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GroupMetadata) and self.to_documents() == other.to_documents()
+        if not isinstance(other, GroupMetadata):
+            return False
+        return bool(comparable(self.to_documents()) == comparable(other.to_documents()))
 
     __hash__ = None  # type: ignore[assignment]
 

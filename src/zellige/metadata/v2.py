@@ -23,7 +23,7 @@ from zellige.metadata.document import (
     as_integer,
     as_list,
     as_object,
-    dump,
+    encode,
     fail,
     require,
 )
@@ -154,7 +154,7 @@ class ArrayV2Metadata:
 
     def __eq__(self, other: object) -> bool:
         # Through the documents, where a NaN equals itself and -0.0 differs from 0.0 by its text.
-        return isinstance(other, ArrayV2Metadata) and dump(self.to_documents()) == dump(other.to_documents())
+        return isinstance(other, ArrayV2Metadata) and encode(self.to_documents()) == encode(other.to_documents())
 
     __hash__ = None  # type: ignore[assignment]
 

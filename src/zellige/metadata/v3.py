@@ -19,6 +19,7 @@ from zellige.metadata.document import (
     as_list,
     as_object,
     dump,
+    encode,
     fail,
     ignorable,
     parse,
@@ -135,7 +136,7 @@ class ArrayV3Metadata:
 
     def __eq__(self, other: object) -> bool:
         # Through the document, where a NaN equals itself and -0.0 differs from 0.0 by its text.
-        return isinstance(other, ArrayV3Metadata) and self.to_bytes() == other.to_bytes()
+        return isinstance(other, ArrayV3Metadata) and encode(self.to_dict()) == encode(other.to_dict())
 
     __hash__ = None  # type: ignore[assignment]
 

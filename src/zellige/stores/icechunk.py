@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from zellige.stores.base import DOCUMENTS
+from zellige.types import not_finite
 
 
 def is_session(store: Any) -> bool:
@@ -71,6 +72,9 @@ def refusal(key: str, value: bytes) -> str:
     name = key.rpartition("/")[2]
     if name in DOCUMENTS and name != "zarr.json":
         return "icechunk holds Zarr 3 only; use zarr_format=3"
+    if name in DOCUMENTS and (found := not_finite(json.loads(value), "")):
+        place, number = found
+        return f"{place[1:]} is {number}, and icechunk takes strict JSON only; use a finite number, text or None"
     if _sizes(value) is None or int(icechunk.__version__.split(".")[0]) >= 2:
         return ""
     return f"icechunk {icechunk.__version__} takes regular chunks only; rectilinear ones need icechunk 2"
