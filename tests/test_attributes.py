@@ -376,7 +376,7 @@ def test_strict_json_does_not_rewrite_what_others_wrote(store, zarr_format):
 def test_an_append_that_strict_json_refuses_changes_nothing(store, change):
     array = zellige.create_array(store, name="a", data=[1, 2, 3], chunks=2, attributes=ODD)
     before = store.get("a/zarr.json")
-    with zellige.config.set(strict_json=True), pytest.raises(MetadataError, match="'/a'.*strict_json"):
+    with zellige.config.set(strict_json=True), pytest.raises(MetadataError, match=r"'/a'.*strict_json"):
         change(array)
     assert store.get("a/zarr.json") == before
     assert zellige.open_array(store, path="a")[:].tolist() == [1, 2, 3]

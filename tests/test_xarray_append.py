@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+import zarr
 from hypothesis import given, settings, strategies
 from hypothesis.strategies import booleans, integers, lists, sampled_from
 
@@ -456,6 +457,73 @@ def test_levels_of_a_pyramid_may_have_different_lengths():
     assert report.ok
     assert {found.kind for found in report.findings} == {"lengths"}
     assert zellige.repair(root.store, shrink=True, dry_run=False).actions == ()
+
+
+# -- attributes that are not finite ---------------------------------------------------------------
+
+
+def unbounded(start: str) -> xr.Dataset:
+    """Five days whose attributes and encodings are NaN and infinite."""
+    days = np.arange(15, dtype="f8").reshape(5, 3)
+    days[0, 1] = np.nan
+    ds = xr.Dataset(
+        {
+            "t": (("time", "x"), days.astype("f4"), {"valid_max": np.inf, "valid_range": [-np.inf, np.float32("inf")]}),
+            "p": (("time", "x"), days, {"missing_value": np.nan, "units": "NaN"}),
+            "q": (("time", "x"), days, {"limits": np.array([np.nan, 1.0])}),
+            "n": ("time", np.arange(5)),
+        },
+        {"time": pd.date_range(start, periods=5), "x": np.arange(3)},
+        {"bound": -np.inf},
+    )
+    ds["t"].encoding = {"missing_value": np.float32("nan")}
+    ds["q"].encoding = {"_FillValue": np.nan, "missing_value": np.nan}
+    return ds
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_attributes_that_are_not_finite_survive_write_append_rewrite_and_netcdf(zarr_format, tmp_path):
+    place = tmp_path / "a.zarr"
+    unbounded("2021-01-01").zellige.write(place, zarr_format=zarr_format)
+    unbounded("2021-01-06").zellige.write(place, append_dim="time")
+    whole = xr.concat([unbounded("2021-01-01"), unbounded("2021-01-06")], "time")
+    expected = whole.copy()
+    expected["t"].attrs["valid_range"] = [-np.inf, np.inf]
+    expected["q"].attrs["limits"] = [np.nan, 1.0]
+    del expected["p"].attrs["missing_value"]  # decoded, it is part of the encoding
+
+    xr.testing.assert_identical(opened(place), expected)
+    xr.testing.assert_identical(xr.open_dataset(place, engine="zarr"), expected)
+    theirs = zarr.open_group(place, mode="r")
+    assert theirs.attrs["bound"] == -np.inf
+    assert theirs["t"].attrs["valid_max"] == np.inf
+    assert theirs["t"].attrs["valid_range"] == [-np.inf, np.inf]
+    assert theirs["p"].attrs["units"] == "NaN"
+    for name in ("t", "p", "q"):
+        assert np.isnan(theirs[name].attrs["missing_value"])
+        assert np.isnan(opened(place)[name].encoding["missing_value"])
+
+    # Again, from what was read: to another place, over the same one, by xarray, and as netCDF.
+    opened(place).zellige.write(tmp_path / "b.zarr", zarr_format=zarr_format)
+    opened(place).load().zellige.write(place, mode="w", zarr_format=zarr_format)
+    opened(place).to_zarr(tmp_path / "c.zarr", zarr_format=zarr_format)
+    for again in (place, tmp_path / "b.zarr", tmp_path / "c.zarr"):
+        opened(again).isel(time=slice(3)).zellige.write(again, append_dim="time")
+        xr.testing.assert_identical(opened(again), xr.concat([expected, expected.isel(time=slice(3))], "time"))
+        opened(again).isel(time=slice(10)).to_netcdf(tmp_path / "ours.nc")
+        whole.to_netcdf(tmp_path / "theirs.nc")
+        with xr.open_dataset(tmp_path / "ours.nc") as ours, xr.open_dataset(tmp_path / "theirs.nc") as direct:
+            xr.testing.assert_identical(ours.load(), direct.load())
+
+
+def test_a_missing_value_that_differs_from_the_stored_one_is_refused():
+    stored = write(unbounded("2021-01-01"), {})
+    before = contents(stored.store)
+    other = unbounded("2021-01-06")
+    other["p"].attrs["missing_value"] = -1.0
+    with pytest.raises(ValueError, match="missing_value"):
+        write(other, stored.store, append_dim="time")
+    assert contents(stored.store) == before
 
 
 # -- what readers see -----------------------------------------------------------------------------

@@ -345,7 +345,7 @@ def test_the_peer_reads_strict_json_only_which_a_setting_makes_sure_of(tmp_path)
     with pytest.raises(ValueError, match="Invalid JSON"):
         peer_open(tmp_path / "default")
     with zellige.config.set(strict_json=True):
-        with pytest.raises(zellige.errors.MetadataError, match="attributes.missing"):
+        with pytest.raises(zellige.errors.MetadataError, match=r"attributes\.missing"):
             ours(tmp_path / "strict", Case(), attributes={"missing": math.nan})
         ours(tmp_path / "strict", Case(), attributes={"missing": "NaN"})
     assert peer_open(tmp_path / "strict").shape == (7, 5)

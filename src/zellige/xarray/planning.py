@@ -299,6 +299,12 @@ class _Stored:
         """Values encoded exactly as the stored ones are."""
         new, raw = variable.copy(deep=False), self.raw(name)
         new.encoding = dict(self.decoded(name).encoding)
+        # Given as an attribute, too, they would be there twice, which xarray refuses even if both say the same.
+        new.attrs = {
+            key: value
+            for key, value in variable.attrs.items()
+            if key not in ("_FillValue", "missing_value") or not _same(value, new.encoding.get(key))
+        }
         is_fixed = raw.dtype.kind in "SU"
         if is_fixed:
             new.encoding.pop("dtype", None)  # xarray would cut strings that do not fit
