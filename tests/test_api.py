@@ -405,6 +405,66 @@ def test_fill_values(dtype, fill, expected):
     assert array[...].tobytes() == np.full(2, np.array(expected, array.dtype)).tobytes()
 
 
+WITHOUT_FILL = {
+    "create_array": lambda s: zellige.create_array(s, shape=3, fill_value=None, zarr_format=2),
+    "create": lambda s: zellige.create(3, store=s, fill_value=None, zarr_format=2),
+    "empty": lambda s: zellige.empty(3, store=s, fill_value=None, zarr_format=2),
+    "full": lambda s: zellige.full(3, None, store=s, zarr_format=2),
+    "array": lambda s: zellige.array(np.zeros(3), store=s, fill_value=None, zarr_format=2),
+    "from_array": lambda s: zellige.from_array(s, data=np.zeros(3), fill_value=None, zarr_format=2),
+    "open_array": lambda s: zellige.open_array(s, shape=3, mode="a", fill_value=None, zarr_format=2),
+    "open": lambda s: zellige.open(s, shape=3, mode="w", fill_value=None, zarr_format=2),
+    "group": lambda s: zellige.create_group(s, zarr_format=2).create_array("a", shape=3, fill_value=None),
+    "require": lambda s: zellige.create_group(s, zarr_format=2).require_array("a", shape=3, fill_value=None),
+    "group full": lambda s: zellige.create_group(s, zarr_format=2).full(name="a", shape=3, fill_value=None),
+}
+WITH_FILL = {
+    "create_array": lambda s: zellige.create_array(s, shape=3, zarr_format=2),
+    "zeros": lambda s: zellige.zeros(3, store=s, zarr_format=2),
+    "zeros of None": lambda s: zellige.zeros(3, store=s, fill_value=None, zarr_format=2),
+    "empty": lambda s: zellige.empty(3, store=s, zarr_format=2),
+    "require": lambda s: zellige.create_group(s, zarr_format=2).require_array("a", shape=3),
+}
+
+
+@pytest.mark.parametrize("how", WITHOUT_FILL)
+def test_no_fill_value_in_format_2_stays_none(how):
+    store = MemoryStore()
+    made = WITHOUT_FILL[how](store)
+    array = zellige.open(store, path=made.path)
+    assert made.fill_value is array.fill_value is None
+    assert array[...].tolist() == [0.0] * 3
+    # Whatever writes the metadata anew.
+    array.attrs["a"] = 1
+    array.resize((5,))
+    array.append(np.zeros(2))
+    if made.path:
+        held = zellige.consolidate_metadata(store)
+        held["a"].attrs["b"] = 1
+        assert held["a"].fill_value is None
+    assert json.loads(store.get((made.path and made.path + "/") + ".zarray"))["fill_value"] is None
+    copied = zellige.create_group(zarr_format=2)
+    zellige.copy(array, copied, name="b")
+    zellige.copy(array, copied, name="c", chunks=2)
+    zellige.rechunk(array, copied.store, name="d", chunks=3)
+    for name in "bcd":
+        assert zellige.open(copied.store, path=name).fill_value is None
+    assert zellige.from_array(data=array).fill_value is None
+    assert zellige.from_array(data=array, zarr_format=3).fill_value == 0
+
+
+@pytest.mark.parametrize("how", WITH_FILL)
+def test_the_default_fill_value_in_format_2_is_zero(how):
+    made = WITH_FILL[how](MemoryStore())
+    assert made.fill_value == 0
+
+
+def test_chunks_are_stored_for_an_array_that_gets_no_fill_value():
+    source = zellige.zeros(6, chunks=2, zarr_format=2)
+    assert zellige.from_array(data=source).nchunks_initialized == 0
+    assert zellige.from_array(data=source, fill_value=None).nchunks_initialized == 3
+
+
 def test_dimension_names_and_what_they_are_good_for():
     array = zellige.create_array(shape=(4, 6), dimension_names=["t", "x"], chunks={"x": [1, 5], "t": 2})
     assert array.dimension_names == ("t", "x")

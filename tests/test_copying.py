@@ -284,6 +284,18 @@ def test_arrays_like_another(name):
     assert (plain.shape, plain.dtype) == ((1, 2), np.dtype("float64"))
 
 
+def test_arrays_like_one_without_a_fill_value():
+    array = zellige.create_array(data=[0, 1, 2], zarr_format=2, fill_value=None)
+    expected = {"zeros_like": 0, "ones_like": 1, "empty_like": None, "full_like": None}
+    for name, fill in expected.items():
+        made = getattr(zellige, name)(array)
+        assert (made.metadata.zarr_format, made.fill_value) == (2, fill)
+        assert made[:].tolist() == [fill or 0] * 3
+        assert getattr(zellige, name)(array, zarr_format=3).fill_value == (fill or 0)
+    assert zellige.full_like(zellige.full(3, 7, zarr_format=2), fill_value=None).fill_value is None
+    assert zellige.full_like(zellige.full(3, 7, zarr_format=3), fill_value=None).fill_value == 0
+
+
 def test_full_like_with_a_value():
     assert zellige.full_like(source(), fill_value=3)[0, 0] == 3
     assert zellige.full_like(np.zeros(2), fill_value=np.nan).fill_value != zellige.zeros(1).fill_value

@@ -247,6 +247,17 @@ def test_fill_values_mask_in_format_2_and_only_attributes_do_in_format_3(zarr_fo
 # -- copies, other processes, the entry point -----------------------------------------------------
 
 
+@pytest.mark.parametrize("engine", [ZelligeBackend, "zarr"], ids=["ours", "theirs"])
+def test_zeros_are_values_where_format_2_has_no_fill_value(engine, tmp_path):
+    root = zellige.create_group(tmp_path, zarr_format=2)
+    for name, fill in (("none", None), ("zero", 0)):
+        root.create_array(name, data=[0.0, 1.0, 2.0], fill_value=fill, dimension_names=["x"])
+    zellige.consolidate_metadata(tmp_path)
+    ds = xr.open_dataset(tmp_path, engine=engine)
+    np.testing.assert_array_equal(ds["none"], [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(ds["zero"], [np.nan, 1.0, 2.0])
+
+
 def test_a_lazy_dataset_can_be_pickled_and_copied(tmp_path):
     ds = opened(uneven(tmp_path))
     again = pickle.loads(pickle.dumps(ds))

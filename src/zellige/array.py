@@ -188,8 +188,11 @@ class Array(Selecting, Resizing, NodeHandle):
 
     @property
     def fill_value(self) -> Any:
-        """The value of elements that were never written."""
-        return self.metadata.fill_value[()]
+        """The value of elements that were never written; None if there is none (null in Zarr format 2).
+
+        Without a fill value they read as zero, or what is closest to it.
+        """
+        return None if self.metadata.fill_is_null else self.metadata.fill_value[()]
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:

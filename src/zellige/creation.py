@@ -15,6 +15,9 @@ filters, serializer, compressors
     Codecs, names or JSON; None for none. The default compressor is zstd with its checksum.
 checksum
     Add a crc32c to every chunk.
+fill_value
+    The value of elements that were never written; by default zero, or what is closest to it. None in Zarr format 2
+    means that there is no fill value: missing chunks read as zero, and xarray takes no element for missing.
 zarr_format
     3, or 2 for readers that know nothing newer; by default the setting `default_zarr_format`.
 config
@@ -49,7 +52,7 @@ from zellige.metadata.document import Extension, new_attributes
 from zellige.metadata.grids import grid_document
 from zellige.metadata.keys import chunk_key_encoding_argument
 from zellige.stores import Store, StoreLike, locate
-from zellige.types import Shape
+from zellige.types import NOT_GIVEN, Shape
 
 if TYPE_CHECKING:
     from zellige.node import ArrayMetadata
@@ -74,7 +77,7 @@ def create_array(
     compressors: Any = "auto",
     compressor: Any = "auto",
     checksum: bool = False,
-    fill_value: Any = None,
+    fill_value: Any = NOT_GIVEN,
     order: Literal["C", "F"] | None = None,
     zarr_format: ZarrFormat | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -151,7 +154,8 @@ def _metadata_v3(
     data_type: DataType, grid: tuple[GridName, Any, Shape | None], codecs: _Codecs, **common: Any
 ) -> ArrayV3Metadata:
     grid_name, axes, inner = grid
-    fill = data_type.cast_fill(common.pop("fill_value"))
+    given = common.pop("fill_value")
+    fill = data_type.cast_fill(None if given is NOT_GIVEN else given)
     shape = tuple(c if isinstance(c, int) else c[0] for c in axes)
     chain = _chain(ArraySpec(inner or shape, data_type, fill), codecs)
     if inner is not None:

@@ -13,7 +13,7 @@ from zellige.dtypes.v2 import from_v2, to_v2, write_v2_fill
 from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError
 from zellige.metadata.keys import V2ChunkKeyEncoding, chunk_key_encoding_argument
 from zellige.metadata.v2 import ArrayV2Metadata
-from zellige.types import JSON, Shape
+from zellige.types import JSON, NOT_GIVEN, Shape
 
 _DEFAULT = {"id": "zstd", "level": 1}  # without the checksum, which not every reader of this format knows
 _NAMES = "_ARRAY_DIMENSIONS"  # as xarray names axes in this format
@@ -33,7 +33,7 @@ def metadata_v2(
         "chunks": _chunks(*grid),
         "dtype": dtype,
         "compressor": _compressor(codecs.compressors),
-        "fill_value": write_v2_fill(data_type, declared_type(dtype), data_type.cast_fill(common["fill_value"])),
+        "fill_value": _fill(data_type, dtype, common["fill_value"]),
         "order": order,
         "filters": _filters(data_type, codecs) or None,
         "dimension_separator": _separator(common["chunk_key_encoding"]),
@@ -41,6 +41,13 @@ def metadata_v2(
     if codecs.serializer is not None and codecs.serializer != "auto":
         raise MetadataError("Zarr format 2 has no serializers; leave serializer= out", field="serializer")
     return ArrayV2Metadata.from_documents({".zarray": document, ".zattrs": attributes})
+
+
+def _fill(data_type: DataType, dtype: JSON, given: Any) -> JSON:
+    """The fill value as JSON; None stays null, which says that there is none."""
+    if given is None:
+        return None
+    return write_v2_fill(data_type, declared_type(dtype), data_type.cast_fill(None if given is NOT_GIVEN else given))
 
 
 def object_type(filters: Any) -> DataType:

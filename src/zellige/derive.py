@@ -13,6 +13,7 @@ from zellige.creation import copy_values, create_array, empty, full, ones, type_
 from zellige.dtypes.fill import fill_bits
 from zellige.metadata import ArrayV3Metadata
 from zellige.stores import StoreLike
+from zellige.types import NOT_GIVEN
 
 if TYPE_CHECKING:
     from zellige.metadata.v2 import ArrayV2Metadata
@@ -58,7 +59,7 @@ def _kept(source: Array, given: dict[str, Any]) -> dict[str, Any]:
     common = {
         "chunks": list(metadata.chunk_grid.axes),
         "chunk_grid": metadata.chunk_grid.name,
-        "fill_value": metadata.fill_value,
+        "fill_value": None if metadata.fill_is_null else metadata.fill_value,
         # Names of axes among the attributes, as xarray writes them in Zarr format 2, are given as such.
         "attributes": {k: v for k, v in metadata.attributes.items() if not (named and k == "_ARRAY_DIMENSIONS")},
         "dimension_names": metadata.dimension_names,
@@ -121,7 +122,7 @@ def same_chunks(a: Array, b: Array) -> bool:
 
     def meaning(array: Array) -> tuple[Any, ...]:
         metadata = array.metadata
-        return metadata.data_type, metadata.codecs, fill_bits(metadata.fill_value)
+        return metadata.data_type, metadata.codecs, fill_bits(metadata.fill_value), metadata.fill_is_null
 
     return a.grid == b.grid and meaning(a) == meaning(b)
 
@@ -166,16 +167,16 @@ def empty_like(a: Any, **options: Any) -> Array:
     return empty(**like(a, options))
 
 
-def full_like(a: Any, *, fill_value: Any = None, **options: Any) -> Array:
-    """An array of one value with the shape, type and chunks of another.
+def full_like(a: Any, *, fill_value: Any = NOT_GIVEN, **options: Any) -> Array:
+    """An array of one value, by default the fill value of the other, with the shape, type and chunks of another.
 
     >>> import zellige
     >>> zellige.full_like([1, 2, 3], fill_value=9)[:]
     array([9, 9, 9])
     """
-    if fill_value is None:
-        fill_value = getattr(a, "fill_value", None)
-    return full(fill_value=fill_value, **like(a, options))
+    if fill_value is NOT_GIVEN:
+        fill_value = getattr(a, "fill_value", NOT_GIVEN)
+    return full(**{**like(a, options), "fill_value": fill_value})
 
 
 def like(a: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -183,5 +184,6 @@ def like(a: Any, options: dict[str, Any]) -> dict[str, Any]:
     shaped = a if hasattr(a, "shape") and hasattr(a, "dtype") else np.asarray(a)
     kept = _keeping(a, options)
     if isinstance(a, Array):
-        kept = {key: value for key, value in kept.items() if key in options or key not in ("attributes", "fill_value")}
+        left = {"attributes"} if a.fill_value is None else {"attributes", "fill_value"}
+        kept = {key: value for key, value in kept.items() if key in options or key not in left}
     return {"shape": shaped.shape, "dtype": type_of(shaped), **kept}

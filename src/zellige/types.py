@@ -99,6 +99,18 @@ def not_finite(value: JSON, place: str) -> tuple[str, float] | None:
     return None
 
 
+class NotGiven:
+    """The default of parameters for which None means something."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+NOT_GIVEN: Any = NotGiven()
+
+
 class InternalName(str):
     """A name that no document can spell, since what is read from one is never of this type."""
 

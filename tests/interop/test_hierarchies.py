@@ -581,6 +581,24 @@ def test_arrays_like_those_of_format_2(tmp_path, writer):
         assert (peer.shape, peer.chunks, peer.dtype) == (ours.shape, ours.chunks, ours.dtype)
 
 
+@both_writers
+def test_no_fill_value_in_format_2(tmp_path, writer):
+    with speaking(writer):
+        array = writer.create_array(
+            tmp_path, shape=(6,), chunks=(2,), dtype="i4", fill_value=None, zarr_format=2, compressors=None
+        )
+        array[:4] = [0, 1, 0, 0]
+    for library in (zarr, zellige):
+        found = library.open_array(tmp_path, mode="r+")
+        assert found.fill_value is None
+        assert found[...].tolist() == [0, 1, 0, 0, 0, 0]
+        found.attrs[library.__name__] = 1
+        found.resize((8,))
+        found.resize((6,))
+    if writer is zellige:  # which leaves no room for doubt; zarr-python does not store a chunk of zeros
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["0", "1"]
+
+
 # -- TensorStore ----------------------------------------------------------------------------------
 
 TS_COMPRESSORS = {

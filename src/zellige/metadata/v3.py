@@ -55,6 +55,8 @@ class ArrayV3Metadata:
     """What an array's document says. Codecs are names with configurations here, nothing more."""
 
     zarr_format: ClassVar[Literal[3]] = 3
+    fill_is_null: ClassVar[Literal[False]] = False
+    """Only Zarr v2 has arrays without a fill value."""
     shape: Shape
     data_type: DataType
     chunk_grid: ChunkGridMetadata

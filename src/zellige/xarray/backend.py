@@ -285,7 +285,7 @@ def stored_variable(array: Array, dimensions: tuple[str, ...], fill_as_mask: boo
         encoding["serializer"] = _codecs([array.serializer])[0]
     # As xarray's own engine: the fill value of the array masks in format 2, the attribute in format 3.
     if is_v2 if fill_as_mask is None else fill_as_mask:
-        if not getattr(array.metadata, "fill_is_null", False):
+        if array.fill_value is not None:
             attributes["_FillValue"] = array.fill_value
     else:
         if not is_v2:

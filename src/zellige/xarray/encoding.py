@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from zellige import Array, create_array, create_group
+from zellige import create_array, create_group
 from zellige.xarray import compat
 from zellige.xarray.calendar import Cut, Ends
 
@@ -56,27 +56,24 @@ def array_metadata(
     if explicit:
         layout = {key: encoding[key] for key in _LAYOUT if encoding.get(key) is not None}
         layout = layout if layout else _layout(variable, name, cuts, {}, growing)
-        return _metadata(common | layout | _codecs(encoding, zarr_format) | _key_encoding(encoding), fill, zarr_format)
+        return _metadata(common | layout | _codecs(encoding, zarr_format) | _key_encoding(encoding))
     layout = _layout(variable, name, cuts, encoding, growing)
     try:
-        return _metadata(common | layout | _codecs(encoding, zarr_format), fill, zarr_format)
+        return _metadata(common | layout | _codecs(encoding, zarr_format))
     except (ValueError, TypeError):  # of a codec for other data, or of another library
-        return _metadata(common | _layout(variable, name, cuts, {}, growing), fill, zarr_format)
+        return _metadata(common | _layout(variable, name, cuts, {}, growing))
 
 
-def _metadata(options: dict[str, Any], fill: Any, zarr_format: Any) -> Any:
+def _metadata(options: Mapping[str, Any]) -> Any:
     """What a new array with these options would be; made in memory, where nothing is written."""
-    array = create_array(**options)
-    if zarr_format == 3 or fill is not None:
-        return array.metadata
-    # In format 2, xarray takes the fill value for missing data: null says that nothing is missing.
-    documents = array.metadata.to_documents()
-    documents[".zarray"]["fill_value"] = None
-    return Array.from_documents(array.store, "", documents).metadata
+    return create_array(**options).metadata
 
 
 def _attributes_and_fill(variable: xr.Variable, zarr_format: Any) -> tuple[dict[str, Any], Any]:
-    """As xarray's own engine does: the array's fill value masks in format 2, the attribute in format 3."""
+    """As xarray's own engine does: the array's fill value masks in format 2, the attribute in format 3.
+
+    None in format 2 says that nothing is missing.
+    """
     attributes = dict(variable.attrs)
     if zarr_format == 2:
         fill = attributes.pop("_FillValue", None)
