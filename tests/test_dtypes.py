@@ -312,7 +312,7 @@ def test_no_other_number_is_nearer(row, value):
 # -- refused fill values --------------------------------------------------------------------------
 
 REFUSED = {
-    "bool": [0, 1, "true", None, [], 1.0, "NaN"],
+    "bool": [2, -1, "0", "true", None, [], 0.0, 1.0, "NaN"],
     "int8": [None, True, 1.0, 1e2, "1", [], {}, -129, 128, 10**400, "NaN", [1]],
     "uint64": [-1, 2**64, False, 0.0, "0x00", None],
     "float16": [None, True, "", "nan", "inf", "1.0", [], {}, "0x7e0", "0x07e00", "7e00", "0x7e0g", "0x7e_0", "0x 7e0"],

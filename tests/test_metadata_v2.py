@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 
+import numcodecs
 import numpy as np
 import pytest
 
@@ -297,6 +298,92 @@ def test_documents_of_zarr_v3_cannot_name_what_is_internal():
             zellige.codecs.parse_codec(given)
 
 
+# -- as others write it ---------------------------------------------------------------------------
+
+TEXT_FILLS = [
+    ("<i2", "7", 7),
+    ("<i2", "-9999", -9999),
+    ("<u2", "0", 0),
+    ("|u1", "0.0", 0),
+    ("<f4", "0.0", 0.0),
+    ("<f8", "-1.5e3", -1500.0),
+    ("<f4", "0.1", 0.1),
+]
+
+
+@pytest.mark.parametrize(("dtype", "text", "number"), TEXT_FILLS)
+def test_a_fill_value_as_text_is_the_number_and_written_as_one(dtype, text, number):
+    found = metadata(dtype=dtype, fill_value=text)
+    assert found == metadata(dtype=dtype, fill_value=number)
+    assert isinstance(found.to_dict()["fill_value"], type(number))
+
+
+# The configuration that others write, and the one that means the same and that numcodecs takes.
+ONLY_FOR_WRITING = [
+    ({"id": "gzip", "level": -1}, {"id": "gzip", "level": 6}),
+    ({"id": "gzip", "level": 12}, {"id": "gzip", "level": 9}),
+    ({"id": "zlib", "level": 11}, {"id": "zlib", "level": 9}),
+    ({"id": "zstd", "level": 3, "checksum": "NO"}, {"id": "zstd", "level": 3, "checksum": False}),
+    ({"id": "zstd", "level": 3, "checksum": "YES"}, {"id": "zstd", "level": 3, "checksum": True}),
+    ({"id": "zstd", "level": 30}, {"id": "zstd", "level": 22}),
+    ({"id": "bz2", "level": 0}, {"id": "bz2", "level": 1}),
+    ({**BLOSC, "shuffle": True}, {**BLOSC, "shuffle": 1}),
+    ({**BLOSC, "shuffle": False}, {**BLOSC, "shuffle": 0}),
+    ({**BLOSC, "clevel": 10}, {**BLOSC, "clevel": 9}),
+]
+
+
+@pytest.mark.parametrize(("given", "valid"), ONLY_FOR_WRITING, ids=[json.dumps(given) for given, _ in ONLY_FOR_WRITING])
+@pytest.mark.parametrize("place", ["compressor", "filters"])
+def test_parameters_that_decoding_does_not_need_are_read_and_written_as_valid_ones(given, valid, place):
+    store, values = zellige.MemoryStore(), np.arange(24, dtype="<i2").reshape(4, 6)
+    store.put(".zarray", json.dumps(document(**{place: given if place == "compressor" else [given]})).encode())
+    for row, column in np.ndindex(2, 2):
+        chunk = np.ascontiguousarray(values[2 * row : 2 * row + 2, 3 * column : 3 * column + 3])
+        store.put(f"{row}.{column}", bytes(numcodecs.get_codec(dict(valid)).encode(chunk)))
+    array = zellige.open_array(store)
+    np.testing.assert_array_equal(array[...], values)
+    assert json.loads(store.get(".zarray"))[place] == (given if place == "compressor" else [given])  # only looked at
+    array.append(values)
+    np.testing.assert_array_equal(zellige.open_array(store)[...], np.concatenate([values, values]))
+    assert json.loads(store.get(".zarray"))[place] == (valid if place == "compressor" else [valid])
+    # In format 3 the same is strict, so what is migrated must be valid.
+    assert zellige.migrate(store, dry_run=False).failed == {}
+    np.testing.assert_array_equal(zellige.open_array(store, zarr_format=3)[...], np.concatenate([values, values]))
+
+
+@pytest.mark.parametrize("given", [given for given, _ in ONLY_FOR_WRITING], ids=json.dumps)
+def test_new_arrays_take_valid_parameters_only(given):
+    store = zellige.MemoryStore()
+    for how in ({"compressors": given}, {"filters": [given]}):
+        with pytest.raises(MetadataError, match=given["id"]):
+            zellige.create_array(store, shape=4, dtype="<i2", zarr_format=2, **how)
+    assert list(store.list()) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"id": "gzip", "level": "5"},
+        {"id": "gzip", "level": 5.5},
+        {"id": "gzip", "level": True},
+        {"id": "zstd", "checksum": "perhaps"},
+        {"id": "zstd", "checksum": 1},
+        {**BLOSC, "shuffle": 7},
+        {**BLOSC, "shuffle": "yes"},
+        {**BLOSC, "cname": "lz5"},
+        {**BLOSC, "clevel": None},
+        {"id": "lzma", "format": 9},
+    ],
+    ids=json.dumps,
+)
+def test_parameters_that_mean_nothing_are_refused(given):
+    store = zellige.MemoryStore()
+    store.put(".zarray", json.dumps(document(compressor=given)).encode())
+    with pytest.raises(MetadataError, match=given["id"]):
+        zellige.open_array(store)
+
+
 # -- refused --------------------------------------------------------------------------------------
 
 REFUSED = [
@@ -309,7 +396,7 @@ REFUSED = [
     ("chunks[0]", [[-1, 3], [2.0, 3], [True, 3], [None, 3], ["2", 3], [2**63, 3], [[2], 3]]),
     ("dtype", [None, "i2", "int16", "|i2", "", [], {}, 5, "i4,f4", "(2,3)i4", "<i4, <f4", "<M8"]),
     ("dtype[0]", [["<i2"], [["a"]], [["a", "<i2", 2, 2]]]),
-    ("fill_value", ["7", "", 7.5, True, 2**15, [7], {}, "NaN"]),
+    ("fill_value", ["7.5", "", 7.5, True, 2**15, "32768", "0x7", "seven", " 7", "7_0", "٧", [7], {}, "NaN"]),
     ("order", [None, "c", "A", "", 0, ["C"], True]),
     ("dimension_separator", [None, "", "-", "//", 0, ["."], {}]),
     ("compressor", ["zlib", [], 5, True, [{"id": "zlib"}]]),

@@ -142,6 +142,15 @@ def test_attributes_may_be_odd():
     assert repr(written) == "{'a': nan, 'b': [inf], 'c': 2, 'd': -inf}"
 
 
+@pytest.mark.parametrize(("number", "expected"), [(0, False), (1, True)])
+def test_a_bool_may_have_a_number_as_its_fill_value_and_gets_a_valid_one(number, expected):
+    array = open_document(json.dumps({**GOOD, "data_type": "bool", "fill_value": number, "codecs": ["bytes"]}))
+    assert array[0, 0] == expected
+    assert array.fill_value is np.bool_(expected)
+    array.attrs["a"] = 1
+    assert json.loads(array.store.get("zarr.json"))["fill_value"] is expected
+
+
 def test_unknown_fields_that_may_be_ignored_are_kept():
     extra = {"must_understand": False, "name": "later", "values": [1, None, {"a": "é"}]}
     array = open_document(document(later=extra, **{"äöü/": {"must_understand": False}}))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zellige.codecs import parse_codecs
+from zellige.codecs import from_json, parse_codecs
 from zellige.codecs.v2 import v2_config
 from zellige.dtypes import DataType
 from zellige.dtypes.v2 import declared as declared_type
 from zellige.dtypes.v2 import from_v2, to_v2, write_v2_fill
 from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError
 from zellige.metadata.keys import V2ChunkKeyEncoding, chunk_key_encoding_argument
-from zellige.metadata.v2 import ArrayV2Metadata
+from zellige.metadata.v2 import LEVELS, ArrayV2Metadata
 from zellige.types import JSON, NOT_GIVEN, Shape
 
 _DEFAULT = {"id": "zstd", "level": 1}  # without the checksum, which not every reader of this format knows
@@ -84,11 +84,19 @@ def _compressor(given: Any) -> JSON:
     found = _as_list(given)
     if len(found) > 1:
         raise MetadataError("Zarr format 2 takes one compressor; give the others as filters", field="compressor")
-    return v2_config(found[0]) if found else None
+    return _checked(found[0]) if found else None
+
+
+def _checked(given: Any) -> dict[str, JSON]:
+    """The configuration of a codec that a user gives; other than in documents, nothing of it is mended."""
+    found = v2_config(given)
+    if found["id"] in LEVELS:
+        from_json(f"numcodecs.{found['id']}", {key: value for key, value in found.items() if key != "id"})
+    return found
 
 
 def _filters(data_type: DataType, codecs: Any) -> list[JSON]:
-    found = [v2_config(codec) for codec in _as_list(codecs.filters)]
+    found = [_checked(codec) for codec in _as_list(codecs.filters)]
     if data_type.codec != "bytes" and not found:
         found = [v2_config(codec) for codec in parse_codecs(data_type.codec)]
     return [*found, {"id": "crc32c"}] if codecs.checksum else found

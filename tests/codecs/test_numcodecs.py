@@ -576,6 +576,18 @@ def test_zfpy_bytes_are_those_of_numcodecs():
                 assert codec != ZFPY() or same_bits(decoded, chunk)
 
 
+@pytest.mark.parametrize("shape", [(9,), (5, 6), (3, 4, 5), (2, 3, 4, 5)])
+def test_zfpy_chunks_of_older_numcodecs_state_a_flat_shape(shape):
+    pytest.importorskip("zfpy", reason="zfpy is missing: pip install zfpy")
+    chunk = np.random.default_rng(0).normal(size=shape)
+    for codec in (ZFPY(), ZFPY(4, tolerance=1e-3), ZFPY(2, rate=16)):
+        flat = with_id(codec).encode(chunk.reshape(-1))  # as they gave it to the library
+        expected = with_id(codec).decode(flat).reshape(shape)
+        assert same_bits(codec.decode(flat, spec_of(chunk)), expected)
+        again = codec.encode(codec.decode(flat, spec_of(chunk)), spec_of(chunk))
+        assert again == with_id(codec).encode(expected)  # written, it states its own shape
+
+
 def zfpy_damaged():
     """Streams with every byte of their headers changed in some ways, cut, and filled with ones."""
     codec = ZFPY(4, tolerance=1e-3)

@@ -180,7 +180,7 @@ def check_changes(case: Chunk, found: str, values: dict[str, bytes]) -> None:
     before = dict(values)
     place = (0,) * array.ndim
     with bounded(), pytest.raises(CorruptChunkError):
-        array[place] = array.fill_value
+        array[place] = array.metadata.fill_value[()]
     assert values == before
 
 

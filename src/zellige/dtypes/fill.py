@@ -51,6 +51,9 @@ def bad(value: Any, dtype: np.dtype[Any], expected: str = "") -> MetadataError:
 
 
 def _read_bool(value: JSON, dtype: np.dtype[Any]) -> AnyArray:
+    """Also 0 and 1, which some writers put there."""
+    if type(value) is int and value in (0, 1):
+        value = bool(value)
     if not isinstance(value, bool):
         raise bad(value, dtype, "true or false")
     return np.array(value, dtype)

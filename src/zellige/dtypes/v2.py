@@ -307,10 +307,18 @@ def _is_zero(value: JSON) -> bool:
     return type(value) in (int, float) and value == 0
 
 
+_INTEGER = re.compile(r"([+-]?[0-9]{1,20})(\.0*)?")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+"""Numbers as text, as older versions of N5-Zarr and bioformats2raw wrote them."""
+
+
 def _read_other(value: JSON, data_type: DataType, declared: np.dtype[Any]) -> AnyArray:
-    """The type's own form, with floats for integers: 1.0."""
-    if isinstance(value, float) and data_type.numpy.kind in "iu" and value.is_integer():
-        value = int(value)
+    """The type's own form; for integers also floats and text: 1.0, "1", "1.0"."""
+    if data_type.numpy.kind in "iu":
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        elif isinstance(value, str) and (match := _INTEGER.fullmatch(value)):
+            value = int(match[1])
     return data_type.form.read(value, data_type.numpy)
 
 
@@ -322,7 +330,9 @@ def _read_bool(value: JSON, data_type: DataType, declared: np.dtype[Any]) -> Any
 
 
 def _read_floats(value: JSON, data_type: DataType, declared: np.dtype[Any]) -> AnyArray:
-    """Without the bits in hex, which came later."""
+    """Also text with a number; without the bits in hex, which came later."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        value = float(value)
     for part in value if isinstance(value, list) else [value]:
         if isinstance(part, str) and part not in ("NaN", "Infinity", "-Infinity"):
             raise bad(value, data_type.numpy, 'a number, "NaN", "Infinity" or "-Infinity"')

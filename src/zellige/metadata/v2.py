@@ -210,6 +210,36 @@ def _codec(value: JSON, place: str) -> dict[str, JSON]:
     name = require(found, "id", place)
     if not isinstance(name, str) or not name:
         fail(f"{place}.id", "the name of a codec", name)
+    return _valid(found)
+
+
+LEVELS = {
+    "gzip": ("level", 0, 9),
+    "zlib": ("level", -1, 9),
+    "bz2": ("level", 1, 9),
+    "zstd": ("level", -131072, 22),
+    "blosc": ("clevel", 0, 9),
+}
+"""Where codecs say how much they compress, and from where to where it goes."""
+_YES_OR_NO = {"YES": True, "NO": False}
+
+
+def _valid(codec: dict[str, JSON]) -> dict[str, JSON]:
+    """A codec with valid parameters in place of those that others write, and that only writing depends on.
+
+    >>> _valid({"id": "zstd", "level": 30, "checksum": "NO"})
+    {'id': 'zstd', 'level': 22, 'checksum': False}
+    """
+    name, found = codec["id"], dict(codec)
+    if name == "gzip" and found.get("level") == -1:
+        found["level"] = 6  # what zlib does for -1
+    key, low, high = LEVELS.get(name, ("", 0, 0))
+    if type(found.get(key)) is int:
+        found[key] = min(max(found[key], low), high)
+    if name == "blosc" and isinstance(found.get("shuffle"), bool):
+        found["shuffle"] = int(found["shuffle"])
+    if name == "zstd" and isinstance(found.get("checksum"), str):  # as GDAL has it
+        found["checksum"] = _YES_OR_NO.get(found["checksum"], found["checksum"])
     return found
 
 

@@ -110,9 +110,12 @@ class ZFPY(_Serializer):
         return stream
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The chunk that the header describes, if it is the right one and whole: other damage gives other numbers."""
+        """The chunk that the header describes, if it is the right one and whole: other damage gives other numbers.
+
+        Versions of numcodecs before 0.10 gave all elements to the library as one axis, and the header says so.
+        """
         header = _zfp_header(raw)
-        if (header.dtype, header.shape) != (spec.dtype.numpy.name, spec.shape):
+        if header.dtype != spec.dtype.numpy.name or header.shape not in (spec.shape, (prod(spec.shape),)):
             raise CodecError(
                 f"{self.name}: {spec.dtype.numpy.name} of shape {spec.shape} expected, "
                 f"{header.dtype} of shape {header.shape} stated"
@@ -124,7 +127,7 @@ class ZFPY(_Serializer):
             chunk = read_stream(raw, most, _zfpy().decompress_numpy)
         except (RuntimeError, TypeError, ValueError) as error:
             raise CodecError(f"{self.name}: the bytes are damaged: {error}") from error
-        return chunk
+        return chunk.reshape(spec.shape)
 
 
 class _ZfpHeader(NamedTuple):
