@@ -218,7 +218,19 @@ def test_overwriting_replaces_the_node_and_nothing_beside_it(store):
     assert set(contents(store)) == {"zarr.json", "g/zarr.json"}
 
 
-BAD_NAMES = [".", "..", "a/..", "../a", "...", "__a", "a/__b", "zarr.json", "a/zarr.json/b", "a\0b", "x/.zellige-tmp-1"]
+BAD_NAMES = [
+    ".",
+    "..",
+    "a/..",
+    "../a",
+    "...",
+    "__zellige",
+    "a/__zellige_b",
+    "zarr.json",
+    "a/zarr.json/b",
+    "a\0b",
+    "x/.zellige-tmp-1",
+]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
@@ -232,9 +244,9 @@ def test_bad_names_are_refused(store, name):
 
 
 def test_a_bad_name_is_a_fact_of_the_error(store):
-    with pytest.raises(NodeNameError, match="'__b'") as found:
-        zellige.create_array(store, name="a/__b/c", shape=1)
-    assert found.value.name == "__b"
+    with pytest.raises(NodeNameError, match="'__zellige_b'") as found:
+        zellige.create_array(store, name="a/__zellige_b/c", shape=1)
+    assert found.value.name == "__zellige_b"
 
 
 @pytest.mark.parametrize("name", ["a b", "é/数", "%d/100%", "-", "..x", "x..", ".hidden", "C:", "a\\b", "/a/b/", "c/0"])

@@ -831,11 +831,11 @@ def test_what_is_broken_is_named_and_left(key, raw, reason):
 
 def test_names_that_zarr_v3_does_not_have():
     store = hierarchy()
-    store.put("__old/.zgroup", b'{"zarr_format": 2}')
-    store.put("__old/t/.zarray", json.dumps(document()).encode())
+    store.put(".../.zgroup", b'{"zarr_format": 2}')
+    store.put(".../t/.zarray", json.dumps(document()).encode())
     found = migrate(store, dry_run=False)
-    assert set(found.failed) == {"__old", "__old/t"}
-    assert "does not begin with '__'" in found.failed["__old"]
+    assert set(found.failed) == {"...", ".../t"}
+    assert "made of dots only" in found.failed["..."]
 
 
 # -- consolidated metadata ------------------------------------------------------------------------

@@ -62,9 +62,13 @@ def test_what_it_opens_can_be_written_by_xarray(tmp_path):
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_data_arrays_without_a_name_are_found(zarr_format, consolidated, tmp_path):
     array = xr.DataArray([1, 2], dims="x")
-    array.to_dataset(name="__xarray_dataarray_variable__").to_zarr(tmp_path, zarr_format=zarr_format)
-    found = xr.open_dataarray(tmp_path, engine=ZelligeBackend, backend_kwargs={"consolidated": consolidated})
-    xr.testing.assert_identical(found, array)
+    unnamed = array.to_dataset(name="__xarray_dataarray_variable__")
+    unnamed.to_zarr(tmp_path / "theirs", zarr_format=zarr_format)
+    write(unnamed, tmp_path / "ours", zarr_format=zarr_format)
+    for place in (tmp_path / "theirs", tmp_path / "ours"):
+        for engine in (ZelligeBackend, "zarr"):
+            found = xr.open_dataarray(place, engine=engine, backend_kwargs={"consolidated": consolidated})
+            xr.testing.assert_identical(found, array)
 
 
 # -- chunks and indices ---------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class Survey:
         self._below: dict[str, list[str]] = {}
         for path in self.names:
             parent, _, name = path.rpartition("/")
-            if name and not name.startswith("__"):
+            if name and not name.startswith(node.OWN):
                 self._below.setdefault(parent, []).append(path)
 
     def below(self, path: str) -> list[str]:

@@ -46,10 +46,13 @@ Read: TypeAlias = Callable[[str], bytes | None]
 T = TypeVar("T")
 S = TypeVar("S")
 
-PENDING = "__zellige_pending"
-"""The key of an array that is there while chunks may lie beyond its end; the specification reserves such names."""
+OWN = "__zellige"
+"""How the names of our own keys begin: marks, scratch, quarantine. No node has such a name, and none is listed."""
 
-RECORD = "__zellige_commit"
+PENDING = f"{OWN}_pending"
+"""The key of an array that is there while chunks may lie beyond its end."""
+
+RECORD = f"{OWN}_commit"
 """The key of a group that is there while several of its arrays are changed at once; see `commit`."""
 
 _TRIES = 100
@@ -91,12 +94,15 @@ def parents(path: str) -> list[str]:
 
 
 def check_names(path: str) -> None:
-    """Refuse names that the format does not allow for new nodes (spec: node names)."""
+    """Refuse names that the format does not allow for new nodes (spec: node names).
+
+    The format also reserves names that begin with `__`; anndata and xarray use such, and other libraries take them.
+    """
     for name in path.split("/"):
-        if not name.strip(".") or name.startswith("__") or name == DOCUMENT or not _is_text(name):
+        if not name.strip(".") or name.startswith(OWN) or name == DOCUMENT or not _is_text(name):
             raise NodeNameError(
                 f"{_shortened(name)!r} in path {_shortened(path)!r} cannot name a node: a name is not empty, is not "
-                f"made of dots only, does not begin with '__', is not {DOCUMENT!r}, and is text without NUL; write "
+                f"made of dots only, does not begin with {OWN!r}, is not {DOCUMENT!r}, and is text without NUL; write "
                 "paths as 'a/b'",
                 name=name,
             )
@@ -230,8 +236,7 @@ def _listed(store: Store, path: str) -> tuple[list[str], bool]:
     prefix = path and path + "/"
     keys, prefixes = store.list_dir(prefix)
     names = [found[len(prefix) : -1] for found in prefixes]
-    # Names of the specification's own are skipped.
-    return [join(path, name) for name in names if not name.startswith("__")], join(path, RECORD) in keys
+    return [join(path, name) for name in names if not name.startswith(OWN)], join(path, RECORD) in keys
 
 
 def walk(

@@ -27,7 +27,7 @@ from zellige.stores import LocalStore, MemoryStore, Store, StoreLike, locate
 from zellige.stores.base import digest
 from zellige.transfer import place
 
-WORK = "__zellige_rechunk"
+WORK = f"{node.OWN}_rechunk"
 """Below the target while it is being filled: what was asked for, which boxes are done, the intermediate array."""
 
 _OBJECT = 64  # bytes that an element of variable length is taken to have in memory

@@ -36,8 +36,8 @@ from zellige.types import JSON
 if TYPE_CHECKING:
     from zellige.node import ArrayMetadata, NodeMetadata
 
-REMOVING = "__zellige_removing"
-"""The key of a node that is there while it is removed, or moved here; the specification reserves such names."""
+REMOVING = f"{node.OWN}_removing"
+"""The key of a node that is there while it is removed, or moved here."""
 
 _ABOUT = "a node was being removed from here, or moved here; zellige finishes that when one is created or deleted here"
 
@@ -235,8 +235,8 @@ def _split(key: str) -> tuple[str, str]:
 
 
 def _reserved(key: str) -> bool:
-    """Whether a key lies where no node can be (spec: names that begin with `__`)."""
-    return "/__" in f"/{_split(key)[0]}"
+    """Whether a key lies where no node can be, but our own scratch."""
+    return f"/{node.OWN}" in f"/{_split(key)[0]}"
 
 
 def first_chunk(keys: Iterable[str], metadata: NodeMetadata) -> str | None:

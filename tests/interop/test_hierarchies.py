@@ -420,6 +420,26 @@ def test_numbers_in_attributes_that_are_not_finite(tmp_path, writer, zarr_format
     assert repr(found) == repr(given)
 
 
+@both_formats
+@both_writers
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_members_whose_names_begin_with_underscores(tmp_path, writer, zarr_format, consolidated):
+    with speaking(writer):
+        root = writer.create_group(tmp_path, zarr_format=zarr_format)
+        root.create_array("obs/__categories/cell", shape=2, dtype="i4")[:] = [7, 8]
+        if consolidated:
+            writer.consolidate_metadata(tmp_path)
+    with speaking(zarr):
+        for library in (zarr, zellige):
+            found = library.open_group(tmp_path, mode="r")
+            assert sorted(name for name, _ in found.members(max_depth=None)) == [
+                "obs",
+                "obs/__categories",
+                "obs/__categories/cell",
+            ]
+            assert found["obs/__categories/cell"][:].tolist() == [7, 8]
+
+
 # -- one library changes what the other made ------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ Kind: TypeAlias = Literal[
 ]
 Level: TypeAlias = Literal["error", "warning", "note"]
 
-QUARANTINE = "__zellige_quarantine"
+QUARANTINE = f"{node.OWN}_quarantine"
 """Below the node that was repaired: damaged values that were put aside."""
 
 _LEVELS: dict[Kind, Level] = {
@@ -45,7 +45,6 @@ _LEVELS: dict[Kind, Level] = {
     "missing": "note",
     "lengths": "note",
 }
-_OWN = "__zellige_"
 
 
 @dataclass(frozen=True)
@@ -221,11 +220,11 @@ class Inspection:
         """What zellige keeps for itself while it works, and leaves when it is killed."""
         seen: set[str] = set()
         for key in self.survey.keys:
-            head, mark, tail = f"/{key}".partition(f"/{_OWN}")
+            head, mark, tail = f"/{key}".partition(f"/{node.OWN}")
             if not mark:
                 continue
             self._claimed.add(key)
-            name = _OWN + tail.partition("/")[0]
+            name = node.OWN + tail.partition("/")[0]
             path = head[1:]
             if (found := node.join(path, name)) not in seen and name != QUARANTINE:
                 seen.add(found)

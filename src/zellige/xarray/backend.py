@@ -18,9 +18,6 @@ _PLACE = ("filename_or_obj", "group", "consolidated", "storage_options", "zarr_f
 _CONTENT = ("drop_variables", "use_zarr_fill_value_as_mask")
 _DECODING = ("mask_and_scale", "decode_times", "concat_characters", "decode_coords", "use_cftime", "decode_timedelta")
 
-_UNNAMED = "__xarray_dataarray_variable__"
-"""How xarray stores a data array without a name; Zarr reserves such names, so that listings leave it out."""
-
 RULES = "_zellige_chunks"
 """The attribute of a group that keeps the calendar rules of its dimensions, for what is appended later."""
 
@@ -177,7 +174,7 @@ def read_arrays(
     for turn in range(_TRIES):
         if arrays is None or turn:
             # A change of a whole tree is recorded in a group above.
-            arrays = _arrays_of(group) if turn < _TRIES - 1 or not group.path else _arrays_from_above(group)
+            arrays = dict(group.arrays()) if turn < _TRIES - 1 or not group.path else _arrays_from_above(group)
         found = {name: array for name, array in arrays.items() if name not in left_out}
         if not _disagreements(name_dimensions(found), found):
             break
@@ -185,19 +182,12 @@ def read_arrays(
     return found
 
 
-def _arrays_of(group: Group) -> dict[str, Array]:
-    arrays = dict(group.arrays())
-    if isinstance(unnamed := group.get(_UNNAMED), Array):
-        arrays[_UNNAMED] = unnamed
-    return arrays
-
-
 def _arrays_from_above(group: Group) -> dict[str, Array]:
     """The arrays of a group, reached from the root of its store."""
     try:
         top = open_group(group.store, mode="r", use_consolidated=False)
     except errors.GroupNotFoundError:
-        return _arrays_of(group)
+        return dict(group.arrays())
     prefix = group.path + "/"
     below = {path[len(prefix) :]: found for path, found in top.members(max_depth=None) if path.startswith(prefix)}
     return {name: found for name, found in below.items() if isinstance(found, Array) and "/" not in name}
