@@ -12,7 +12,7 @@ import zellige
 from counting_store import WRITES, CountingStore
 from zellige import node
 from zellige.checks.validating import QUARANTINE
-from zellige.errors import CorruptChunkError, NodeNotFoundError, ReadOnlyError
+from zellige.errors import CompatibilityWarning, CorruptChunkError, NodeNotFoundError, ReadOnlyError
 from zellige.stores import files
 
 
@@ -96,7 +96,8 @@ def test_missing_chunks_are_a_note(store):
 
 
 def test_consolidated_metadata_that_lags_behind_is_found_and_mended(store):
-    zellige.consolidate_metadata(store, "months")
+    with pytest.warns(CompatibilityWarning):
+        zellige.consolidate_metadata(store, "months")
     zellige.consolidate_metadata(store, "old", zarr_format=2)
     assert found(store) == []
     content = json.loads(store.get("months/uneven/zarr.json"))

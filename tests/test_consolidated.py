@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import zellige
 from counting_store import CountingStore, contents
 from documents import document
-from zellige.errors import NodeNotFoundError, StaleMetadataError
+from zellige.errors import CompatibilityWarning, NodeNotFoundError, StaleMetadataError
 from zellige.metadata import GroupMetadata
 from zellige.stores import LocalStore, MemoryStore, Store
 
@@ -227,6 +228,65 @@ def test_literal_constants_in_attributes_are_no_difference(zarr_format):
     held = store.get("zarr.json") if zarr_format == 3 else store.get(".zmetadata")
     assert held is not None
     assert b"[NaN, Infinity]" in held
+
+
+# -- what others make of it -----------------------------------------------------------------------
+
+
+def uneven(store: MemoryStore) -> zellige.Group:
+    root = zellige.create_group(store)
+    root.create_array("even", data=[1, 2])
+    for name in ("months", "sub/days"):
+        root.create_array(name, data=np.arange(59), chunks=[[31, 28]])
+    return root
+
+
+CONSOLIDATING = {
+    "function": lambda root: zellige.consolidate_metadata(root.store),
+    "method": lambda root: root.consolidate_metadata(),
+    "below": lambda root: zellige.consolidate_metadata(root.store, "sub"),
+}
+
+
+@pytest.mark.parametrize("how", CONSOLIDATING)
+def test_rectilinear_members_are_named_with_what_zarr_python_needs(how):
+    root = uneven(MemoryStore())
+    with pytest.warns(CompatibilityWarning) as caught:
+        held = CONSOLIDATING[how](root)
+    (warning,) = caught
+    words = str(warning.message)
+    assert "'days'" in words if how == "below" else "'months', 'sub/days'" in words
+    assert "'even'" not in words
+    assert "zarr.config.set({'array.rectilinear_chunks': True})" in words
+    assert "use_consolidated=False" in words
+    assert warning.filename == __file__  # where it was called
+    assert held.metadata.consolidated is not None
+
+
+def test_many_rectilinear_members_are_counted():
+    root = zellige.create_group(MemoryStore())
+    for k in range(8):
+        root.create_array(f"x{k}", shape=3, chunks=[[1, 2]])
+    with pytest.warns(CompatibilityWarning, match=r"'x0', 'x1', 'x2', 'x3', 'x4' and 3 more"):
+        root.consolidate_metadata()
+
+
+def test_regular_members_are_nothing_to_warn_of(zarr_format):
+    root = zellige.create_group(MemoryStore(), zarr_format=zarr_format)
+    root.create_array("a", data=np.arange(6), chunks=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        root.consolidate_metadata()
+
+
+def test_repairing_consolidated_metadata_repeats_no_warning():
+    root = uneven(MemoryStore())
+    with pytest.warns(CompatibilityWarning):
+        root.consolidate_metadata()
+    zellige.open_group(root.store, path="sub", use_consolidated=False).attrs["a"] = 1
+    assert not zellige.validate(root.store).ok
+    zellige.repair(root.store, dry_run=False)
+    assert zellige.validate(root.store).ok
 
 
 # -- as others write it ---------------------------------------------------------------------------

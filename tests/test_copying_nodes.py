@@ -1002,6 +1002,7 @@ def test_consolidated_metadata_of_groups_below_follows(zarr_format):
     assert found.attrs["title"] == "tides"
 
 
+@pytest.mark.filterwarnings("ignore::zellige.errors.CompatibilityWarning")
 def test_consolidated_metadata_is_copied_with_its_group(zarr_format):
     source = build(MemoryStore(), zarr_format).consolidate_metadata()
     dest = group_at(None, zarr_format=zarr_format)
@@ -1016,6 +1017,7 @@ def test_consolidated_metadata_is_copied_with_its_group(zarr_format):
         assert len(found) == (len(source) if "shallow" not in options else len(list(source.arrays())))
 
 
+@pytest.mark.filterwarnings("ignore::zellige.errors.CompatibilityWarning")
 def test_consolidated_metadata_that_is_made_anew_is_never_out_of_date():
     source = build(MemoryStore()).consolidate_metadata()
     there = CountingStore()

@@ -14,7 +14,7 @@ import zellige
 from counting_store import CountingStore
 from documents import document
 from zellige import blueprint
-from zellige.errors import BrokenNodeWarning, MetadataError
+from zellige.errors import BrokenNodeWarning, CompatibilityWarning, MetadataError
 from zellige.metadata import ArrayV3Metadata
 from zellige.stores import LocalStore, MemoryStore, Store
 
@@ -89,7 +89,7 @@ def open_without(store: Store) -> zellige.Group:
 
 
 def consolidate(store: Store) -> None:
-    with pytest.warns(BrokenNodeWarning, match="has Zarr format 2"):
+    with pytest.warns(BrokenNodeWarning, match="has Zarr format 2"), pytest.warns(CompatibilityWarning):
         zellige.consolidate_metadata(store)
 
 

@@ -355,6 +355,17 @@ def test_metadata_is_consolidated_by_default_and_never_left_behind(tmp_path):
 # -- checks ---------------------------------------------------------------------------------------
 
 
+def test_a_warning_of_rectilinear_chunks_comes_only_with_consolidated_true(tmp_path):
+    ds = daily(end="2021-03-31")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        root = write(ds, tmp_path / "a", chunks={"time": "month"})
+        write(daily("2021-04-01", "2021-04-30"), tmp_path / "a", append_dim="time", chunks={"time": "month"})
+    assert root.metadata.consolidated is not None
+    with pytest.warns(zellige.errors.CompatibilityWarning, match="'mean', 't'"):
+        write(ds, tmp_path / "b", chunks={"time": "month"}, consolidated=True)
+
+
 def test_everything_is_checked_before_anything_is_written():
     ds = daily(end="2021-01-10")
     root = write(ds, {})

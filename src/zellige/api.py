@@ -18,6 +18,7 @@ import numpy as np
 from zellige import node
 from zellige.array import Array, open_array_or
 from zellige.config import ArrayConfig
+from zellige.consolidated import warn_of_rectilinear
 from zellige.creation import KNOWN_OPTIONS, NO_MEANING, ZarrFormat, check_format, create_array, modern_options
 from zellige.derive import from_array, like
 from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
@@ -256,6 +257,20 @@ def consolidate_metadata(
 ) -> Group:
     """Write the documents of all nodes below a group into the group's own, so that one request reads them all.
 
+    A `CompatibilityWarning` names members with rectilinear chunks: zarr-python opens no group whose consolidated
+    metadata holds one, unless its setting `array.rectilinear_chunks` is on, or it is told `use_consolidated=False`.
+
+    store
+        A path, a URL, a `Store`, a `StorePath` or a dict.
+    path
+        Where in the store the group is; the root by default.
+    zarr_format
+        The format of the group, where both formats have one there.
+    storage_options
+        Options for the store, if `store` is a URL.
+
+    Returns the group, which uses its new consolidated metadata.
+
     >>> import zellige
     >>> store = zellige.MemoryStore()
     >>> _ = zellige.create_array(store, name="a/t", data=[1, 2])
@@ -264,7 +279,9 @@ def consolidate_metadata(
     ['a', 'a/t']
     """
     target, place = locate(store, node.normalize_path(path), storage_options=storage_options)
-    return Group.open(target, place, zarr_format, use_consolidated=False).consolidate_metadata()
+    held = Group.open(target, place, zarr_format, use_consolidated=False)._consolidate()
+    warn_of_rectilinear(held.name, held.metadata.consolidated or {}, stacklevel=2)
+    return held
 
 
 def open_consolidated(store: StoreLike, *, use_consolidated: Literal[True] = True, **options: Any) -> Group:

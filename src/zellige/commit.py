@@ -636,7 +636,7 @@ def _consolidate(store: Store, path: str) -> None:
     from zellige.group import Group
 
     root = node.load(store, "", expect="group")
-    Group.open(store, path if root is None else "", use_consolidated=False).consolidate_metadata()
+    Group.open(store, path if root is None else "", use_consolidated=False)._consolidate()
 
 
 def _forget_nodes(store: Store, path: str) -> None:

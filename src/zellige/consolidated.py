@@ -6,13 +6,14 @@ through it: the entry in the store is changed after the node itself. Changes by 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
 from functools import partial
 from typing import Any
 
 from zellige import node
-from zellige.errors import MetadataError
+from zellige.errors import CompatibilityWarning, MetadataError
 from zellige.metadata import document
 from zellige.metadata.groups import (
     ATTRIBUTES_V2,
@@ -270,6 +271,24 @@ def _put_entries(path: str, known: Entries, entries: Entries) -> None:
         relative = place[len(path) :].lstrip("/")
         if node.is_below(place, path) and (relative or GROUP_V2 in documents):
             entries[relative] = bare(documents)
+
+
+# -- what others make of it -----------------------------------------------------------------------
+
+
+def warn_of_rectilinear(name: str, entries: Entries, stacklevel: int) -> None:
+    """Warn that zarr-python refuses the whole group, if one of its members has rectilinear chunks.
+
+    zarr-python parses all entries when it opens a group, and rectilinear chunks are off by default there.
+    """
+    found = [path for path, documents in sorted(entries.items()) if _is_rectilinear(documents)]
+    if found:
+        warnings.warn(CompatibilityWarning.of_rectilinear(name, found), stacklevel=stacklevel + 1)
+
+
+def _is_rectilinear(documents: Documents) -> bool:
+    grid = documents.get(DOCUMENT, {}).get("chunk_grid")
+    return isinstance(grid, dict) and grid.get("name") == "rectilinear"
 
 
 # -- comparing ------------------------------------------------------------------------------------

@@ -247,6 +247,21 @@ class BrokenNodeWarning(ZelligeWarning):
     """A node could not be read; its siblings can."""
 
 
+class CompatibilityWarning(ZelligeWarning):
+    """Something was written that other libraries open only with a setting, or not at all."""
+
+    @classmethod
+    def of_rectilinear(cls, group: str, members: Sequence[str]) -> CompatibilityWarning:
+        """The warning that consolidated metadata of a group holds members with rectilinear chunks."""
+        more = f" and {len(members) - 5} more" if len(members) > 5 else ""
+        return cls(
+            f"the consolidated metadata of {group!r} holds arrays with rectilinear chunks "
+            f"({', '.join(map(repr, members[:5]))}{more}), so that zarr-python does not open the group by default. It "
+            "needs version 3.4 and zarr.config.set({'array.rectilinear_chunks': True}). Without them, "
+            "zarr.open_group(…, use_consolidated=False) opens the group, and its other members by their names"
+        )
+
+
 class CredentialsWarning(ZelligeWarning):
     """A pickle holds credentials."""
 

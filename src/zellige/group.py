@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import node
 from zellige.array import Array, open_array_or
-from zellige.consolidated import Consolidated, bare, differences
+from zellige.consolidated import Consolidated, bare, differences, warn_of_rectilinear
 from zellige.errors import (
     BrokenNodeWarning,
     ContainsArrayError,
@@ -363,8 +363,15 @@ class Group(Listing, Making, NodeHandle):
         """Write the documents of all nodes below into this group's own, so that one request reads them all.
 
         Changes made through this group, or through members reached through it, are followed. After other changes
-        call this again; `open_consolidated(…, check=True)` tells.
+        call this again; `open_consolidated(…, check=True)` tells. A `CompatibilityWarning` names members with
+        rectilinear chunks, for which zarr-python needs a setting to open the group.
         """
+        held = self._consolidate()
+        warn_of_rectilinear(self.name, held.metadata.consolidated or {}, stacklevel=2)
+        return held
+
+    def _consolidate(self) -> Group:
+        """As `consolidate_metadata`, without its warning."""
         self._check_writable()
         entries = self._collect()
         if self.metadata.zarr_format == 3:
@@ -482,4 +489,4 @@ def make_group(
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, BrokenNodeWarning, stacklevel=4)
+    warnings.warn(message, BrokenNodeWarning, stacklevel=5)  # where `consolidate_metadata` was called

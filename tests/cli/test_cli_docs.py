@@ -41,8 +41,7 @@ def test_every_example_prints_what_is_written(run, tmp_path, monkeypatch):
             continue
         ran = run(*argv)
         assert ran.code == int(remark or 0), ran.err
-        assert ran.err == ""
-        assert re.fullmatch(as_pattern(printed), ran.out, re.DOTALL), f"{command}\n{ran.out}"
+        assert re.fullmatch(as_pattern(printed), ran.err + ran.out, re.DOTALL), f"{command}\n{ran.err}{ran.out}"
 
 
 def test_every_command_has_a_section():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ RUNS = {
     "copy": (["copy", "{tree}", "{new}"], 0, "all done"),
     "rechunk": (["rechunk", "{tree}/regular", "{new}", "--chunks", "-1"], 0, "regular chunks 6 × 10"),
     "convert": (["convert", "{tree}/old"], 0, "1 arrays"),
-    "consolidate": (["consolidate", "{tree}/months"], 0, "/ holds 1 node"),
+    "consolidate": (["consolidate", "{even}"], 0, "/ holds 1 node"),
     "demo": (["demo", "{new}"], 0, "zellige coverage"),
     "doctor": (["doctor"], 0, "numpy"),
 }
@@ -41,7 +42,9 @@ RUNS = {
 def places(local, tmp_path):
     zellige.copy_store(local, tmp_path / "broken.zarr")
     (tmp_path / "broken.zarr/regular/c/0/0").write_bytes(b"damaged")
-    return {"tree": str(local), "broken": str(tmp_path / "broken.zarr"), "new": str(tmp_path / "new.zarr")}
+    zellige.create_group(tmp_path / "even.zarr").create_array("a", data=[1, 2])
+    named = {name: str(tmp_path / f"{name}.zarr") for name in ("broken", "even", "new")}
+    return {"tree": str(local), **named}
 
 
 def test_every_command_is_run():
@@ -54,6 +57,12 @@ def test_a_command_as_a_process(places, name):
     ran = process(*(part.format(**places) for part in argv))
     assert (ran.code, ran.err) == (code, "")
     assert expected in ran.out
+
+
+def test_a_warning_goes_to_stderr_in_one_line(places):
+    ran = process("consolidate", f"{places['tree']}/months", "--json")
+    assert (ran.code, ran.json["nodes"]) == (0, 1)
+    assert re.fullmatch(r"zellige: warning: .*'uneven'.*use_consolidated=False.*\n", ran.err)
 
 
 @pytest.mark.parametrize("name", ["info", "validate", "diff", "doctor"])

@@ -10,6 +10,7 @@ from servers import free_port
 import zellige
 from zellige.errors import (
     AccessDeniedError,
+    CompatibilityWarning,
     CredentialsWarning,
     ListingNotSupportedError,
     RangesIgnoredWarning,
@@ -166,7 +167,8 @@ def test_arrays_are_read(web, tree, ranges):
 
 def test_members_come_from_consolidated_metadata_and_from_no_other_request(web, tree):
     del zellige.open_group(tree)["old"]  # the other format is not consolidated
-    zellige.consolidate_metadata(tree)
+    with pytest.warns(CompatibilityWarning, match="'g/rows'"):
+        zellige.consolidate_metadata(tree)
     server = served(web, tree)
     group = zellige.open_group(server.url, mode="r")
     assert sorted(name for name, _ in group.members(max_depth=None)) == ["even", "g", "g/rows", "sharded"]

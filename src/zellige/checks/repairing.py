@@ -235,5 +235,5 @@ class _Mending:
     def _consolidate(self, found: Finding) -> Done:
         if not self.dry_run and found.path not in self._consolidated:
             self._consolidated.add(found.path)
-            Group.open(self.store, found.path, use_consolidated=False).consolidate_metadata()
+            Group.open(self.store, found.path, use_consolidated=False)._consolidate()
         return "mended"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -81,6 +82,7 @@ def write(
         once; what is appended is seen only when all of it is computed.
     consolidated
         Whether to consolidate the metadata of the whole store at the end; by default, and wherever it was before.
+        True warns of variables with rectilinear chunks, for which zarr-python needs a setting to open the store.
     chunks
         How new values are cut, by dimension: a size, edges, which may reach beyond the end, one of the words `"year"`,
         `"quarter"`, `"month"`, `"week"`, `"day"`, `"hour"` and `"minute"`, a frequency of pandas, or the name of a
@@ -147,8 +149,18 @@ def write(
         if not compute:
             return later
         found = open_group(place, mode="r+")
+        if consolidated is True:
+            _warn_of_rectilinear(found)
     # A path to an archive is written and closed, so that its group is opened again.
     return open_group(store, path=group, mode="r") if _is_archive(place, store) else found
+
+
+def _warn_of_rectilinear(group: Group) -> None:
+    """Tell those who have asked for consolidated metadata what it means for zarr-python."""
+    arrays = {path: found for path, found in group.members(max_depth=None) if isinstance(found, Array)}
+    uneven = [path for path, array in arrays.items() if array.metadata.chunk_grid.name == "rectilinear"]
+    if uneven:
+        warnings.warn(errors.CompatibilityWarning.of_rectilinear(group.name, sorted(uneven)), stacklevel=3)
 
 
 def _options_of_to_zarr(given: Mapping[str, Any], align: bool, zarr_format: Any) -> tuple[bool, Any]:
