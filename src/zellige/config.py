@@ -128,7 +128,7 @@ class Config:
     | `json_indent` | 2 | the space before each field of a document; None: everything in one line |
     | `lease.timeout` | 300 | the seconds after which a lease that another machine holds and does not renew expires |
     | `lease.wait` | 60 | the seconds to wait for another writer that changes the same array or group |
-    | `strict_json` | False | refuse to write attributes that are NaN or infinite, which strict JSON cannot say |
+    | `strict_json` | False | whether new attributes that are NaN or infinite, which JSON cannot say, are refused |
     | `memory.keep_bytes` | 256 MiB | how much memory of large results that were dropped is kept for the next; 0: none |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
     | `remote.concurrency` | 64 | how many requests to a server are under way at once |

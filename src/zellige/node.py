@@ -316,10 +316,12 @@ def put_documents(store: Store, path: str, documents: Documents) -> bool:
         return store.create(key, main)
 
 
-def _dumped(store: Store, path: str, name: str, content: dict[str, JSON]) -> bytes:
-    """The bytes of a document; an error says of which node."""
+def _dumped(
+    store: Store, path: str, name: str, content: dict[str, JSON], before: dict[str, JSON] | None = None
+) -> bytes:
+    """The bytes of a document that replaces another one, or none; an error says of which node."""
     try:
-        return document.dump(content)
+        return document.dump(content, before)
     except MetadataError as error:
         raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
 
@@ -389,7 +391,7 @@ def update(
             before = {name: _parsed(store, path, name, old[0]) for name, old in found.items() if old is not None}
             after, result = change(before)
             changed = {
-                name: _dumped(store, path, name, after.get(name, {}))
+                name: _dumped(store, path, name, after.get(name, {}), before.get(name))
                 for name in names
                 if after.get(name, {}) != before.get(name, {})
             }

@@ -60,14 +60,14 @@ def _parse(raw: bytes | memoryview) -> JSON:
         raise MetadataError(f"the document is not valid JSON: {error}", field="") from error
 
 
-def dump(document: Mapping[str, JSON]) -> bytes:
+def dump(document: Mapping[str, JSON], before: Mapping[str, JSON] | None = None) -> bytes:
     """The bytes of a document that is to be stored: one line for each field.
 
     The setting `json_indent` is the space before each field; None puts everything into one line. NaN and infinities in
     attributes are written as NaN, Infinity and -Infinity, as Python's json and zarr-python do. These tokens are not
-    part of JSON; the setting `strict_json` refuses them.
+    part of JSON; the setting `strict_json` refuses them, unless there are some in the document that is replaced.
     """
-    if config.get("strict_json"):
+    if config.get("strict_json") and not not_finite(before, ""):
         for name, value in document.items():
             _check_finite(value, name)
     return encode(document)
