@@ -141,6 +141,14 @@ def test_shards_formats_and_codecs(made, options):
     assert target.shards == options.get("shards", made.get("shards") if not options else None)
 
 
+def test_none_is_an_option_like_others():
+    source = zellige.create_array(data=sample((6,)), zarr_format=2, fill_value=0)
+    made = zellige.rechunk(source, zellige.MemoryStore(), chunks=3, fill_value=None, compressors=None)
+    assert (made.fill_value, made.compressors) == (None, ())
+    kept = zellige.rechunk(source, zellige.MemoryStore(), chunks=None, shards=None)
+    assert (kept.fill_value, kept.compressors, kept.chunks) == (0, source.compressors, source.chunks)
+
+
 def test_an_array_that_is_there_is_filled():
     target = zellige.full((6, 6), fill_value=9, dtype="int32", chunks=([1, 5], 2))
     target[...] = 1

@@ -83,7 +83,8 @@ def rechunk(
     check_progress(progress)
     memory = bytes_of(max_memory)
     source = src if isinstance(src, Array) else _open(src, storage_options)
-    options = {key: value for key, value in {"chunks": chunks, "shards": shards, **create}.items() if value is not None}
+    layout = {"chunks": chunks, "shards": shards}
+    options = {**{key: value for key, value in layout.items() if value is not None}, **create}
     if isinstance(dst, Array):
         if options or name is not None:
             raise TypeError("dst is an array, which has its chunks and codecs; leave chunks=, name= and the like out")
