@@ -238,7 +238,7 @@ def _follow(plan: Plan) -> None:
         group.attrs.update(attributes)
     _note(plan, [*plan.made, *plan.merged])
     for path in plan.consolidated:
-        Group.open(store, path, use_consolidated=False).consolidate_metadata()
+        Group.open(store, path, use_consolidated=False)._consolidate()
 
 
 def _encode(source: Array, target: Array, *, verify: bool) -> None:
