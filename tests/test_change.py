@@ -24,6 +24,10 @@ DAYS = np.arange(59)
 RECORD = "__zellige_commit"
 
 
+# Several of the groups here have consolidated metadata and rectilinear chunks.
+pytestmark = pytest.mark.filterwarnings("ignore::zellige.errors.CompatibilityWarning")
+
+
 @pytest.fixture(params=["memory", "local", "object", "zip"])
 def store(request, tmp_path) -> Iterator[Store]:
     with {
