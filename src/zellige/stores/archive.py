@@ -315,10 +315,10 @@ class Entry:
         return f"entry {self.name!r} of the archive {self.source.name}: {reason}"
 
 
-def read_directory(source: Source, *, last: bool = False) -> dict[str, Entry]:
-    """The entries of an archive by their names, checked: none leaves the root, none is there twice.
+def read_directory(source: Source, *, last: bool) -> dict[str, Entry]:
+    """The entries of an archive by their names, checked: none leaves the root, none shares bytes with another.
 
-    With `last` the last one of a name counts, and the others do not.
+    With `last` the last one of a name counts; else a name that is there twice is refused.
     """
     kept = _WithTail(source)
     try:
@@ -342,8 +342,7 @@ def read_directory(source: Source, *, last: bool = False) -> dict[str, Entry]:
             entry.fail("such a name could leave the store; make the archive anew with relative names")
         if name in entries and not last:
             entry.fail(
-                "the name is there twice, and programs differ in which they read; use ZipStore(…, duplicates='last') "
-                "for the last one, as zarr-python does"
+                "the name is there twice; leave out duplicates='error' to read the last one, as zarr-python does"
             )
         _check_readable(entry, info)
         entries[name] = entry

@@ -16,6 +16,7 @@ from zellige.stores.archive import Document, Entry
 from zellige.stores.base import (
     DOCUMENTS,
     TEMPORARY,
+    KeyLock,
     Store,
     check_key,
     check_prefix,
@@ -41,10 +42,11 @@ class ZipStore(Store):
 
     `path` is the folder of the archive that is the root of the store. By default that is the archive's own root,
     except when nothing lies there but one folder (and others that begin with `__`) which holds the documents of a
-    node: then it is that folder. `path=""` always means the archive's own root.
+    node: then it is that folder, and keys that begin with its name mean the same (`x.zarr/t` and `t`), unless the
+    folder holds something of its own name. `path=""` always means the archive's own root.
 
-    An archive in which a name is there twice is refused, since programs differ in what they read. zarr-python writes
-    such archives whenever a document or a chunk changes; `duplicates="last"` reads them as it does.
+    In an archive in which a name is there twice, as zarr-python writes it whenever a document or a chunk changes, the
+    last one counts, and changing the archive drops the others. `duplicates="error"` refuses such an archive.
     """
 
     near = True
@@ -57,7 +59,7 @@ class ZipStore(Store):
         *,
         read_only: bool | None = None,
         path: str | None = None,
-        duplicates: Literal["error", "last"] = "error",
+        duplicates: Literal["error", "last"] = "last",
     ) -> None:
         self.read_only, self._mode = _modes(mode, read_only)
         self._source = os.path.realpath(source) if isinstance(source, str | os.PathLike) else source
@@ -74,16 +76,23 @@ class ZipStore(Store):
         self._archive = _Archive(self._source, self._mode, self._duplicates)
         found = _root_of(self._archive.entries) if self._path is None else self._path
         self._prefix = found and found + "/"
+        # Where the root was chosen here, others mean the archive's own.
+        named = self._path is None and not any(name.startswith(self._prefix * 2) for name in self._archive.entries)
+        self._alias = self._prefix if named else ""
         self.near = not isinstance(self._source, tuple) or self._source[0].near
         if isinstance(self._source, tuple):
             self.concurrency, self.gap = self._source[0].concurrency, self._source[0].gap
 
     # -- reading ----------------------------------------------------------------------------------
 
+    def _name(self, key: str) -> str:
+        """The name in the archive of a key, or of a prefix."""
+        return key if self._alias and key.startswith(self._alias) else self._prefix + key
+
     def _find(self, key: str) -> Entry | Document | None:
         if not is_key(key):
             check_key(key)
-        return self._archive.entries.get(self._prefix + key)
+        return self._archive.entries.get(self._name(key))
 
     def get(self, key: str) -> bytes | None:
         """The whole value, or None if there is no such key."""
@@ -129,14 +138,15 @@ class ZipStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """All keys that start with the prefix, in no particular order."""
-        top = self._prefix + check_prefix(prefix)
-        cut = len(self._prefix)
+        top = self._name(check_prefix(prefix))
+        cut = len(top) - len(prefix)
         return iter([name[cut:] for name in tuple(self._archive.entries) if name.startswith(top)])
 
     def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
         """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
-        cut = len(self._prefix)
-        names, folders = self._archive.folders().get(self._prefix + check_prefix(prefix), ((), ()))
+        top = self._name(check_prefix(prefix))
+        cut = len(top) - len(prefix)
+        names, folders = self._archive.folders().get(top, ((), ()))
         return sorted(name[cut:] for name in names), sorted(folder[cut:] for folder in folders)
 
     # -- writing ----------------------------------------------------------------------------------
@@ -160,18 +170,18 @@ class ZipStore(Store):
 
     def _write(self, key: str, parts: Sequence[Buffer], allowed: Callable[[Entry | Document | None], bool]) -> bool:
         self._check_writable()
-        return self._archive.write(self._prefix + check_key(key), parts, allowed)
+        return self._archive.write(self._name(check_key(key)), parts, allowed)
 
     def delete(self, key: str) -> None:
         """Remove the key; nothing happens if there is none."""
         self._check_writable()
-        self._archive.delete(self._prefix + check_key(key))
+        self._archive.delete(self._name(check_key(key)))
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix."""
         self._check_writable()
         for key in self.list(prefix):
-            self._archive.delete(self._prefix + key)
+            self._archive.delete(self._name(key))
 
     def _check_writable(self) -> None:
         super()._check_writable()
@@ -199,6 +209,11 @@ class ZipStore(Store):
     def identity(self) -> Hashable:
         """The archive as it was opened, or this transaction."""
         return ("zip", self._archive.identity, self._prefix)
+
+    def exclusive_here(self, key: str) -> KeyLock:
+        """Keep other threads of this process out; a key has one lock, whichever way it is named."""
+        name = self._name(check_key(key))
+        return super().exclusive_here(name[len(self._prefix) :])
 
     def with_durability(self, durability: Durability) -> Self:
         """The same: closing makes all that was written survive a power cut."""
