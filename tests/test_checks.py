@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -85,6 +86,115 @@ def test_a_damaged_inner_chunk_is_found_by_decoding(store):
     store.put("sharded/c/0/0", bytes(raw))
     assert found(store) == []
     assert found(store, deep=True) == [("chunk", "sharded/c/0/0")]
+
+
+def _directory(path):
+    path.mkdir()
+
+
+def _full_directory(path):
+    path.mkdir()
+    (path / "notes.txt").write_bytes(b"something")
+
+
+def _link_out(path):
+    outside = path.parents[len(path.parts) - path.parts.index("x.zarr") - 1].parent / "outside"
+    outside.write_bytes(b"values")
+    path.symlink_to(outside)
+
+
+def _link_to_nothing(path):
+    path.symlink_to("nothing")
+
+
+OBSTACLES = {
+    "an empty directory": (_directory, "directory"),
+    "a directory with something in it": (_full_directory, "directory"),
+    "a FIFO": (os.mkfifo, "no regular file"),
+    "a link out of the store": (_link_out, "link"),
+    "a link to nothing": (_link_to_nothing, "link"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An array of format 3, with keys of two kinds, and one of format 2, in a directory."""
+    root = zellige.create_group(tmp_path / "x.zarr")
+    values = np.arange(1, 61).reshape(6, 10)
+    root.create_array("deep", data=values, chunks=(2, 5))
+    root.create_array("flat", data=values[0], chunks=5, compressors=None)
+    zellige.create_array(tmp_path / "x.zarr", name="old", data=values, chunks=(3, 10), zarr_format=2)
+    return tmp_path / "x.zarr"
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("key", ["deep/c/1/1", "flat/c/1", "old/1.0"])
+@pytest.mark.parametrize("what", OBSTACLES)
+def test_what_is_no_file_in_the_place_of_a_chunk_is_damage(folder, what, key, deep):
+    make, word = OBSTACLES[what]
+    (folder / key).unlink()
+    make(folder / key)
+    report = zellige.validate(folder, deep=deep)
+    errors = [one for one in report.findings if one.level == "error"]
+    assert [(one.kind, one.key) for one in errors] == [("chunk", key)]
+    assert word in errors[0].message
+    assert not report.ok
+    assert not [one for one in report.findings if one.kind == "missing"], "what is damaged is not missing as well"
+    done = zellige.repair(folder, dry_run=False)
+    assert key in [finding.key for finding in done.left], "nothing is removed that is no value"
+    assert os.path.lexists(folder / key)
+
+
+@pytest.mark.parametrize("what", OBSTACLES)
+def test_what_is_no_file_in_the_place_of_a_document_is_damage(folder, what):
+    make, word = OBSTACLES[what]
+    for key in ("flat/zarr.json", "old/.zarray"):
+        (folder / key).unlink()
+        make(folder / key)
+        found = [(one.kind, one.level) for one in zellige.validate(folder).findings if one.key == key]
+        assert found == [("document", "error")]
+    alone = zellige.validate(folder / "flat")
+    assert [one.key for one in alone.findings if one.kind == "document"] == ["zarr.json"]
+    assert word in next(one.message for one in alone.findings if one.kind == "document")
+
+
+def test_a_file_in_the_place_of_the_directory_of_chunks_is_damage(folder):
+    for chunk in (folder / "deep/c/1").iterdir():
+        chunk.unlink()
+    (folder / "deep/c/1").rmdir()
+    (folder / "deep/c/1").write_bytes(b"")
+    found = [(one.kind, one.level, one.key) for one in zellige.validate(folder).findings]
+    assert ("chunk", "error", "deep/c/1") in found
+
+
+def test_directories_and_links_within_the_store_are_no_damage(folder):
+    (folder / "empty").mkdir()
+    (folder / "flat/c/more").mkdir()
+    (folder / "flat/c/1").rename(folder / "flat/elsewhere")
+    (folder / "flat/c/1").symlink_to("../elsewhere")
+    assert [(one.kind, one.key) for one in zellige.validate(folder, deep=True).findings] == [
+        ("stray", "flat/elsewhere")
+    ]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_chunk_that_may_not_be_read_is_named(folder, deep, monkeypatch):
+    """Whoever runs the tests may be root, who reads everything: so the calls refuse."""
+    refused = [str(folder / "deep/c/0/0"), str(folder / "flat/c/0"), str(folder / "old/.zarray")]
+    access, opened = os.access, os.open
+
+    def may(path, mode, **options):
+        return os.fspath(path) not in refused and access(path, mode, **options)
+
+    def try_open(path, *given, **options):
+        if path in refused:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(path, *given, **options)
+
+    monkeypatch.setattr(os, "access", may)
+    monkeypatch.setattr(os, "open", try_open)
+    found = [(one.kind, one.key) for one in zellige.validate(folder, deep=deep).findings if one.level == "error"]
+    assert found == [("chunk", "deep/c/0/0"), ("chunk", "flat/c/0"), ("document", "old/.zarray")]
 
 
 def test_missing_chunks_are_a_note(store):

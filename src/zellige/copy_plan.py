@@ -96,9 +96,7 @@ class Survey:
 
     def under(self, path: str) -> list[str]:
         """All keys below a path."""
-        if not path:
-            return self.keys
-        return self.keys[bisect_left(self.keys, path + "/") : bisect_left(self.keys, path + "0")]  # "0" follows "/"
+        return below(self.keys, path)
 
     def chunks(self, path: str, metadata: ArrayMetadata) -> Iterator[tuple[Coords, str]]:
         """The chunks of an array that are stored and lie within its grid, with their keys."""
@@ -144,6 +142,11 @@ class Survey:
         except MetadataError as error:
             message = f"cannot copy '/{path}' of {self.store!r}: {error}; copy_store copies keys as they are"
             raise type(error)(message, field=error.field) from error
+
+
+def below(keys: list[str], path: str) -> list[str]:
+    """Those of some keys, in their order, that lie below a path."""
+    return keys[bisect_left(keys, path + "/") : bisect_left(keys, path + "0")] if path else keys  # "0" follows "/"
 
 
 # -- what is to be done ---------------------------------------------------------------------------

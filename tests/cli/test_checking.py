@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from command import VALUES, fill
@@ -52,6 +54,17 @@ def test_each_kind_of_damage_is_found(tree, run, name):
     found = run("validate", *tree.argv, "--deep", "--json").json
     assert found["ok"] is (level == "note")
     assert (level, kind, key) in [(one["level"], one["kind"], one["key"]) for one in found["findings"]]
+
+
+@pytest.mark.parametrize("flags", [[], ["--deep"]], ids=["quick", "deep"])
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/hostname", path)])
+def test_what_is_no_file_in_the_place_of_a_chunk_is_an_error(local, run, make, flags):
+    os.unlink(local / "regular/c/0/1")
+    make(local / "regular/c/0/1")
+    ran = run("validate", local, *flags)
+    assert ran.code == 1
+    assert "error: chunk regular/c/0/1: " in ran.out
+    assert run("repair", local, "--do").code == 1
 
 
 @pytest.mark.parametrize("name", DAMAGE)

@@ -147,6 +147,17 @@ def test_two_prefix_stores_are_equal_if_their_data_is():
     assert repr(PrefixStore(outer, "a")) == f"PrefixStore({outer!r}, 'a')"
 
 
+def test_what_is_no_value_is_told_by_the_store_inside(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/link").symlink_to("nothing")
+    link = "a link that leads nowhere or out of the store"
+    inner = LocalStore(tmp_path)
+    assert dict(LoggingStore(inner).obstacles("a/")) == {"a/b": "a directory", "a/b/link": link}
+    assert dict(PrefixStore(inner, "a").obstacles()) == {"b": "a directory", "b/link": link}
+    assert dict(PrefixStore(inner, "a").obstacles("b/")) == {"b/link": link}
+    assert list(MemoryStore({"a/b": b""}).obstacles()) == []
+
+
 def test_a_prefix_is_renamed_within_its_store(tmp_path):
     outer = LocalStore(tmp_path)
     store = PrefixStore(outer, "p")

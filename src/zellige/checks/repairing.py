@@ -187,6 +187,8 @@ class _Mending:
         return Repaired(tuple(actions), self.dry_run)
 
     def _set_aside(self, found: Finding) -> Done:
+        if found.key in self.inspection.obstacles:
+            return "left"  # it is no value, and what is below it may be
         if not self.dry_run:
             raw = None if self.drop else self.store.get(found.key)
             if raw is not None:

@@ -16,13 +16,15 @@ from typing import Any, Literal, TypeAlias
 from zellige import commit, lease, node, pool
 from zellige.array import Array
 from zellige.consolidated import bare, differences
-from zellige.copy_plan import Survey
+from zellige.copy_plan import Survey, below
 from zellige.errors import CodecError, CorruptChunkError, MetadataError, NodeNotFoundError, ShortReadError
 from zellige.metadata import document
 from zellige.metadata.groups import ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, GroupMetadata
 from zellige.plans import Tasks
+from zellige.removal import Chunks
 from zellige.reporting import Progress, ProgressLike
 from zellige.stores import Store, StoreLike, locate
+from zellige.stores.base import DOCUMENTS
 from zellige.types import Coords
 
 Kind: TypeAlias = Literal[
@@ -45,6 +47,7 @@ _LEVELS: dict[Kind, Level] = {
     "missing": "note",
     "lengths": "note",
 }
+_REMEDY = "restore the value, or remove what is there"
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,9 @@ class Inspection:
     def __init__(self, store: Store, top: str) -> None:
         self.store, self.top = store, top
         self.survey = Survey(store, [top], 3)
+        self.obstacles = dict(sorted(store.obstacles(top and top + "/")))
+        """What lies in the place of keys and is no value, with what it is; directories among it."""
+        self._blocked = list(self.obstacles)
         self.arrays: dict[str, Array] = {}
         self.groups: dict[str, tuple[GroupMetadata, Documents]] = {}
         self.stored: dict[str, list[tuple[Coords, str]]] = {}
@@ -144,6 +150,7 @@ class Inspection:
         self._broken: list[Finding] = []
         for place in sorted(self.survey.names):
             self._load(place)
+        self._broken += self._blocked_documents()
         self.records = sorted(key for key in self.survey.keys if f"/{key}".endswith(f"/{node.RECORD}"))
         """The keys of changes of several arrays that are under way, or were stopped."""
         if not self.arrays and not self.groups and not self._broken and not self.records:
@@ -172,6 +179,9 @@ class Inspection:
         keys = [node.join(path, name) for name in names]
         if not names:
             return  # attributes or consolidated metadata without a node, which are stray
+        if not self.obstacles.keys().isdisjoint(keys):
+            self._claimed.update(keys)
+            return
         # Those of the other format as well, which a migration leaves beside the new one.
         self._claimed.update(node.join(path, name) for name in self.survey.names[path])
         try:
@@ -183,6 +193,13 @@ class Inspection:
                 self.arrays[path] = Array.from_documents(self.store, path, documents)
         except MetadataError as error:
             self._broken.append(Finding("document", path, keys[0], str(error)))
+
+    def _blocked_documents(self) -> Iterator[Finding]:
+        """What lies in the place of documents and is none."""
+        for key, what in self.obstacles.items():
+            path, _, name = key.rpartition("/")
+            if name in DOCUMENTS and "/__" not in f"/{path}":
+                yield Finding("document", path, key, f"{what} is in the place of the document; {_REMEDY}")
 
     def _parsed(self, path: str, name: str) -> dict[str, Any]:
         raw = node.read_document(self.store, path, name) or b""
@@ -281,17 +298,27 @@ class Inspection:
         """Chunks beyond the end of an array, and chunks that are not stored."""
         rank, start = array.ndim, len(path and path + "/")
         here = self.stored[path] = []
+        names, blocked = Chunks(array._engine.keys, rank), 0
         for key in self.survey.under(path):
-            coords = None if key in self._claimed else array._engine.keys.decode_chunk_key(key[start:], rank)
+            coords = None if key in self._claimed else names.keys.decode_chunk_key(key[start:], rank)
             if coords is None:
+                if key not in self._claimed and names.has_folder(key[start:]):
+                    self._claimed.add(key)
+                    yield Finding("chunk", path, key, f"a file is in the place of a directory of chunks; {_REMEDY}")
                 continue
             self._claimed.add(key)
             if all(k < n for k, n in zip(coords, array.grid.grid_shape, strict=True)):
                 here.append((coords, key))
             else:
                 yield Finding("outside", path, key, f"chunk {coords} lies beyond the end of the array", coords)
+        for key in below(self._blocked, path):
+            coords = names.keys.decode_chunk_key(key[start:], rank)
+            if coords is not None:
+                blocked += 1
+                message = f"{self.obstacles[key]} is in the place of the chunk; {_REMEDY}"
+                yield Finding("chunk", path, key, message, coords)
         total = prod(array.grid.grid_shape)
-        if 0 < len(here) < total:
+        if 0 < len(here) < total - blocked:
             stored = {coords for coords, _ in here}
             first = next(coords for coords in array.grid.all_chunk_coords() if coords not in stored)
             message = f"{total - len(here):,} of {total:,} chunks are not stored, and read as the fill value"
@@ -313,7 +340,12 @@ class Inspection:
     def _chunks(self, *, deep: bool, progress: ProgressLike) -> list[Finding]:
         """What is wrong with the chunks, several at a time."""
         found: list[Finding] = []
-        tasks = [(path, coords, key) for path, chunks in self.stored.items() for coords, key in chunks]
+        tasks = [
+            (path, coords, key)
+            for path, chunks in self.stored.items()
+            for coords, key in chunks
+            if key not in self.obstacles
+        ]
         with Progress(progress, len(tasks), "checked", "chunks") as report:
 
             def look(task: tuple[str, Coords, str]) -> None:

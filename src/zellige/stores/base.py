@@ -207,6 +207,15 @@ class Store(ABC):
         A sub-prefix may outlive its last key, where prefixes are directories.
         """
 
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """What lies below the prefix in the place of keys and cannot be read as a value, with what it is.
+
+        Directories are among it; whether a value belongs where one is, the caller knows. Where prefixes are only the
+        beginnings of keys there is nothing of the kind.
+        """
+        check_prefix(prefix)
+        return iter(())
+
     # -- writing ----------------------------------------------------------------------------------
 
     @abstractmethod

@@ -259,6 +259,33 @@ class LocalStore(Store):
                 keys.append(prefix + entry.name)
         return sorted(keys), sorted(prefixes)
 
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """Directories, files that may not be read, links that lead nowhere or out of the root, and what is no file."""
+        todo = [check_prefix(prefix)]
+        while todo:
+            folder = todo.pop()
+            within = {entry.name: entry for entry in self._scan(folder)}
+            for name in self._names(folder):
+                key, entry = folder + name, within.get(name)
+                if entry is None:
+                    yield key, "a link that leads nowhere or out of the store"
+                elif entry.is_dir():
+                    yield key, "a directory"
+                    todo += [] if entry.is_symlink() else [key + "/"]
+                elif not entry.is_file():
+                    yield key, "no regular file"
+                elif not os.access(self._base + key, os.R_OK):
+                    yield key, "a file that this process may not read"
+
+    def _names(self, prefix: str) -> Sequence[str]:
+        """All names in a directory but those of temporary files; none if it is gone."""
+        try:
+            return [name for name in os.listdir(self._base + prefix) if not name.startswith(TEMPORARY)]
+        except OSError as exc:
+            if exc.errno in MISSING:
+                return []
+            raise self._named(exc, prefix) from exc
+
     def _scan(self, prefix: str) -> Sequence[os.DirEntry[str]]:
         """What the directory holds and is within the root; nothing if it is gone. What dead writers left is removed."""
         folder = self._base + prefix

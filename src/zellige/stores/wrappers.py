@@ -119,6 +119,11 @@ class WrapperStore(Store):
         found: tuple[Sequence[str], Sequence[str]] = self._ask("list_dir", prefix)
         return found
 
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """What lies in the place of keys and is no value; see `Store.obstacles`."""
+        found: Iterator[tuple[str, str]] = self._ask("obstacles", prefix)
+        return found
+
     # -- writing ----------------------------------------------------------------------------------
 
     def put(self, key: str, value: Buffer) -> None:
@@ -252,6 +257,11 @@ class PrefixStore(WrapperStore):
         """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
         keys, prefixes = self.inner.list_dir(self.prefix + check_prefix(prefix))
         return list(self._below(keys)), list(self._below(prefixes))
+
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """What lies in the place of keys and is no value; see `Store.obstacles`."""
+        found = self.inner.obstacles(self.prefix + check_prefix(prefix))
+        return ((key[len(self.prefix) :], what) for key, what in found)
 
     def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
         """Remove several keys, all of which start with a prefix."""
