@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from counting_store import WRITES, CountingStore, contents
 from zellige import node, pool, reporting
 from zellige.copying import Copied, CopyError, copy, copy_all, copy_store
 from zellige.errors import (
+    BrokenNodeWarning,
     CompatibilityWarning,
     ConflictError,
     ContainsArrayError,
@@ -83,8 +85,8 @@ def is_document(key: str) -> bool:
 
 
 def written(store: CountingStore) -> list[str]:
-    """The keys that were put or created, in order."""
-    return store.keys("put", "put_parts", "create", "replace")
+    """The keys that were put or created, in order, but for the mark of what is not finished."""
+    return [key for key in store.keys("put", "put_parts", "create", "replace") if node.UNFINISHED not in key]
 
 
 @pytest.fixture(params=["memory to memory", "memory to local", "local to memory", "local to local", "within one"])
@@ -197,7 +199,7 @@ def test_documents_are_written_after_chunks_and_the_main_one_of_the_node_at_the_
     dest = group_at(there, zarr_format=zarr_format)
     there.reset()
     copy(build(MemoryStore(), zarr_format), dest, "a/b")
-    order = written(there)
+    order = [key for key in written(there) if key.startswith("a/b/")]
     first = next(k for k, key in enumerate(order) if is_document(key))
     assert first > 5
     assert all(map(is_document, order[first:]))
@@ -844,7 +846,9 @@ def failing_at(count: int, methods: tuple[str, ...]) -> Callable[[str, str], Non
 
 def reachable(store: Store) -> list[str]:
     root = zellige.open_group(store, mode="r")
-    return [name for name, _ in root.members(max_depth=None)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BrokenNodeWarning)
+        return [name for name, _ in root.members(max_depth=None)]
 
 
 @pytest.mark.parametrize("name", ["g", "new/place/g"])
@@ -874,10 +878,7 @@ def test_a_copy_that_fails_leaves_no_node_and_can_be_done_again(zarr_format, nam
         finally:
             there.before = None
         assert contents(here) == before
-        if below(there.inner, name):  # what is left is in the way only of those who did not say otherwise
-            with pytest.raises(NotANodeError, match="cut short"):
-                copy(source, dest, name, **options)
-        mode = ("replace", "skip", "skip_initialized")[count % 3]
+        mode = ("raise", "replace", "skip", "skip_initialized")[count % 4]
         assert copy(source, dest, name, if_exists=mode, **options)[1] == 0
         assert below(there.inner, name) == below(whole, name)
     assert failures >= total
@@ -931,7 +932,7 @@ def test_somebody_else_may_be_quicker():
     attributes = build(MemoryStore(), 2)["sub/sharded"]
     store = CountingStore()
     dest = group_at(store, zarr_format=2)
-    store.before = lambda method, key: store.inner.put(key, b"{}") if method == "create" else None
+    store.before = lambda method, key: store.inner.put(key, b"{}") if method == "create" and "/." in key else None
     with pytest.raises(ConflictError, match="somebody else"):
         copy(attributes, dest)
 
@@ -1216,7 +1217,8 @@ def test_copy_store_reads_once_and_writes_documents_last(zarr_format):
     here.reset()
     copy_store(here, there, verify=True)
     keys = sorted(contents(here.inner))
-    assert sorted(here.keys("get")) == sorted(there.keys("get")) == sorted(written(there)) == keys
+    assert sorted(here.keys("get")) == sorted(written(there)) == keys
+    assert sorted(there.keys("get")) == sorted([*keys, node.UNFINISHED])
     kinds = [is_document(key) for key in written(there)]
     assert kinds == sorted(kinds)
     assert len(set(kinds)) == 2

@@ -30,8 +30,8 @@ LAYERS = [
     {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "gathering", "pool", "stopped", "telling", "shards", "turns", "upkeep"},
-    {"node", "lookahead", "removal", "placing", "blueprint", "info", "consolidated", "treeview", "htmlview", "views"}
-    | {"array", "selecting", "resizing", "lease", "commit", "group", "listing", "making"}
+    {"node", "lookahead", "unfinished", "removal", "placing", "blueprint", "info", "consolidated", "treeview"}
+    | {"htmlview", "views", "array", "selecting", "resizing", "lease", "commit", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring", "explaining"},
     {"api", "__init__", "checks", "conversion", "hdf5", "dtype", "storage"},

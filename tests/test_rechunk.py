@@ -18,7 +18,9 @@ import zellige
 from counting_store import CountingStore
 from zellige import rechunk_plan as plans
 from zellige.errors import BroadcastError, ConflictError, ContainsArrayError
-from zellige.rechunking import WORK, bytes_of
+from zellige.node import UNFINISHED
+from zellige.rechunking import bytes_of
+from zellige.unfinished import WORK
 
 
 def sample(shape, dtype="int32"):
@@ -325,7 +327,7 @@ def test_what_another_rechunk_left_is_not_taken_for_this_one():
     with pytest.raises(Stop):
         zellige.rechunk(source, store, chunks=(3, 5))
     store.before = None
-    with pytest.raises(ConflictError, match="another rechunk"):
+    with pytest.raises(ConflictError, match="unfinished rechunk"):
         zellige.rechunk(source, store, chunks=(5, 3))
     target = zellige.rechunk(source, store, chunks=(5, 3), overwrite=True)
     np.testing.assert_array_equal(target[...], source[...])
@@ -352,11 +354,11 @@ def test_killed_and_repeated(tmp_path, writes):
         pass
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert (tmp_path / "b" / WORK / "asked").exists()
+    assert (tmp_path / "b" / UNFINISHED).exists()
     target = zellige.rechunk(tmp_path / "a", tmp_path / "b", chunks=(64, 2), max_memory=16384)
     for chunk in target.iter_chunks():
         np.testing.assert_array_equal(target[chunk.slices], values[chunk.slices])
-    assert not (tmp_path / "b" / WORK / "asked").exists()
+    assert not (tmp_path / "b" / UNFINISHED).exists()
 
 
 # -- arguments ------------------------------------------------------------------------------------
@@ -405,4 +407,6 @@ def test_the_mark_is_a_document_that_people_can_read():
     store = stopping(5)
     with pytest.raises(Stop):
         zellige.rechunk(source, store, chunks=(3, 5), max_memory=5000)
-    assert json.loads(store.inner.get(f"{WORK}/asked"))["memory"] == 5000
+    mark = json.loads(store.inner.get(UNFINISHED))
+    assert "a rechunk is not finished here: run the same call" in mark["about"]
+    assert mark["work"]["state"]["memory"] == 5000

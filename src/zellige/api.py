@@ -87,7 +87,8 @@ def open(
         if found is not None and not wants_array and not create:
             return Group.from_documents(target, place, found)
         if found is None and mode != "a":
-            raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}")
+            reason = node.why_missing(target, place)
+            raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}{reason}")
     if wants_array:
         return open_array(store, config=config, **common, **create)
     return open_group(store, **common, **create)

@@ -23,6 +23,8 @@ from zellige.errors import (
     ConflictError,
     MetadataError,
     ReadOnlyError,
+    UnfinishedWarning,
+    warn_caller,
 )
 from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
@@ -121,7 +123,7 @@ class Array(Selecting, Resizing, NodeHandle):
         if isinstance(found, Array):
             return found
         if found is None:
-            raise ArrayNotFoundError(f"there is no array at '/{path}' in {store!r}")
+            raise ArrayNotFoundError(f"there is no array at '/{path}' in {store!r}{node.why_missing(store, path)}")
         raise ArrayNotFoundError(f"there is a group at '/{path}' in {store!r}, not an array; use open_group")
 
     @classmethod
@@ -525,7 +527,7 @@ def open_array_or(
     else:
         raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
     if raw is not None and (known := remembered(raw)) is not None:
-        return Array(store, path, known.metadata, settings, holder, known)
+        return warned(Array(store, path, known.metadata, settings, holder, known))
     if raw is None and zarr_format != 2:
         if zarr_format == 3:
             return None
@@ -536,6 +538,13 @@ def open_array_or(
     array = Array.from_documents(store, path, documents, settings, holder)
     if raw is not None:
         remember(raw, array._blueprint())
+    return warned(array)
+
+
+def warned(array: Array) -> Array:
+    """An array that is opened; with a warning if its document says that it is still being filled."""
+    if array.metadata.extra and document.UNFINISHED in array.metadata.extra:
+        warn_caller(f"array {array.name!r} of {array.store!r} {document.UNFINISHED_WORDS}", UnfinishedWarning)
     return array
 
 

@@ -6,28 +6,34 @@ cannot be represented is refused then, before anything is written. Values follow
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
 
-from zellige import node, removal
-from zellige.api import create_group
+from zellige import node, placing, pool, unfinished
 from zellige.array import Array
 from zellige.creation import create_array
 from zellige.errors import NodeNotFoundError, ZelligeError
-from zellige.migration import migrate
+from zellige.metadata import GroupMetadata, document
+from zellige.migration import migrate, upgraded
 from zellige.rechunk_plan import Boxes, ends_of, group
 from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, locate
-from zellige.transfer import copy_store, place
-from zellige.types import AnyArray, Shape
+from zellige.stores.base import digest
+from zellige.transfer import Courier, moved, place
+from zellige.types import JSON, AnyArray, Shape
+from zellige.unfinished import Work
+
+if TYPE_CHECKING:
+    from zellige.node import NodeMetadata
 
 _ELEMENTS = 1 << 22
 """How many elements are read at a time, unless a chunk has more."""
@@ -64,6 +70,13 @@ class Source:
 
     parts: list[Part] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    identity: str = ""
+    """Which file it is, and in which version."""
+
+    @property
+    def arrays(self) -> dict[str, Part]:
+        """The arrays by their paths."""
+        return {part.path: part for part in self.parts if part.options is not None}
 
 
 @dataclass(frozen=True)
@@ -126,8 +139,10 @@ def convert(
 
     Dimension scales of HDF5 become dimension names, `_FillValue` the fill value (and stays an attribute, as xarray
     writes it), enumerations integers with `flag_values` and `flag_meanings`. Soft and external links are left out, and
-    so are attributes without a form in JSON; the result names them. What was stopped half-way is repeated with
-    `overwrite=True`.
+    so are attributes without a form in JSON; the result names them.
+
+    Values are written first and documents last: what was stopped is no node, and the same call finishes it. Arrays that
+    were complete are not written again, if the file is still the same.
 
     >>> import numpy as np, os, tempfile, zellige
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -148,12 +163,13 @@ def convert(
             return job.run(create, progress, overwrite=overwrite, dry_run=dry_run)
         if dest is None:
             raise ValueError(f"{source!r} is not Zarr, so it cannot be converted in place; give dest=")
+        reading.identity = _identity(source)
         models = _models(reading, create, unsupported)
-        arrays = tuple(part.path for part in reading.parts if part.options is not None)
+        arrays = tuple(reading.arrays)
         groups = tuple(part.path for part in reading.parts if part.options is None)
         if not dry_run:
             where = locate(dest, node.new_path(name), storage_options=dest_storage_options)
-            _write(reading, models, where, create, progress, overwrite=overwrite)
+            _write(reading, models, where, progress, overwrite=overwrite)
         nbytes = sum(model.nbytes for model in models.values())
         return Converted(arrays, groups, reading.skipped, nbytes, dry_run)
 
@@ -187,6 +203,18 @@ def _reader(source: Any, path: str, unsupported: Unsupported, stack: ExitStack) 
     if head.startswith(b"PK"):
         return None
     raise NotRepresentableError(f"{file!r} is not HDF5, netCDF4, .npy, .npz or Zarr, by its first bytes", path="")
+
+
+def _identity(source: Any) -> str:
+    """Which file a source is, and in which version: its place within the file, if it is an object of h5py."""
+    given = source.file.filename if hasattr(source, "file") else source
+    file = os.path.realpath(os.fsdecode(given))
+    name = getattr(source, "name", "")
+    try:
+        info = os.stat(file)
+    except OSError:
+        return f"{file} {name}"  # in memory
+    return f"{file} {name} {info.st_size} {info.st_mtime_ns}"
 
 
 def _checked(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
@@ -299,29 +327,57 @@ def _options(part: Part, create: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(
-    source: Source,
-    models: Mapping[str, Array],
-    target: tuple[Store, str],
-    create: Mapping[str, Any],
-    progress: ProgressLike,
-    *,
-    overwrite: bool,
+    source: Source, models: Mapping[str, Array], target: tuple[Store, str], progress: ProgressLike, *, overwrite: bool
 ) -> None:
+    """Write arrays one after the other, each with its document last, and then the groups; the top comes last."""
     store, top = target
-    boxes = {part.path: _boxes(part, models[part.path]) for part in source.parts if part.options is not None}
+    new = _nodes(source, models)
+    if not new:
+        return
+    boxes = {path: _boxes(part, models[path]) for path, part in source.arrays.items()}
+    left = placing.begin(store, top, Work("convert", _asked(source, new)), new, overwrite=overwrite)
     with Progress(progress, sum(map(len, boxes.values())), "converted", "boxes") as report:
-        for number, part in enumerate(source.parts):
-            where, first = node.join(top, part.path) if part.path else top, number == 0
-            if part.options is None:
-                create_group(
-                    store, path=where, zarr_format=3, attributes=part.attributes, overwrite=overwrite and first
-                )
+        for path, part in source.arrays.items() if left != "mark" else ():
+            where = node.join(top, path)
+            if left == "parts" and node.there(store, where) is not None:
+                report.skip(len(boxes[path]))
                 continue
-            array = create_array(store, name=where, overwrite=overwrite and first, **_options(part, create))
-            with _naming(part.path):
-                for region, values in _values(part, array, boxes[part.path]):
-                    array[region] = values
-                    report.advance(part.path or "/")
+            _write_array(part, Array(store, where, models[path].metadata, models[path].config), boxes[path], report)
+    groups = [path for path in new if path not in models]
+    for path in sorted(groups, key=_depth, reverse=not store.transactional) if left != "mark" else ():
+        if left == "nothing" or node.there(store, node.join(top, path)) is None:
+            node.put_new(store, node.join(top, path), new[path])
+    unfinished.remove(store, top)
+
+
+def _write_array(part: Part, array: Array, boxes: Iterable[Any], report: Progress) -> None:
+    """Write the values of an array, and then its document; in a transaction, which may want it so, before them."""
+    if array.store.transactional:
+        node.put_new(array.store, array.path, array.metadata)
+    with _naming(part.path):
+        for region, values in _values(part, array, boxes):
+            array[region] = values
+            report.advance(part.path or "/")
+    if not array.store.transactional:
+        node.put_new(array.store, array.path, array.metadata)
+
+
+def _nodes(source: Source, models: Mapping[str, Array]) -> dict[str, NodeMetadata]:
+    """The metadata of all nodes to come, with groups that no part speaks of."""
+    given: dict[str, NodeMetadata] = {path: model.metadata for path, model in models.items()}
+    given |= {part.path: GroupMetadata(part.attributes) for part in source.parts if part.options is None}
+    above = {parent: GroupMetadata() for path in given for parent in node.parents(path)}
+    return {**above, **given}
+
+
+def _depth(path: str) -> int:
+    return path.count("/") + bool(path)
+
+
+def _asked(source: Source, new: Mapping[str, NodeMetadata]) -> dict[str, JSON]:
+    """What tells a call with the same arguments, and the same file, from others."""
+    documents = {path: metadata.to_documents() for path, metadata in new.items()}
+    return {"from": source.identity, "nodes": digest(json.dumps(documents, sort_keys=True).encode())}
 
 
 def _boxes(part: Part, model: Array) -> Boxes | range:
@@ -377,7 +433,7 @@ class _Upgrade:
         store, top = locate(
             self.source, node.normalize_path(self.path), read_only=not writable, storage_options=self.source_options
         )
-        planned = migrate(store, top)
+        planned, new, old = upgraded(store, top)
         if planned.failed:
             path, reason = next(iter(planned.failed.items()))
             more = f", and {len(planned.failed) - 1} more" if len(planned.failed) > 1 else ""
@@ -387,20 +443,44 @@ class _Upgrade:
                 migrate(store, top, dry_run=False, progress=progress)
         elif not dry_run:
             there, where = locate(self.dest, node.new_path(self.name), storage_options=self.dest_options)
-            self._make_room((store, top), (there, where), overwrite=overwrite)
-            copy_store(store, there, top, where, progress=progress)
-            migrate(there, where, dry_run=False, remove_v2=True)
+            if overwrite and place(store, top).within(place(there, where)):
+                raise ValueError(
+                    "the source lies within dest, which would be removed before it is read; use another place"
+                )
+            keys = [key for key in store.list(top and top + "/") if key not in old]
+            self._copy((store, top, keys), (there, where), new, progress, overwrite=overwrite)
         return self._said(store, top, planned.converted, planned.skipped, dry_run=dry_run)
 
     @staticmethod
-    def _make_room(source: tuple[Store, str], target: tuple[Store, str], *, overwrite: bool) -> None:
-        """Remove what is to be replaced; it must not hold the source."""
-        if not overwrite:
-            node.check_free(*target)
-        elif place(*source).within(place(*target)):
-            raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
-        elif node.there(*target) is not None:
-            removal.clear(*target)
+    def _copy(
+        source: tuple[Store, str, list[str]],
+        target: tuple[Store, str],
+        new: Mapping[str, NodeMetadata],
+        progress: ProgressLike,
+        *,
+        overwrite: bool,
+    ) -> None:
+        """Copy the chunks as they are, and write documents of Zarr format 3 last."""
+        (store, top, keys), (there, where) = source, target
+        cut = len(top and top + "/")
+        nodes = {path[cut:]: metadata for path, metadata in new.items()}
+        documents = {path: metadata.to_documents() for path, metadata in nodes.items()}
+        work = Work("convert", {"from": repr(place(store, top)), "nodes": sorted(nodes)})
+        left = placing.begin(there, where, work, nodes, overwrite=overwrite)
+        if left != "mark":
+            content = {
+                node.join(where, node.join(path, name)): document.dump(found)
+                for path, by_name in documents.items()
+                for name, found in by_name.items()
+            }
+            chunks = {moved(key, top, where) for key in keys} - content.keys() - {unfinished.key_of(where)}
+            for batch in reversed(node.copy_order(content)) if left == "parts" else ():
+                pool.gather(there.delete, batch, there)  # documents of an earlier call; chunks are written again
+            with Progress(progress, len(chunks) + len(content), "copied") as report:
+                courier = Courier((store, top), (there, where), content, report, verify=False)
+                for batch in node.copy_order([*chunks, *content], transactional=there.transactional):
+                    courier.carry_all(batch)
+        unfinished.remove(there, where)
 
     def _said(
         self, store: Store, top: str, converted: Iterable[str], skipped: Iterable[str], *, dry_run: bool

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from zellige import node, pool
@@ -22,7 +22,8 @@ from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import ProgressLike
 from zellige.stores import Store
 from zellige.transfer import LogLike, check, line, moved, place
-from zellige.types import Coords
+from zellige.types import JSON, Coords
+from zellige.unfinished import Chunks, Mark, Work, is_begun, key_of, read
 
 if TYPE_CHECKING:
     from zellige.node import ArrayMetadata, NodeMetadata
@@ -96,7 +97,7 @@ class Survey:
 
     def under(self, path: str) -> list[str]:
         """All keys below a path."""
-        return below(self.keys, path)
+        return node.keys_below(self.keys, path)
 
     def chunks(self, path: str, metadata: ArrayMetadata) -> Iterator[tuple[Coords, str]]:
         """The chunks of an array that are stored and lie within its grid, with their keys."""
@@ -144,11 +145,6 @@ class Survey:
             raise type(error)(message, field=error.field) from error
 
 
-def below(keys: list[str], path: str) -> list[str]:
-    """Those of some keys, in their order, that lie below a path."""
-    return keys[bisect_left(keys, path + "/") : bisect_left(keys, path + "0")] if path else keys  # "0" follows "/"
-
-
 # -- what is to be done ---------------------------------------------------------------------------
 
 
@@ -157,10 +153,22 @@ class Plan:
 
     def __init__(self, origin: Survey, base: str, dest: Group, top: str, options: Options) -> None:
         self.origin, self.base, self.dest, self.top, self.options = origin, base, dest, top, options
+        asked: dict[str, JSON] = {
+            "from": repr(place(origin.store, base)),
+            "options": repr(sorted(options.create.items())),
+        }
+        asked |= {"shallow": options.shallow, "without_attrs": options.without_attrs}
+        self.work = Work("copy", asked)
         form = options.create.get("zarr_format") or dest.metadata.zarr_format
         self.create = modern_options({**options.create, "zarr_format": form}) if options.create else {}
         self.missing = _missing_groups(dest.store, top if top == dest.path else top.rpartition("/")[0])
         """Groups above that have to be made."""
+        self.last: list[str] = []
+        """The group that is copied into, if it has to be made; it comes when all of its members are there."""
+        self.tops: list[str] = []
+        """The new nodes that lie in groups which are there; each has a mark until all of them are whole."""
+        self.finished: list[str] = []
+        """Nodes of the target that an earlier call has copied that was asked for the same."""
         self.keys: list[str] = []
         """Keys of the target that get what the source has for them."""
         self.content: dict[str, bytes] = {}
@@ -182,6 +190,7 @@ class Plan:
         self.counts = {"copy": 0, "skip": 0}
         self._arrays: dict[str, ArrayMetadata] = {}
         self._free: list[str] = []  # where there is no node yet, but there may be keys
+        self._same: set[str] = set()  # where an earlier call has left its mark that was asked for the same
         self._claimed: set[str] = set()
 
     def to(self, path: str) -> str:
@@ -211,10 +220,17 @@ class Plan:
                     continue
                 action = "follow" if found.path.rpartition("/")[0] in new else self._action(found, kind)
                 below += self._take(found, action)
-                if action not in ("merge", "skip"):
+                if action not in ("merge", "skip", "finish"):
                     new.add(found.path)
             level, depth = self.origin.load(below), depth + 1
         self._find_remains()
+        if self.top != self.dest.path or self.top not in self.missing:
+            self.tops += [*self._free, *self.removed]
+            return
+        # The group itself is made, and is there when all of its members are.
+        self.missing.remove(self.top)
+        self.tops.append(self.top)
+        self.last.append(self.top)
 
     def _look(self, level: list[Found]) -> None:
         """See what is where the nodes go; they must not go into themselves."""
@@ -229,12 +245,22 @@ class Plan:
             listed = set(self.dest.store.list_dir(self.top and self.top + "/")[1])
             targets = [target for target in targets if target + "/" in listed]
         self._there = Survey(self.dest.store, targets, self.dest.metadata.zarr_format)
+        marks = [key.rpartition("/")[0] for key in self._there.keys if f"/{key}".endswith(f"/{node.UNFINISHED}")]
+        if self.top == self.dest.path:
+            marks.append(self.top)
+        for path, mark in zip(marks, pool.gather(partial(read, self.dest.store), marks, self.dest.store), strict=True):
+            if mark is not None and self.work.is_same(mark.work):
+                self._same.add(path)
+        if self.top in self._same and self.top == self.dest.path and self.top not in self.missing:
+            self.finished.append(self.top)
 
     def _action(self, found: Found, kind: str | None) -> str:
         """What becomes of a node, and of what is where it goes."""
         metadata, target, mode = found.metadata, self.to(found.path), self.options.if_exists
-        if kind is None:
+        if kind is None or self.top in self._same & {*self.missing}:
             return "copy"
+        if target in self._same and mode != "replace":
+            return "finish"
         if isinstance(metadata, GroupMetadata):
             if kind == "group":
                 return "merge"
@@ -242,6 +268,8 @@ class Plan:
             mode = "skip" if self._is_complete(found.path, metadata, target) else "replace"
         if mode in ("skip", "replace"):
             return mode
+        if self._same:
+            return "finish"  # the earlier call was told to raise as well, so that it was not there then
         error, what = (ContainsArrayError, "an array") if kind == "array" else (ContainsGroupError, "a group")
         raise error(
             f"there is {what} at '/{target}' in {self.dest.store!r} already; copy under another name, or pass "
@@ -259,9 +287,11 @@ class Plan:
     def _take(self, found: Found, action: str) -> list[str]:
         """Plan for one node; returns the paths to look at below it."""
         target, metadata = self.to(found.path), found.metadata
-        self._say("skip" if action == "skip" else "copy", found)
-        if action == "skip":
+        skipped = action in ("skip", "finish")
+        self._say("skip" if skipped else "copy", found)
+        if skipped:
             self._claimed.update(self.origin.under(found.path))
+            self.finished += [target] if action == "finish" else []
             return []
         self.claim(found)
         if action == "merge":
@@ -303,8 +333,15 @@ class Plan:
     def _find_remains(self) -> None:
         """Keys without a node are in the way, unless a copy of the same that was cut short could have left them."""
         written = {*self.keys, *self.content}
-        for target in self._free:
-            remains = self._there.under(target)
+        for target in list(self._free):
+            marks = {key_of(target), key_of(self.top)}
+            remains = [key for key in self._there.under(target) if key not in marks]
+            if target in self._same or self.top in self._same:
+                # Documents go first; chunks are written again, whatever the source has by now.
+                self.remains += [key for key in remains if key not in written or key in self.content]
+                continue
+            if key_of(target) in self._there.under(target) and self._make_way(target):
+                continue
             strange = set(remains)
             if remains and self.options.if_exists != "raise":
                 strange -= written
@@ -317,6 +354,14 @@ class Plan:
                     "under another name, or if a copy was cut short there pass if_exists='replace'"
                 )
             self.remains += remains
+
+    def _make_way(self, target: str) -> bool:
+        """Whether what is unfinished at a place is removed; raises if it is to stay."""
+        if self.options.if_exists != "replace" and not is_begun(self.dest.store, target):
+            return False
+        self._free.remove(target)
+        self._remove(target)
+        return True
 
     # -- what goes there --------------------------------------------------------------------------
 
@@ -366,6 +411,18 @@ class Plan:
         self.made[target] = {
             name: {k: v for k, v in content.items() if k != _BLOCK} for name, content in documents.items()
         }
+
+    def mark(self, top: str) -> Mark:
+        """The mark of one of the new nodes."""
+        cut = len(top and top + "/")
+        made = [top, *(path for path in self.made if node.is_below(path, top))]
+        groups: dict[str, list[Chunks]] = {path[cut:]: [] for path in made}
+        arrays = {path[cut:]: Chunks.of(found) for path, found in self._arrays.items() if node.is_below(path, top)}
+        return Mark({**groups, **arrays}, work=self.work)
+
+    def has_mark(self, top: str) -> bool:
+        """Whether an earlier call has left its mark at a node."""
+        return top in self._same
 
     def _check_format(self, target: str, form: int) -> None:
         for holder in self.holders:

@@ -6,19 +6,19 @@ come first and documents last, those of the copied node itself at the very end: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from zellige import node, placing, pool, removal
+from zellige import node, placing, pool, removal, unfinished
 from zellige.array import Array
 from zellige.copy_plan import Found, Options, Plan, Survey
 from zellige.creation import copy_values
 from zellige.derive import same_chunks
 from zellige.dtypes.values import as_value
-from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
+from zellige.errors import ConflictError, ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
 from zellige.group import Group
 from zellige.metadata.groups import GroupMetadata
 from zellige.reporting import Progress, ProgressLike
@@ -59,8 +59,8 @@ def copy(
         For a node in the way of an array, or an array in the way of a group: `"raise"`; `"replace"` removes it first;
         `"skip"` leaves it; `"skip_initialized"` leaves an array with chunks enough (all that the source has, or if it
         is cut otherwise all of its grid), and replaces another array. A group merges into a group that is there.
-        Keys without a node are in the way, too; all but `"raise"` remove those that the same copy has left there when
-        it was cut short, and refuse others.
+        Keys without a node are in the way, too; all but `"raise"` remove those that a copy of the same source has, and
+        refuse others.
     dry_run
         Change nothing, and tell how much would be copied and skipped.
     verify
@@ -75,7 +75,8 @@ def copy(
         Options of `from_array`, such as `chunks` or `compressors`: the arrays are encoded anew with them, in the Zarr
         format of the group. Without such options every node keeps its format.
 
-    Each key of the source is read once. Keys that belong to no node are not copied; the result names them.
+    Each key of the source is read once. Keys that belong to no node are not copied; the result names them. A copy that
+    was stopped is no node; the same call finishes it, beginning anew.
 
     >>> import zellige
     >>> root = zellige.group()
@@ -137,7 +138,7 @@ def _origin(source: Array | Group | StoreLike) -> tuple[Survey, Found]:
     origin = Survey(store, [path], first)
     for root in origin.load([path]):
         return origin, root
-    raise NodeNotFoundError(f"there is no array and no group at '/{path}' in {store!r}")
+    raise NodeNotFoundError(f"there is no array and no group at '/{path}' in {store!r}{node.why_missing(store, path)}")
 
 
 def _group(dest: Group | StoreLike, root: Found, options: Options) -> Group:
@@ -179,23 +180,21 @@ def _carry_out(plan: Plan) -> Copied:
 def _copy(plan: Plan, progress: Progress) -> int:
     """Write everything, in the order that keeps what is cut short from looking like a node; returns the bytes."""
     store = plan.dest.store
-    _clear(plan)
+    _make_groups(plan, plan.missing)
+    _begin(plan)
     courier = Courier(
         (plan.origin.store, plan.base), (store, plan.top), plan.content, progress, verify=plan.options.verify
     )
-    batches = node.copy_order([*plan.keys, *plan.content])
-
-    def carry(batches: Sequence[list[str]]) -> int:
-        return sum(courier.carry_all(batch)[1] for batch in batches)
-
-    if store.transactional:  # as in `copy_order`: never seen cut short, and arrays come before their chunks
-        _make_groups(plan)
-        nbytes = carry(batches[::-1]) + _encode_all(plan, progress)
-    else:
-        nbytes = _encode_all(plan, progress) + carry(batches[:-1])
-        _make_groups(plan)
-        nbytes += carry(batches[-1:])
+    batches = node.copy_order([*plan.keys, *plan.content], transactional=store.transactional)
+    # As in `copy_order`: a transaction is never seen cut short, and there arrays come before their chunks.
+    nbytes = 0 if store.transactional else _encode_all(plan, progress)
+    nbytes += sum(courier.carry_all(batch)[1] for batch in batches)
+    nbytes += _encode_all(plan, progress) if store.transactional else 0
+    for path in plan.last:
+        plan.made[path] = node.put_new(store, path, GroupMetadata(zarr_format=plan.dest.metadata.zarr_format))
     _follow(plan)
+    for path in [*plan.tops, *filter(plan.has_mark, plan.finished)]:
+        unfinished.remove(store, path)
     return nbytes
 
 
@@ -213,19 +212,31 @@ def _note(plan: Plan, paths: Iterable[str]) -> None:
         holder.follow(*paths, below=True)
 
 
-def _clear(plan: Plan) -> None:
-    """Remove what is replaced, and what was left behind."""
+def _begin(plan: Plan) -> None:
+    """Remove what is replaced, and what was left behind, and leave the marks of the new nodes."""
+    store = plan.dest.store
     for path in plan.removed:
-        removal.clear(plan.dest.store, path)
+        with removal.removing(store, path):
+            if path in plan.tops:
+                unfinished.write(store, path, plan.mark(path))
         _note(plan, [path])
+    for path in plan.tops:
+        if path not in plan.removed and not plan.has_mark(path):
+            _leave_mark(plan, path)
     # Documents first, so that nothing looks like a node while its chunks go.
     for batch in reversed(node.copy_order(plan.remains)):
-        pool.gather(plan.dest.store.delete, batch, plan.dest.store, large=True)
+        pool.gather(store.delete, batch, store, large=True)
 
 
-def _make_groups(plan: Plan) -> None:
+def _leave_mark(plan: Plan, path: str) -> None:
+    store = plan.dest.store
+    if not store.transactional and not store.create(unfinished.key_of(path), plan.mark(path).to_bytes()):
+        raise ConflictError(f"'/{path}' in {store!r}: another operation began there meanwhile; nothing was written")
+
+
+def _make_groups(plan: Plan, paths: Iterable[str]) -> None:
     metadata = GroupMetadata(zarr_format=plan.dest.metadata.zarr_format)
-    for path in plan.missing:
+    for path in paths:
         with suppress(ContainsGroupError):  # made by somebody else meanwhile
             plan.made.update(placing.create(plan.dest.store, path, metadata, overwrite=False))
 
@@ -236,7 +247,7 @@ def _follow(plan: Plan) -> None:
     for path, attributes in plan.merged.items():
         group = Group.open(store, path, plan.format_of(path), use_consolidated=False)
         group.attrs.update(attributes)
-    _note(plan, [*plan.made, *plan.merged])
+    _note(plan, [*plan.made, *plan.merged, *plan.finished])
     for path in plan.consolidated:
         Group.open(store, path, use_consolidated=False)._consolidate()
 

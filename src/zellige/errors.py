@@ -51,6 +51,10 @@ class MetadataError(ZelligeError, ValueError):
     field: str
 
 
+class UnfinishedError(MetadataError):
+    """There is no node yet: an operation that makes one was stopped, or is under way."""
+
+
 class UnknownCodecError(MetadataError):
     """A document or an argument names a codec that is not known here."""
 
@@ -243,6 +247,10 @@ class ZelligeWarning(UserWarning):
     """Base of the warnings about stored data."""
 
 
+class UnfinishedWarning(ZelligeWarning):
+    """An array is opened whose values are not all there: an operation that fills it was stopped, or is under way."""
+
+
 class BrokenNodeWarning(ZelligeWarning):
     """A node could not be read; its siblings can."""
 
@@ -268,6 +276,18 @@ class CredentialsWarning(ZelligeWarning):
 
 class RangesIgnoredWarning(ZelligeWarning):
     """A server sends whole values where only parts were asked for."""
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside of this package that has called it."""
+    import sys  # only when there is something to say
+    import warnings
+
+    here = __file__.rpartition("/")[0]
+    frame, level = sys._getframe(1), 3
+    while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 # -- the same, as zarr-python calls it ------------------------------------------------------------

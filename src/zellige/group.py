@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import node
-from zellige.array import Array, open_array_or
+from zellige.array import Array, open_array_or, warned
 from zellige.consolidated import Consolidated, bare, differences, warn_of_rectilinear
 from zellige.errors import (
     BrokenNodeWarning,
@@ -100,7 +100,7 @@ class Group(Listing, Making, NodeHandle):
         used = use_consolidated is not False
         documents = node.load(store, path, zarr_format=zarr_format, consolidated=used, expect="group")
         if documents is None:
-            raise GroupNotFoundError(f"there is no group at '/{path}' in {store!r}")
+            raise GroupNotFoundError(f"there is no group at '/{path}' in {store!r}{node.why_missing(store, path)}")
         if not node.is_group(documents):
             raise GroupNotFoundError(f"there is an array at '/{path}' in {store!r}, not a group; use open_array")
         group = cls.from_documents(store, path, documents, use_consolidated=used)
@@ -163,7 +163,7 @@ class Group(Listing, Making, NodeHandle):
 
     def _node(self, path: str, documents: Documents) -> Node:
         if not node.is_group(documents):
-            return Array.from_documents(self.store, path, documents, None, self._holder)
+            return warned(Array.from_documents(self.store, path, documents, None, self._holder))
         group = Group.from_documents(self.store, path, documents, self._holder, use_consolidated=self._trusts)
         if self._holder is None:
             group._follow_zmetadata()
@@ -171,11 +171,17 @@ class Group(Listing, Making, NodeHandle):
 
     def __getitem__(self, path: str) -> Node:
         """The member at a name, or at a path below."""
+        found = self._find(path)
+        if found is None:
+            place = self._place(path)
+            reason = "" if place is None else node.why_missing(self.store, place)
+            raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}{reason}")
+        return found
+
+    def _find(self, path: str) -> Node | None:
         place = self._place(path)
         documents = None if place is None else self._documents(place)
-        if place is None or documents is None:
-            raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
-        return self._node(place, documents)
+        return None if place is None or documents is None else self._node(place, documents)
 
     def _place(self, path: str) -> str | None:
         """The path in the store of a member that may be there; None for what can be none."""
@@ -185,10 +191,8 @@ class Group(Listing, Making, NodeHandle):
 
     def get(self, path: str, default: Any = None) -> Any:
         """The member at a path, or a default if there is none."""
-        try:
-            return self[path]
-        except NodeNotFoundError:
-            return default
+        found = self._find(path)
+        return default if found is None else found
 
     def get_array(self, path: str) -> Array:
         """The array at a path; raises if there is a group, or nothing."""
@@ -272,11 +276,11 @@ class Group(Listing, Making, NodeHandle):
 
         Stopped half-way, it can be repeated.
         """
-        from zellige import removal  # only for those who write
+        from zellige import removal, unfinished  # only for those who write
 
         self._check_writable()
         place = self._place(path)
-        if place is None or not (path in self or removal.is_begun(self.store, place)):
+        if place is None or not (path in self or unfinished.read(self.store, place)):
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
         # In between: as long as the consolidated metadata speaks of an array, all its chunks are there.
         removal.clear(self.store, place, between=lambda: self._follow(place))

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from zellige.errors import MetadataError, UnfinishedError
+from zellige.metadata.document import UNFINISHED, UNFINISHED_WORDS
+
 if TYPE_CHECKING:
     from zellige.array import Array
     from zellige.grid import DimensionGrid
@@ -47,6 +50,8 @@ def describe(array: Array, *, stored: bool = False) -> Info:
         ("Compressors", list(chain.compressors)),
         ("Size", human_bytes(array.nbytes)),
     ]
+    if UNFINISHED in array.metadata.extra:
+        items.append(("Unfinished", UNFINISHED_WORDS))
     if stored:
         nbytes = array.nbytes_stored()
         items.append(("Stored", human_bytes(nbytes)))
@@ -67,9 +72,18 @@ def describe_group(group: Group, *, complete: bool = False) -> Info:
         ("Consolidated", group.metadata.consolidated is not None),
     ]
     if complete:
-        below = [found for _, found in group.walk()]
-        arrays = sum(hasattr(found, "shape") for found in below)
+        found = dict(group._below(None))
+        below = [member for member in found.values() if not isinstance(member, MetadataError)]
+        arrays = sum(hasattr(member, "shape") for member in below)
         items += [("Members", len(below)), ("Arrays", arrays), ("Groups", len(below) - arrays)]
+        broken = {name: type(member) for name, member in found.items() if isinstance(member, MetadataError)}
+        unfinished = [name for name, kind in broken.items() if kind is UnfinishedError]
+        unreadable = [name for name, kind in broken.items() if kind is not UnfinishedError]
+        items += [
+            (what, ", ".join(names))
+            for what, names in (("Unfinished", unfinished), ("Cannot be read", unreadable))
+            if names
+        ]
     return Info(tuple((label, str(value)) for label, value in items))
 
 

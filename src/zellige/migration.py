@@ -123,7 +123,9 @@ def _walk(store: Store, path: str) -> list[_Found]:
         below = pool.gather(partial(_children, store), [here.path for here in nodes if here.is_group], store)
         level = [child for children in below for child in children]
     if not found:
-        raise NodeNotFoundError(f"there is no array and no group at '/{path}' in {store!r}")
+        raise NodeNotFoundError(
+            f"there is no array and no group at '/{path}' in {store!r}{node.why_missing(store, path)}"
+        )
     return found
 
 
@@ -208,6 +210,14 @@ def migrate(
     return Migration(tuple(work.converted), work.skipped, work.failed, tuple(removed), dry_run)
 
 
+def upgraded(store: Store, path: str) -> tuple[Migration, dict[str, Converted], set[str]]:
+    """What a dry run says, the metadata of Zarr v3 that nodes would have, and the keys that would be removed by it."""
+    work = _Work(store, _walk(store, path), None)
+    said = Migration(tuple(work.converted), work.skipped, work.failed)
+    metadata = {found: work.metadata(found) for found in work.nodes if found not in work.failed}
+    return said, metadata, {node.join(found, name) for found in metadata for name in _OLD}
+
+
 class _Work:
     """The nodes of a hierarchy, on their way."""
 
@@ -259,11 +269,20 @@ class _Work:
                 del self.converted[path]
             progress.advance(path)
 
+    def metadata(self, path: str) -> Converted:
+        """The metadata of Zarr v3 of a node; consolidated metadata of Zarr v2 is converted with it."""
+        if path not in self.converted:
+            found: Any = node.parse(self.nodes[path].new or {})
+            return found  # type: ignore[no-any-return]
+        new = self.converted[path]
+        if isinstance(new, GroupMetadata) and self.store.exists(node.join(path, CONSOLIDATED_V2)):
+            return new.with_consolidated(self._entries(path))
+        return new
+
     def _write(self, path: str) -> str | None:
         """Create a document; what was in the way, if it was not created."""
-        new, old = self.converted[path], self.nodes[path].old
-        if isinstance(new, GroupMetadata) and self.store.exists(node.join(path, CONSOLIDATED_V2)):
-            new = self.converted[path] = new.with_consolidated(self._entries(path))
+        new, old = self.metadata(path), self.nodes[path].old
+        self.converted[path] = new
         raw = document.dump(new.to_dict())
         main = GROUP_V2 if isinstance(new, GroupMetadata) else ARRAY_V2
         with self.store.exclusive(node.join(path, main)):  # as everybody does who changes it

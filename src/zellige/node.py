@@ -6,6 +6,7 @@ the older format. Nothing above this module asks which.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -17,6 +18,7 @@ from zellige.errors import (
     ContainsGroupError,
     MetadataError,
     NodeNameError,
+    UnfinishedError,
 )
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.groups import (
@@ -54,6 +56,8 @@ PENDING = f"{OWN}_pending"
 
 RECORD = f"{OWN}_commit"
 """The key of a group that is there while several of its arrays are changed at once; see `commit`."""
+UNFINISHED = "__zellige_unfinished"
+"""The key at a place where a node is being removed, moved to, or made in many steps; see `unfinished.py`."""
 
 _TRIES = 100
 _MOST_BYTES = 255  # of a name, in the file systems that most stores end up in
@@ -256,9 +260,11 @@ def walk_with(
 
     def read_or_error(place: str) -> T | Documents | MetadataError | None:
         try:
-            return read(place)
+            found = read(place)
         except MetadataError as error:
             return error
+        reason = why_missing(store, place) if found is None else ""
+        return UnfinishedError(reason.removeprefix(": "), field="") if reason else found
 
     def read_level() -> tuple[dict[str, Any], list[str]]:
         """What is at the places below the groups, and those of the groups that are being changed."""
@@ -283,9 +289,21 @@ def walk_with(
         depth += 1
 
 
+def why_missing(store: Store, path: str) -> str:
+    """The end of a message about a node that is not there: that it is unfinished, if it is; else nothing."""
+    from zellige.unfinished import hint  # only for those who have found nothing
+
+    return hint(store, path)
+
+
 def is_below(path: str, top: str) -> bool:
     """Whether a path is that of a node, or of one below it."""
     return not top or path == top or path.startswith(top + "/")
+
+
+def keys_below(keys: list[str], path: str) -> list[str]:
+    """Those of some sorted keys that lie below a path."""
+    return keys[bisect_left(keys, path + "/") : bisect_left(keys, path + "0")] if path else keys  # "0" follows "/"
 
 
 # -- creating -------------------------------------------------------------------------------------

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from zellige import node, removal
+from zellige import node, removal, unfinished
 from zellige.errors import ConflictError, NotANodeError
 from zellige.lease import busy
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.pool import gather
-from zellige.removal import REMOVING, Removal
+from zellige.removal import Removal
 from zellige.stores import Store
+from zellige.unfinished import Chunks, Mark, Work
 
 if TYPE_CHECKING:
     from zellige.node import NodeMetadata
@@ -73,7 +74,7 @@ def check_place(store: Store, path: str, metadata: NodeMetadata, *, overwrite: b
         keys, prefixes = store.list_dir(prefix)
         keys = [key for key in keys if key[len(prefix) :] not in set(kept)]
         names = {key[len(prefix) :] for key in keys}
-        if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, REMOVING}:
+        if (keys or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, node.UNFINISHED}:
             raise NotANodeError(
                 f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another "
                 "path"
@@ -81,7 +82,7 @@ def check_place(store: Store, path: str, metadata: NodeMetadata, *, overwrite: b
         return bool(keys)
     node.check_free(store, path)
     if isinstance(metadata, GroupMetadata):
-        return removal.is_begun(store, path)
+        return unfinished.is_begun(store, path)
     return _has_remains(store, path, metadata)
 
 
@@ -95,11 +96,12 @@ def _has_remains(store: Store, path: str, metadata: NodeMetadata) -> bool:
     def names() -> Iterator[str]:
         nonlocal marked
         for key in store.list(path and path + "/"):
-            marked = marked or key[cut:] == REMOVING
+            marked = marked or key[cut:] == node.UNFINISHED
             yield key[cut:]
 
     stray = removal.first_chunk(names(), metadata)
-    if stray is not None and not (marked or removal.is_begun(store, path)):
+    begun = (marked or stray is not None) and unfinished.is_begun(store, path)
+    if stray is not None and not begun:
         from zellige import commit  # only for those who meet what others left
 
         if (owner := commit.owner_above(store, path)) is not None:
@@ -107,7 +109,56 @@ def _has_remains(store: Store, path: str, metadata: NodeMetadata) -> bool:
         if store.exists(node.join(path, stray)):
             raise removal.lost_chunk(store, node.join(path, stray))
         return _has_remains(store, path, metadata)
-    return marked or stray is not None
+    return begun
+
+
+# -- making in many steps -------------------------------------------------------------------------
+
+
+Left: TypeAlias = Literal["nothing", "parts", "mark"]
+
+
+def begin(store: Store, path: str, work: Work, new: Mapping[str, NodeMetadata], *, overwrite: bool) -> Left:
+    """Leave the mark of nodes that are going to be written data first and documents last.
+
+    `new` are the nodes to come, by their paths below. Everything is checked before anything is removed or written.
+    Returns what an earlier call has left that was asked for the same: nothing, parts of it, or all of it with nothing
+    but the mark to be removed. In a transaction there is no mark, and documents may come first.
+    """
+    if path:
+        node.check_names(path)
+    missing = missing_parents(store, path)
+    found = unfinished.read(store, path)
+    if found is not None and work.is_same(found.work):
+        if node.there(store, path) is None:
+            _make_groups(store, missing, new[""].zarr_format)
+            return "parts"
+        if not overwrite:
+            return "mark"
+    taken = check_place(store, path, new[""], overwrite=overwrite)
+    if not taken and len(new) > 1:
+        _check_below(store, path, new)
+    mark = Mark({below: Chunks.of(metadata) for below, metadata in new.items()}, work=work)
+    _make_groups(store, missing, new[""].zarr_format)
+    if taken:
+        with removal.removing(store, path, new, whole=overwrite):
+            unfinished.write(store, path, mark)
+    elif not store.transactional and not store.create(unfinished.key_of(path), mark.to_bytes()):
+        raise ConflictError(f"'/{path}' in {store!r}: another operation began there meanwhile; nothing was written")
+    return "nothing"
+
+
+def _check_below(store: Store, path: str, new: Mapping[str, NodeMetadata]) -> None:
+    """Raise if there are nodes, or chunks of lost arrays, where nodes are to come below a path that is free."""
+    keys = sorted(store.list(path and path + "/"))
+    for below, metadata in new.items():
+        place = node.join(path, below)
+        found = node.keys_below(keys, place)
+        if found:
+            node.check_free(store, place)
+            stray = removal.first_chunk((key[len(place and place + "/") :] for key in found), metadata)
+            if stray is not None:
+                raise removal.lost_chunk(store, node.join(place, stray))
 
 
 # -- moving ---------------------------------------------------------------------------------------
@@ -128,7 +179,7 @@ def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3], follo
         return
     missing = missing_parents(store, dest)
     taken = any(True for _ in store.list(dest + "/"))
-    if taken and not removal.is_begun(store, dest):
+    if taken and not unfinished.is_begun(store, dest):
         raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
     _make_groups(store, missing, zarr_format)
     if taken or not store.rename_prefix(source + "/", dest + "/"):
@@ -139,7 +190,8 @@ def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3], follo
 
 def was_begun(store: Store, source: str, dest: str) -> bool:
     """Whether a node was being moved from one path to another."""
-    return bool(removal.source_of(store, dest) == source)
+    found = unfinished.read(store, dest)
+    return found is not None and found.source == source
 
 
 def _move_keys(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:
@@ -176,4 +228,4 @@ def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]
                 "changed in one of them since; delete the one that is not wanted"
             )
     removal.clear(store, source, more=left, between=follow)
-    removal.unmark(store, dest)
+    unfinished.remove(store, dest)

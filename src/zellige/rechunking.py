@@ -9,26 +9,30 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
 
-from zellige import node, placing, pool, removal
+from zellige import node, placing, pool, unfinished
 from zellige.array import Array
 from zellige.config import config
 from zellige.creation import create_array
 from zellige.derive import from_array
 from zellige.errors import BroadcastError, ConflictError
+from zellige.metadata.document import UNFINISHED
 from zellige.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
 from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import LocalStore, MemoryStore, Store, StoreLike, locate
 from zellige.stores.base import digest
 from zellige.transfer import place
+from zellige.types import JSON
+from zellige.unfinished import WORK, Mark, Work
 
-WORK = f"{node.OWN}_rechunk"
-"""Below the target while it is being filled: what was asked for, which boxes are done, the intermediate array."""
+if TYPE_CHECKING:
+    from zellige.node import ArrayMetadata
 
 _OBJECT = 64  # bytes that an element of variable length is taken to have in memory
 
@@ -71,9 +75,12 @@ def rechunk(
         Other options of `from_array`, such as `compressors`. Attributes, names and codecs are kept unless given.
 
     Each source chunk is decoded as seldom as the memory allows; where that would be often, the values go through an
-    intermediate array in the target's store, which is removed at the end. If the call is interrupted or killed, the
-    same call goes on where it was: finished chunks are not written again. In a transaction (icechunk, zip) a kill
-    leaves nothing to go on from; there, the intermediate array is a folder of temporary files.
+    intermediate array in the target's store, which is removed at the end.
+
+    If the call is interrupted or killed, the same call goes on where it was: finished chunks are not written again.
+    Until then the new array has no document, so that nobody takes it for whole; an array that is filled says so when it
+    is opened. In a transaction (icechunk, zip) a kill leaves nothing to go on from; there, the intermediate array is a
+    folder of temporary files.
 
     >>> import zellige
     >>> rows = zellige.create_array(data=[[1, 2, 3], [4, 5, 6]], chunks=(1, 3))
@@ -99,11 +106,13 @@ def rechunk(
     by_middle = client is None or not store.transactional  # temporary files are not seen by all workers
     _plan(source, model, memory, by_middle=by_middle)
     written = store if client is None else store.fork()
-    mark = _Mark.make(source, model, (written, path), memory, fresh=model is not dst, overwrite=overwrite)
-    target = _at(dst, written) if isinstance(dst, Array) else _create(source, written, path, options)
+    target = _at(dst, written) if isinstance(dst, Array) else Array(written, path, model.metadata, model.config)
+    record = _Record.begin(source, target, memory, fresh=model is not dst, overwrite=overwrite)
+    if record is None:
+        return Array.open(store, path)
     with _scratch(target) as folder:
-        _Job.of(source, target, mark, folder, by_middle=by_middle).run(progress, client)
-    mark.remove()
+        _Job.of(source, target, record, folder, by_middle=by_middle).run(progress, client)
+    record.finish(target)
     if written is not store:
         store.merge([written])
     return dst if isinstance(dst, Array) else _at(target, store)
@@ -127,13 +136,6 @@ def _scratch(target: Array) -> Iterator[tuple[Store, str]]:
 def _open(src: StoreLike, storage_options: Mapping[str, Any] | None) -> Array:
     store, path = locate(src, read_only=True, storage_options=storage_options)
     return Array.open(store, path)
-
-
-def _create(source: Array, store: Store, path: str, options: dict[str, Any]) -> Array:
-    """The target; it is there already if an earlier call was killed."""
-    if node.load(store, path) is not None:
-        return Array.open(store, path)
-    return from_array(store, data=source, name=path, write_data=False, **options)
 
 
 def _check_places(source: Array, store: Store, path: str, client: Any) -> None:
@@ -170,58 +172,102 @@ def bytes_of(size: int | str) -> int:
 
 
 @dataclass(frozen=True)
-class _Mark:
-    """What was asked for, stored below the target before anything else; and the boxes that are done."""
+class _Record:
+    """What is kept beside the target until all of it is written: which boxes are done, and for which memory."""
 
     store: Store
-    prefix: str
+    path: str
     memory: int
     """The memory for which the boxes were made."""
     fresh: bool
-    """Whether the target was made by this call, so that a chunk that is there is finished."""
+    """Whether the target is made by this call, so that a chunk that is there is finished."""
     done: frozenset[str] | None = None
     """The boxes that an earlier call has finished; None if there was none."""
 
-    @classmethod
-    def make(
-        cls, source: Array, model: Array, where: tuple[Store, str], memory: int, *, fresh: bool, overwrite: bool
-    ) -> _Mark:
-        """Leave a mark, or go on from one that was left."""
-        store, path = where
-        store._check_writable()
-        prefix = node.join(path, WORK) + "/"
-        if store.transactional:  # what is killed there leaves nothing
-            if fresh and placing.check_place(store, path, model.metadata, overwrite=overwrite):
-                removal.clear(store, path)
-            return cls(store, prefix, memory, fresh)
-        asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
-        asked |= {"source": _described(source), "target": _described(model)}
-        raw = store.get(prefix + "asked")
-        earlier = {} if raw is None else json.loads(raw)
-        resumed = raw is not None and asked.items() <= earlier.items()
-        if raw is not None and not resumed and not overwrite:
-            raise ConflictError(
-                f"'/{path}' in {store!r} is what another rechunk left that was stopped; repeat that one with the same "
-                "arguments to finish it, or pass overwrite=True to start anew"
-            )
-        if resumed and memory >= earlier["memory"]:
-            keys = [key.removeprefix(prefix + "done/") for key in store.list(prefix + "done/")]
-            return cls(store, prefix, earlier["memory"], fresh, frozenset(keys))
-        if fresh and not resumed and placing.check_place(store, path, model.metadata, overwrite=overwrite):
-            removal.clear(store, path)
-        store.delete_prefix(prefix)  # boxes of another size
-        store.put(prefix + "asked", json.dumps({**asked, "memory": memory}).encode())
-        return cls(store, prefix, memory, fresh, frozenset() if resumed else None)
+    @property
+    def prefix(self) -> str:
+        """How the keys begin of what is kept."""
+        return node.join(self.path, WORK) + "/"
 
-    def finish(self, box: str) -> None:
+    @classmethod
+    def begin(cls, source: Array, target: Array, memory: int, *, fresh: bool, overwrite: bool) -> _Record | None:
+        """Begin a record, or go on with the one of an earlier call; None if that call had done everything."""
+        store, path = target.store, target.path
+        store._check_writable()
+        asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
+        work = Work("rechunk", asked | {"source": _described(source), "target": _described(target)}, {"memory": memory})
+        earlier = unfinished.read(store, path)
+        if fresh:
+            left = placing.begin(store, path, work, {"": target.metadata}, overwrite=overwrite)
+        else:
+            left = _begin_filling(target, work, earlier, overwrite=overwrite)
+        record = cls(store, path, memory, fresh)
+        if left == "mark":
+            record._remove()
+            return None
+        if store.transactional:  # what is killed there leaves nothing, and icechunk takes no chunk before its array
+            if fresh:
+                node.put_new(store, path, target.metadata)
+            return record
+        if left == "nothing":
+            return record
+        kept = _memory_of(earlier)
+        if kept is not None and memory >= kept:
+            keys = [key.removeprefix(record.prefix + "done/") for key in store.list(record.prefix + "done/")]
+            return replace(record, memory=kept, done=frozenset(keys))
+        store.delete_prefix(record.prefix)  # boxes of another size
+        unfinished.write(store, path, Mark({"": unfinished.Chunks.of(target.metadata)}, work=work))
+        return replace(record, done=frozenset())
+
+    def finish_box(self, box: str) -> None:
         """Note that a box is done."""
         if not self.store.transactional:
             self.store.put(f"{self.prefix}done/{box}", b"")
 
-    def remove(self) -> None:
-        """All is done."""
-        if not self.store.transactional:
-            self.store.delete_prefix(self.prefix)
+    def finish(self, target: Array) -> None:
+        """All is written: from now on the target can be opened as a whole array."""
+        if self.store.transactional:
+            return
+        if self.fresh:
+            node.put_new(self.store, self.path, target.metadata)
+        else:
+            target._update(partial(_flagged, unfinished=False))
+        self._remove()
+
+    def _remove(self) -> None:
+        self.store.delete_prefix(self.prefix)
+        unfinished.remove(self.store, self.path)
+
+
+def _memory_of(mark: Mark | None) -> int | None:
+    """The memory for which an earlier call made its boxes."""
+    found = None if mark is None or mark.work is None else mark.work.state.get("memory")
+    return found if type(found) is int else None
+
+
+def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite: bool) -> placing.Left:
+    """Begin to fill an array that is there; its document says so until that is done."""
+    if target.store.transactional:
+        return "nothing"
+    resumed = earlier is not None and work.is_same(earlier.work)
+    if not resumed:
+        filling = earlier is not None and earlier.work is not None and earlier.work.asked.get("fresh") is False
+        if filling and not overwrite:
+            raise ConflictError(
+                f"array {target.name!r} of {target.store!r} was being filled by another rechunk; repeat that one with "
+                "the same arguments to finish it, or pass overwrite=True to start anew"
+            )
+        target.store.delete_prefix(node.join(target.path, WORK) + "/")
+        unfinished.write(target.store, target.path, Mark({"": unfinished.Chunks.of(target.metadata)}, work=work))
+    target._update(partial(_flagged, unfinished=True))
+    return "parts" if resumed else "nothing"
+
+
+def _flagged(metadata: ArrayMetadata, *, unfinished: bool) -> ArrayMetadata:
+    """Metadata with, or without, the field that says that not all values are there."""
+    extra = {name: value for name, value in metadata.extra.items() if name != UNFINISHED}
+    flag: dict[str, JSON] = {UNFINISHED: {"by": "rechunk", "must_understand": True}} if unfinished else {}
+    return replace(metadata, extra=extra | flag)
 
 
 # -- carrying boxes -------------------------------------------------------------------------------
@@ -235,20 +281,20 @@ class _Job:
     target: Array
     middle: Array | None
     plan: RechunkPlan
-    mark: _Mark
+    record: _Record
     limits: _Limits
 
     @classmethod
-    def of(cls, source: Array, target: Array, mark: _Mark, scratch: tuple[Store, str], *, by_middle: bool) -> _Job:
+    def of(cls, source: Array, target: Array, record: _Record, scratch: tuple[Store, str], *, by_middle: bool) -> _Job:
         """The job that fills a target."""
-        plan, limits = _plan(source, target, mark.memory, by_middle=by_middle)
-        return cls(source, target, _intermediate(source, scratch, plan), plan, mark, limits)
+        plan, limits = _plan(source, target, record.memory, by_middle=by_middle)
+        return cls(source, target, _intermediate(source, scratch, plan), plan, record, limits)
 
     def run(self, progress: ProgressLike, client: Any) -> None:
         """Carry all boxes that are not done."""
         with Progress(progress, self.plan.tasks, "rechunked", "boxes") as report:
             for stage, boxes in enumerate(self.plan.stages):
-                left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.mark.done or ())]
+                left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.record.done or ())]
                 for _ in range(len(boxes) - len(left)):
                     report.advance("done before")
                 carried = (self.carry(stage, k) for k in left) if client is None else self._carried(client, stage, left)
@@ -261,9 +307,9 @@ class _Job:
 
         # The job goes to the workers once, by a task that can be repeated if the one that has it is lost; then the
         # tasks are small, however many edges and boxes there are.
-        done = None if self.mark.done is None else frozenset[str]()
+        done = None if self.record.done is None else frozenset[str]()
         source = _at(self.source, self.source.store.fork())
-        job = pickle.dumps(replace(self, source=source, mark=replace(self.mark, done=done)))
+        job = pickle.dumps(replace(self, source=source, record=replace(self.record, done=done)))
         held = client.submit(pickle.loads, job, pure=False, key=f"rechunk-job-{uuid4().hex}")
         futures = client.map(_carry_there, left, stage=stage, job=held, pure=False, key=f"rechunk-{stage}")
         try:
@@ -285,11 +331,11 @@ class _Job:
             here, there = (here, self.middle) if stage == 0 else (self.middle, there)
         here, there = (_at(array, array.store.with_concurrency(self.limits.requests)) for array in (here, there))
         with config.set({"threading.max_workers": self.limits.workers}):
-            if self.mark.done is None or not (self.mark.fresh or (stage == 0 and self.middle is not None)):
+            if self.record.done is None or not (self.record.fresh or (stage == 0 and self.middle is not None)):
                 there[region] = here[region]
             else:
                 self._carry_rest(here, there, region)
-        self.mark.finish(f"{stage}.{number}")
+        self.record.finish_box(f"{stage}.{number}")
         return "[" + ", ".join(f"{part.start}:{part.stop}" for part in region) + "]"
 
     def carry_in_fork(self, stage: int, number: int) -> tuple[str, Store | None]:
@@ -403,8 +449,9 @@ def _plan(source: Array, target: Array, memory: int, *, by_middle: bool) -> tupl
 
 
 def _described(array: Array) -> str:
-    """A digest of the documents of an array."""
-    return digest(json.dumps(array.metadata.to_documents(), sort_keys=True).encode())
+    """A digest of the documents of an array, whether it is being filled or not."""
+    metadata = _flagged(array.metadata, unfinished=False)
+    return digest(json.dumps(metadata.to_documents(), sort_keys=True).encode())
 
 
 def _intermediate(source: Array, place: tuple[Store, str], plan: RechunkPlan) -> Array | None:

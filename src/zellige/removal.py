@@ -5,65 +5,34 @@ its chunk key encoding reads as a chunk of its rank. All other keys stay where t
 cannot be read it is known only in which format it was, and so keys that look like chunks of that format go:
 `c/0/1` and `c.0.1` beside a `zarr.json`, `0.1` and `0/1` beside a `.zarray`.
 
-A removal first leaves a mark, the key `REMOVING`, which says how the chunks of the nodes are named. Then the documents
+A removal first leaves a mark (`unfinished.py`), which says how the chunks of the nodes are named. Then the documents
 go, from the top downwards, so that nothing can be opened by half, then the chunks, and at the end the mark. Whoever
 finds one where no node is finishes what was begun.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from zellige import node
+from zellige import node, unfinished
 from zellige.errors import ContainsArrayError, ContainsGroupError, MetadataError, NotANodeError
 from zellige.metadata import document
-from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, GroupMetadata
-from zellige.metadata.keys import (
-    ChunkKeyEncoding,
-    DefaultChunkKeyEncoding,
-    V2ChunkKeyEncoding,
-    parse_chunk_key_encoding,
-)
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2
+from zellige.metadata.keys import DefaultChunkKeyEncoding, V2ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.metadata.v3 import DOCUMENT
 from zellige.pool import gather
 from zellige.stores import Store
-from zellige.types import JSON
+from zellige.unfinished import WORK, Chunks, Mark
 
 if TYPE_CHECKING:
     from zellige.node import ArrayMetadata, NodeMetadata
 
-REMOVING = f"{node.OWN}_removing"
-"""The key of a node that is there while it is removed, or moved here."""
-
-_ABOUT = "a node was being removed from here, or moved here; zellige finishes that when one is created or deleted here"
-
 # Consolidated metadata speaks of all nodes below, and the newer format hides the older: neither may be uncovered.
 _ORDER = {name: turn for turn, name in enumerate((CONSOLIDATED_V2, GROUP_V2, ARRAY_V2, ATTRIBUTES_V2, DOCUMENT))}
-_MARKS = (node.PENDING, node.RECORD, REMOVING)
-
-
-class Chunks(NamedTuple):
-    """How the chunks of an array are named, below the array; without a rank if its document cannot be read."""
-
-    keys: ChunkKeyEncoding
-    rank: int | None
-
-    def has(self, key: str) -> bool:
-        """Whether a key is that of a chunk, in the grid or beyond its end."""
-        return self.keys.decode_chunk_key(key, self._rank_of(key) if self.rank is None else self.rank) is not None
-
-    def has_folder(self, folder: str) -> bool:
-        """Whether a directory is one that such keys lie in."""
-        rank = self._rank_of(folder)
-        below = self.rank is None or rank < self.rank
-        return self.keys.separator == "/" and below and self.keys.decode_chunk_key(folder, rank) is not None
-
-    def _rank_of(self, key: str) -> int:
-        return key.count(self.keys.separator) + (self.keys.name == "v2")
+_MARKS = (node.PENDING, node.RECORD, node.UNFINISHED)
 
 
 _UNREADABLE = {
@@ -73,8 +42,9 @@ _UNREADABLE = {
 }
 
 
-def _chunks_of(name: str, raw: bytes) -> list[Chunks]:
-    """How the chunks are named that a document speaks of; none if it is that of a group."""
+def chunks_of(key: str, raw: bytes) -> list[Chunks]:
+    """How the chunks are named that a document speaks of, given by its key; none if it is that of a group."""
+    name = _split(key)[1]
     try:
         content = document.parse(raw)
         if name == GROUP_V2 or content.get("node_type") == "group":
@@ -89,55 +59,6 @@ def _chunks_of(name: str, raw: bytes) -> list[Chunks]:
         return _UNREADABLE[name]
 
 
-# -- the mark -------------------------------------------------------------------------------------
-
-
-def mark_of(path: str) -> str:
-    """The key of the mark of a node that is being removed."""
-    return node.join(path, REMOVING)
-
-
-def _marked(nodes: Mapping[str, Iterable[Chunks]], source: str | None) -> bytes:
-    content = {path: [(*keys.to_dict().values(), rank) for keys, rank in chunks] for path, chunks in nodes.items()}
-    return json.dumps({"about": _ABOUT, "nodes": content, **({} if source is None else {"source": source})}).encode()
-
-
-def _nodes_of_mark(raw: bytes) -> dict[str, list[Chunks]]:
-    """The nodes that a mark speaks of; none if it cannot be read."""
-    try:
-        nodes: Any = document.parse(raw).get("nodes", {})
-        return {path: [_chunks_of_mark(entry) for entry in found] for path, found in nodes.items()}
-    except (MetadataError, AttributeError, TypeError, ValueError):
-        return {}
-
-
-def _chunks_of_mark(entry: Any) -> Chunks:
-    name, configuration, rank = entry
-    if rank is not None and type(rank) is not int:
-        raise TypeError(f"rank {rank!r}")
-    return Chunks(parse_chunk_key_encoding({"name": name, "configuration": configuration}), rank)
-
-
-def is_begun(store: Store, path: str) -> bool:
-    """Whether a removal was begun at a path, and is not done; what is killed in a transaction leaves nothing."""
-    return not store.transactional and store.exists(mark_of(path))
-
-
-def unmark(store: Store, path: str) -> None:
-    """Say that a removal is done."""
-    if not store.transactional:
-        store.delete(mark_of(path))
-
-
-def source_of(store: Store, path: str) -> JSON:
-    """From where a node is being moved to a path; None if it is not."""
-    raw = None if store.transactional else store.get(mark_of(path))
-    try:
-        return None if raw is None else document.parse(raw).get("source")
-    except MetadataError:
-        return None
-
-
 # -- what goes, and what stays --------------------------------------------------------------------
 
 
@@ -147,7 +68,7 @@ class Removal:
     def __init__(self, store: Store, path: str, more: Iterable[str] = (), kept: Iterable[str] = ()) -> None:
         """`more` are keys, relative to the node, that go although they are not its own, `kept` are some that stay."""
         self.store, self.path, self.prefix = store, path, path and path + "/"
-        cut, staying = len(self.prefix), {REMOVING, *kept}
+        cut, staying = len(self.prefix), {node.UNFINISHED, *kept}
         self.keys = [key[cut:] for key in store.list(self.prefix) if key[cut:] not in staying]
         self.nodes: dict[str, list[Chunks]] = {}
         """How the chunks of each node are named, by the paths of the nodes relative to this one."""
@@ -158,22 +79,24 @@ class Removal:
         self._folders = {above for path in self.nodes for above in (*node.parents(path), path)} | {""}
 
     def _find_nodes(self) -> None:
-        names = (*_UNREADABLE, REMOVING)
+        names = (*_UNREADABLE, node.UNFINISHED)
         found = [key for key in self.keys if key.endswith(names) and _split(key)[1] in names and not _reserved(key)]
         if not self.store.transactional:
-            found.append(REMOVING)
+            found.append(node.UNFINISHED)
         for key, raw in zip(
             found, gather(lambda key: self.store.get(self.prefix + key), found, self.store), strict=True
         ):
             folder, name = _split(key)
-            if raw is not None and name == REMOVING:
-                for path, chunks in _nodes_of_mark(raw).items():
+            if raw is not None and name == node.UNFINISHED:
+                for path, chunks in Mark.parse(raw).nodes.items():
                     self.nodes.setdefault(node.join(folder, path), []).extend(chunks)
             elif raw is not None:
-                self.nodes.setdefault(folder, []).extend(_chunks_of(name, raw))
+                self.nodes.setdefault(folder, []).extend(chunks_of(name, raw))
 
     def _owns(self, key: str) -> bool:
         folder, name = _split(key)
+        if (place := _place_of_work(folder)) is not None:
+            return place in self.nodes
         if name in _ORDER or name in _MARKS:
             return folder in self.nodes
         cut, chunks = self._nearest(folder)
@@ -191,6 +114,8 @@ class Removal:
         return found
 
     def _owns_folder(self, folder: str) -> bool:
+        if (place := _place_of_work(folder)) is not None:
+            return place in self.nodes
         cut, chunks = self._nearest(_split(folder)[0])
         return folder in self._folders or any(found.has_folder(folder[cut:]) for found in chunks)
 
@@ -207,8 +132,7 @@ class Removal:
     def leave_mark(self, coming: Removal | None = None) -> None:
         """Say that a removal has begun, and of what; with `coming`, that this node is being moved here."""
         nodes = self.nodes if coming is None else {**self.nodes, **coming.nodes}
-        if not self.store.transactional:  # what is killed there leaves nothing
-            self.store.put(mark_of(self.path), _marked(nodes, None if coming is None else coming.path))
+        unfinished.write(self.store, self.path, Mark(nodes, None if coming is None else coming.path))
 
     def remove_documents(self) -> None:
         """Remove the documents from the top downwards."""
@@ -234,6 +158,12 @@ def _split(key: str) -> tuple[str, str]:
     return folder, name
 
 
+def _place_of_work(folder: str) -> str | None:
+    """The path of the node that is being made by an operation which keeps something in this directory, if it does."""
+    place, found, _ = f"/{folder}/".partition(f"/{WORK}/")
+    return place[1:] if found else None
+
+
 def _reserved(key: str) -> bool:
     """Whether a key lies where no node can be, but our own scratch."""
     return f"/{node.OWN}" in f"/{_split(key)[0]}"
@@ -241,10 +171,7 @@ def _reserved(key: str) -> bool:
 
 def first_chunk(keys: Iterable[str], metadata: NodeMetadata) -> str | None:
     """The first of some keys, relative to a node, that is a chunk of it."""
-    if isinstance(metadata, GroupMetadata):
-        return None
-    chunks = Chunks(metadata.chunk_key_encoding, len(metadata.shape))
-    return next(filter(chunks.has, keys), None)
+    return next((key for chunks in Chunks.of(metadata) for key in keys if chunks.has(key)), None)
 
 
 def lost_chunk(store: Store, key: str) -> NotANodeError:
@@ -260,7 +187,7 @@ def _nothing() -> None:
 
 
 @contextmanager
-def replacing(
+def removing(
     store: Store,
     path: str,
     new: Mapping[str, NodeMetadata] | None = None,
@@ -273,14 +200,15 @@ def replacing(
 ) -> Iterator[None]:
     """Remove the node at a path with everything below it, and keep others out while a new one comes in its place.
 
-    The mark stays until that is done. `new` are the nodes to come, by their paths below; `coming` is one that is moved
-    here. Without `whole` only what is left of a node goes: if there is a whole one, that is an error. `between` is
-    called when the documents are gone and the chunks are not. `more` goes too, and `kept` stays, as for `Removal`.
+    The mark stays, for what comes to replace or to remove. `new` are the nodes to come, by their paths below; `coming`
+    is one that is moved here. Without `whole` only what is left of a node goes: if there is a whole one, that is an
+    error. `between` is called when the documents are gone and the chunks are not. `more` goes too, and `kept` stays, as
+    for `Removal`.
     """
     if store.detach(path and path + "/"):
         yield
         return
-    with store.exclusive(mark_of(path)):
+    with store.exclusive(unfinished.key_of(path)):
         if not whole:
             node.check_free(store, path)
         removal = Removal(store, path, more, kept)
@@ -290,7 +218,14 @@ def replacing(
         between()
         removal.remove_rest()
         yield
-        unmark(store, path)
+
+
+@contextmanager
+def replacing(store: Store, path: str, new: Mapping[str, NodeMetadata] | None = None, **how: Any) -> Iterator[None]:
+    """Like `removing`, and all is finished with the end of the block: the mark goes."""
+    with removing(store, path, new, **how):
+        yield
+        unfinished.remove(store, path)
 
 
 def clear(
@@ -318,7 +253,7 @@ def remove_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
 
 
 def finish(store: Store, path: str) -> None:
-    """Finish a removal that was begun and is not done, unless there is a node now."""
-    if is_begun(store, path):
+    """Finish a removal that was begun and is not done, unless there is a node now; raises where one was being made."""
+    if unfinished.is_begun(store, path):
         with suppress(ContainsArrayError, ContainsGroupError):
             clear(store, path, whole=False)

@@ -8,11 +8,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from zellige import node, pool
+from zellige import node, pool, removal, unfinished
 from zellige.errors import ConflictError, ZelligeError
+from zellige.metadata.groups import ARRAY_V2, GROUP_V2
 from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, finishing, locate
+from zellige.stores.base import DOCUMENTS
+from zellige.unfinished import Mark, Work
 
 
 class _File(Protocol):
@@ -66,8 +69,22 @@ def copy_store(
 ) -> Copied:
     """Copy the keys below one path to another, whatever they are; the documents of nodes come last.
 
-    A key in which one of the regular expressions `excludes` is found is left out, unless one of `includes` is found in
-    it, too. `if_exists` says what happens to keys that are there already. The other parameters: see `copy`.
+    source, dest
+        A place each, as `store` elsewhere.
+    source_path, dest_path
+        The paths within them, below which the keys lie.
+    excludes, includes
+        A key in which one of the regular expressions `excludes` is found is left out, unless one of `includes` is found
+        in it, too.
+    flags
+        Of the regular expressions, as for `re.compile`.
+    if_exists
+        For keys that are there already: `"raise"`; `"replace"`, of which documents are removed first; `"skip"`.
+    dry_run, verify, progress, log
+        See `copy`.
+
+    A copy that was stopped is finished by the same call: all keys are copied again. Until then there is a mark, and no
+    documents that would make others take it for whole.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -83,15 +100,29 @@ def copy_store(
     there._check_writable()
     wanted = _filter(excludes, includes, flags)
     keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}
+    if keys.pop(unfinished.key_of(top), None) is not None and node.there(here, path) is None:
+        unfinished.is_begun(here, path)  # which raises if it is a node that is being made
     _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
-    skipped = {key: keys.pop(key) for key in _existing(there, keys, if_exists)}
+    work = Work("copy", {"from": repr(place(here, path)), "keys": repr((excludes, includes, flags))})
+    earlier = unfinished.read(there, top)
+    resumed = earlier is not None and work.is_same(earlier.work)
+    clears = earlier is not None and not resumed and node.there(there, top) is None
+    if clears and if_exists != "replace":
+        unfinished.is_begun(there, top)  # which raises if it is a node that is being made
+    mode = "replace" if resumed and if_exists == "raise" else if_exists
+    skipped = {key: keys.pop(key) for key in _existing(there, keys, mode)}
     batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.transactional)]
     with finishing(dest, there), opened(log) as say, Progress(progress, len(keys), "copied") as report:
         for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
             for key, old in pairs.items():
                 say(line(verb, old, key))
-        courier = Courier((here, path), (there, top), {}, report, verify=verify)
+        if clears and not dry_run:
+            removal.clear(there, top, whole=False)
+        known = {} if dry_run else _begin((here, keys), (there, top), work, replaces=mode == "replace")
+        courier = Courier((here, path), (there, top), {}, report, known, verify=verify)
         carried = [] if dry_run else [courier.carry_all(batch) for batch in batches]
+        if not dry_run:
+            unfinished.remove(there, top)
         n_copied = len(keys) if dry_run else sum(count for count, _ in carried)
         copied = Copied(n_copied, len(skipped), sum(nbytes for _, nbytes in carried))
         say(copied.summary(dry_run=dry_run))
@@ -108,6 +139,27 @@ def _filter(
 
     out, back = searches(excludes), searches(includes)
     return lambda key: not any(found(key) for found in out) or any(found(key) for found in back)
+
+
+def _begin(
+    source: tuple[Store, Mapping[str, str]], target: tuple[Store, str], work: Work, *, replaces: bool
+) -> dict[str, bytes]:
+    """Leave a mark, and remove documents that are replaced; returns the documents of nodes that were read for that."""
+    (here, keys), (there, top) = source, target
+    if there.transactional or not keys:
+        return {}
+    mains = [key for key in keys if key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)]
+    found = zip(mains, pool.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
+    known = {key: raw for key, raw in found if raw is not None}
+    cut = len(top and top + "/")
+    nodes = {key[cut:].rpartition("/")[0]: removal.chunks_of(key, raw) for key, raw in known.items()}
+    unfinished.write(there, top, Mark(nodes, work=work))
+    if replaces:
+        documents = [key for key in keys if key.rpartition("/")[2] in DOCUMENTS]
+        stored = zip(documents, pool.gather(there.exists, documents, there, large=True), strict=True)
+        for batch in reversed(node.copy_order(key for key, exists in stored if exists)):
+            pool.gather(there.delete, batch, there, large=True)
+    return known
 
 
 def _existing(store: Store, keys: Mapping[str, str], if_exists: str) -> list[str]:
@@ -172,12 +224,15 @@ class Courier:
         target: tuple[Store, str],
         content: Mapping[str, bytes],
         progress: Progress,
+        known: Mapping[str, bytes] | None = None,
         *,
         verify: bool,
     ) -> None:
         (self.source, self.base), (self.target, self.top) = source, target
         self.content = content
         """Values of keys of the target that are not taken from the source; there must be no such keys yet."""
+        self.known = known or {}
+        """Values of keys of the target that were read from the source already."""
         self.progress, self.verify = progress, verify
 
     def carry_all(self, keys: Sequence[str]) -> tuple[int, int]:
@@ -192,7 +247,7 @@ class Courier:
         if raw is not None:
             self._create(key, raw)
         else:
-            raw = self.source.get(moved(key, self.top, self.base))
+            raw = self.known.get(key) or self.source.get(moved(key, self.top, self.base))
             if raw is not None:
                 self.target.put(key, raw)
         if raw is not None and self.verify:

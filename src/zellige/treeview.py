@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from zellige.array import Array
-from zellige.errors import MetadataError
+from zellige.errors import MetadataError, UnfinishedError
 
 if TYPE_CHECKING:
     from zellige.group import Group, Node
@@ -87,7 +87,8 @@ class Tree:
 
 def _branch(name: str, found: Node | MetadataError) -> _Branch:
     if isinstance(found, MetadataError):
-        return _Branch(name, f"cannot be read: {found}", is_group=False, broken=True)
+        label = str(found) if isinstance(found, UnfinishedError) else f"cannot be read: {found}"
+        return _Branch(name, label, is_group=False, broken=True)
     if isinstance(found, Array):
         return _Branch(name, f"{found.shape} {found.metadata.data_type.label}", is_group=False)
     return _Branch(name)

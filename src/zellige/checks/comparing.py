@@ -84,7 +84,7 @@ def _nodes(node: Array | Group | StoreLike, storage_options: Mapping[str, Any] |
         try:
             node = open_node(store, path=path, mode="r")
         except FileNotFoundError as error:
-            raise NodeNotFoundError(f"there is no array and no group at '/{path}' in {store!r}") from error
+            raise NodeNotFoundError(str(error)) from error
     return {"": node, **(dict(node.members(max_depth=None)) if isinstance(node, Group) else {})}
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from zellige import commit, node
+from zellige import commit, node, removal, unfinished
 from zellige.array import Array
 from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
 from zellige.consolidated import follow_changes
 from zellige.errors import NodeNotFoundError
 from zellige.group import Group
+from zellige.metadata import document
 from zellige.reporting import ProgressLike
 from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
 
@@ -55,7 +56,8 @@ def repair(
     Chunks beyond the end of an array and what a killed writer left are removed. A change of several arrays that was
     stopped is finished if it was committed, and undone otherwise. Consolidated metadata is made anew. A document that
     cannot be read is left, since nothing tells what it said. Chunks that were never written are no damage: the result
-    has them among its `notes`.
+    has them among its `notes`. What a `rechunk`, `copy` or `convert` has left that was stopped stays, since the same
+    call can finish it.
 
     Parameters
     ----------
@@ -125,11 +127,22 @@ def vacuum(
     *,
     dry_run: bool = False,
     quarantine: bool = False,
+    unfinished: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Repaired:
-    """Remove what is of no use: chunks beyond the end of arrays, and what killed writers left.
+    """Remove what is of no use: chunks beyond the end of arrays, and what killed writers left. No chunk is read.
 
-    With `quarantine` also what `repair` has put aside. No chunk is read.
+    store, path
+        The place, and the path of the node within it.
+    dry_run
+        Change nothing, and tell what would be removed.
+    quarantine
+        Remove what `repair` has put aside, too.
+    unfinished
+        Remove what a `rechunk`, `copy` or `convert` has left that was stopped, too. The same call could still finish
+        it. Nobody may be at work there: what is under way looks the same.
+    storage_options
+        For the place.
 
     >>> import zellige
     >>> a = zellige.create_array(data=range(4), chunks=2)
@@ -143,7 +156,8 @@ def vacuum(
         if inspection is None:
             return Repaired(tuple(settled), dry_run)
         report = inspection.report(deep=False)
-        mending = _Mending(inspection, {"outside", "leftover"}, drop=True, dry_run=dry_run)
+        kinds: set[Kind] = {"outside", "leftover"}
+        mending = _Mending(inspection, kinds, drop=True, dry_run=dry_run, unfinished=unfinished)
         done = mending.mend(report)
         if quarantine and not dry_run:
             where.delete_prefix(node.join(top, QUARANTINE) + "/")
@@ -162,9 +176,11 @@ class _Mending:
         dry_run: bool,
         stray: bool = False,
         shrink: bool = False,
+        unfinished: bool = False,
     ) -> None:
         self.store, self.top = inspection.store, inspection.top
         self.inspection, self.kinds, self.drop, self.dry_run = inspection, kinds, drop, dry_run
+        self.unfinished = unfinished
         self._ways: dict[Kind, Callable[[Finding], Done]] = {
             "chunk": self._set_aside,
             "index": self._set_aside,
@@ -210,9 +226,11 @@ class _Mending:
         return "removed"
 
     def _finish(self, found: Finding) -> Done:
-        """Undo what a killed writer had begun; a rechunk is left, because the same call can finish it."""
+        """Undo what a killed writer had begun; what the same call can finish is left, unless it is to go."""
         if found.key in self.inspection.records:
             return "mended" if self.dry_run else "left"  # what is still there is under way
+        if found.key == unfinished.key_of(found.path):
+            return self._finish_mark(found.path)
         array = self.inspection.arrays.get(found.path)
         if not found.key.endswith(node.PENDING) or array is None:
             return "left"
@@ -233,6 +251,22 @@ class _Mending:
                 array.resize([min(lengths) if k == dim else n for k, n in zip(names_there, array.shape, strict=True)])
         follow_changes(self.store, found.path, {p: a.metadata.to_documents() for p, a in changed.items()}, {})
         return "mended"
+
+    def _finish_mark(self, path: str) -> Done:
+        """Remove a mark whose node is whole, and what is left of a removal; of a node that was being made, if told."""
+        mark, array = self.inspection.marks[path], self.inspection.arrays.get(path)
+        if self.inspection.is_node(path):
+            if array is not None and document.UNFINISHED in array.metadata.extra:
+                return "left"
+            if not self.dry_run:
+                self.store.delete_prefix(node.join(path, unfinished.WORK) + "/")
+                unfinished.remove(self.store, path)
+            return "removed"
+        if mark.work is not None and not self.unfinished:
+            return "left"
+        if not self.dry_run:
+            removal.clear(self.store, path, whole=False)
+        return "removed"
 
     def _consolidate(self, found: Finding) -> Done:
         if not self.dry_run and found.path not in self._consolidated:

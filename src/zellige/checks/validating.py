@@ -13,19 +13,19 @@ from functools import partial
 from math import prod
 from typing import Any, Literal, TypeAlias
 
-from zellige import commit, lease, node, pool
+from zellige import commit, lease, node, pool, unfinished
 from zellige.array import Array
 from zellige.consolidated import bare, differences
-from zellige.copy_plan import Survey, below
+from zellige.copy_plan import Survey
 from zellige.errors import CodecError, CorruptChunkError, MetadataError, NodeNotFoundError, ShortReadError
 from zellige.metadata import document
 from zellige.metadata.groups import ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, GroupMetadata
 from zellige.plans import Tasks
-from zellige.removal import Chunks
 from zellige.reporting import Progress, ProgressLike
 from zellige.stores import Store, StoreLike, locate
 from zellige.stores.base import DOCUMENTS
 from zellige.types import Coords
+from zellige.unfinished import Chunks
 
 Kind: TypeAlias = Literal[
     "document", "chunk", "index", "consolidated", "dataset", "outside", "leftover", "stray", "missing", "lengths"
@@ -153,7 +153,9 @@ class Inspection:
         self._broken += self._blocked_documents()
         self.records = sorted(key for key in self.survey.keys if f"/{key}".endswith(f"/{node.RECORD}"))
         """The keys of changes of several arrays that are under way, or were stopped."""
-        if not self.arrays and not self.groups and not self._broken and not self.records:
+        self.marks = {path: mark for path in self._marked() if (mark := unfinished.read(store, path)) is not None}
+        """What is unfinished, by path: nodes that are being made, moved or removed."""
+        if not (self.arrays or self.groups or self._broken or self.records or self.marks):
             raise NodeNotFoundError(f"there is no array and no group at or below '/{top}' in {store!r}")
 
     @property
@@ -233,8 +235,29 @@ class Inspection:
 
     # -- keys -------------------------------------------------------------------------------------
 
+    def _marked(self) -> list[str]:
+        """The paths at which there is a mark of something unfinished."""
+        name = node.UNFINISHED
+        return [key[: -len(name)].rstrip("/") for key in self.survey.keys if f"/{key}".endswith(f"/{name}")]
+
+    def is_node(self, path: str) -> bool:
+        """Whether there are the documents of a node at a path."""
+        return bool(self.survey.own(path))
+
+    def _claim_unfinished(self) -> None:
+        """What lies where a node is being made, or removed, belongs to it."""
+        for path, mark in self.marks.items():
+            if self.is_node(path):
+                continue
+            for below, chunks in mark.nodes.items():
+                place = node.join(path, below)
+                cut, names = len(place and place + "/"), list(chunks)
+                own = (key for key in self.survey.under(place) if any(found.has(key[cut:]) for found in names))
+                self._claimed.update(own, (node.join(place, name) for name in DOCUMENTS))
+
     def _own(self) -> Iterator[Finding]:
         """What zellige keeps for itself while it works, and leaves when it is killed."""
+        self._claim_unfinished()
         seen: set[str] = set()
         for key in self.survey.keys:
             head, mark, tail = f"/{key}".partition(f"/{node.OWN}")
@@ -245,7 +268,22 @@ class Inspection:
             path = head[1:]
             if (found := node.join(path, name)) not in seen and name != QUARANTINE:
                 seen.add(found)
-                yield Finding("leftover", path, found, self._told(found))
+                if name == unfinished.WORK and path in self.marks:
+                    continue  # which the mark beside it says
+                yield Finding("leftover", path, found, self._said(path, found))
+
+    def _said(self, path: str, key: str) -> str:
+        """What is to be known about something that zellige keeps for itself."""
+        if key in self.records:
+            return self._told(key)
+        mark = self.marks.get(path) if key == unfinished.key_of(path) else None
+        if mark is None or mark.work is None:
+            return "an operation on this node was stopped, or is under way"
+        if path in self.arrays and document.UNFINISHED in self.arrays[path].metadata.extra:
+            return f"the array {document.UNFINISHED_WORDS}"
+        if self.is_node(path):
+            return f"a {mark.work.name} was finished here but for this mark"
+        return unfinished.said(mark.work)
 
     def _told(self, key: str) -> str:
         """What is known of an operation that has left its document, or is under way."""
@@ -253,8 +291,8 @@ class Inspection:
         if raw is None:
             return "an operation on this node was stopped, or is under way"
         try:
-            document = lease.read(raw)
-            record = commit.Record.from_json(document.content, key)
+            found = lease.read(raw)
+            record = commit.Record.from_json(found.content, key)
         except MetadataError as error:
             return str(error)
         path = key.removesuffix(node.RECORD)
@@ -262,7 +300,7 @@ class Inspection:
             key for place in record.created for key in self.survey.under(f"{path}{place}".rstrip("/")) if place
         )
         what = f"a change of {_counted(len(record.grown) + len(record.created), 'node')} at once"
-        if (owner := document.live_owner) is not None:
+        if (owner := found.live_owner) is not None:
             return f"{what} is under way, by {owner}"
         if record.committed:
             return f"{what} was committed and not finished; repair, or the next write, finishes it"
@@ -311,7 +349,7 @@ class Inspection:
                 here.append((coords, key))
             else:
                 yield Finding("outside", path, key, f"chunk {coords} lies beyond the end of the array", coords)
-        for key in below(self._blocked, path):
+        for key in node.keys_below(self._blocked, path):
             coords = names.keys.decode_chunk_key(key[start:], rank)
             if coords is not None:
                 blocked += 1

@@ -58,7 +58,7 @@ def repair(arguments: Namespace) -> int:
 def vacuum(arguments: Namespace) -> int:
     """Remove what is of no use: `zellige.vacuum`."""
     with first(arguments, read_only=arguments.dry_run) as place:
-        done = clean(place, dry_run=arguments.dry_run, quarantine=arguments.quarantine)
+        done = clean(place, dry_run=arguments.dry_run, quarantine=arguments.quarantine, unfinished=arguments.unfinished)
     aside = "\nwhat repair had put aside is removed" if arguments.quarantine and not done.dry_run else ""
     _say(arguments, done, (str(done) if done.actions else "nothing beyond the end, nothing left over") + aside)
     return 0

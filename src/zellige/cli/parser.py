@@ -172,6 +172,7 @@ def _vacuum(parser: argparse.ArgumentParser) -> None:
     _place(parser)
     _flag(parser, "--dry-run", "only say what would be done")
     _flag(parser, "--quarantine", "also remove what repair has put aside")
+    _flag(parser, "--unfinished", "also remove what a rechunk, copy or convert has left that was stopped")
 
 
 def _diff(parser: argparse.ArgumentParser) -> None:

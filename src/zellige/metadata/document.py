@@ -198,11 +198,16 @@ def _name(value: JSON, field: str) -> str:
     return value
 
 
+UNFINISHED = "zellige_unfinished"
+"""The field of an array that is being filled by an operation of ours; others must not take it for whole."""
+UNFINISHED_WORDS = "is not finished: a rechunk that fills it was stopped, or is under way; run the same rechunk again"
+
+
 def ignorable(document: Mapping[str, JSON], known: Collection[str]) -> dict[str, JSON]:
     """The fields that are not known here; refuses those that the document does not let a reader ignore."""
     extra = {name: value for name, value in document.items() if name not in known}
     for name, value in extra.items():
-        if not isinstance(value, dict) or value.get("must_understand") is not False:
+        if name != UNFINISHED and (not isinstance(value, dict) or value.get("must_understand") is not False):
             raise MetadataError(
                 f"{name} is not known here and not marked as ignorable by an object with must_understand false",
                 field=name,

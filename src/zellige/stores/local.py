@@ -29,7 +29,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 
 _KNOWN = 1 << 16  # directories that are remembered as lying within the root
 
-_ALWAYS = DOCUMENTS | {"__zellige_removing", "__zellige_commit"}
+_ALWAYS = DOCUMENTS | {"__zellige_unfinished", "__zellige_commit"}
 """What always survives a power cut: a chunk can be written again, a lost document loses the array."""
 
 
