@@ -11,7 +11,7 @@ import pytest
 import zellige
 from counting_store import WRITES, CountingStore
 from zellige.conversion import NotRepresentableError
-from zellige.errors import ContainsGroupError, NodeNotFoundError, ZelligeWarning
+from zellige.errors import ChunkShapeError, ContainsGroupError, NodeNotFoundError, ZelligeWarning
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'zellige[hdf5]'")
 
@@ -262,6 +262,65 @@ def test_options_are_for_every_array(file):
     assert {array.compressors[0].name for _, array in root.arrays()} == {"gzip"}
     assert (root["x"].chunks, root["y"].chunks) == ((4, 4), (4,))
     assert same(root["x"], VALUES)
+
+
+def weather(file):
+    """A dataset as netCDF4 writes it: two dimensions, a variable of both, others of one or none of them."""
+    for name, length in (("time", 59), ("lat", 4)):
+        file[name] = np.arange(length)
+        file[name].make_scale(name)
+    made = file.create_dataset("t", data=np.arange(236).reshape(59, 4), chunks=(10, 2))
+    for axis, name in enumerate(("time", "lat")):
+        made.dims[axis].attach_scale(file[name])
+    file.create_dataset("edge", data=np.arange(3), chunks=(2,))
+    file["scalar"] = 7
+    return file
+
+
+def test_a_rule_for_a_dimension_applies_where_that_dimension_is(file):
+    store = zellige.MemoryStore()
+    found = zellige.convert(weather(file), store, chunks={"time": [31, 28]})
+    assert sorted(found.arrays) == ["edge", "lat", "scalar", "t", "time"]
+    assert found.skipped == {}
+    root = zellige.open(store, mode="r")
+    sizes = {name: array.write_chunk_sizes for name, array in root.arrays()}
+    assert sizes == {
+        "t": ((31, 28), (2, 2)),  # other axes keep the chunks of the source
+        "time": ((31, 28),),
+        "lat": ((4,),),
+        "edge": ((2, 1),),
+        "scalar": (),
+    }
+    for name, array in root.arrays():
+        np.testing.assert_array_equal(array[...], file[name][...])
+    zellige.convert(file, store, overwrite=True, chunks={"time": 10}, shards={"time": 30})
+    sharded = zellige.open(store, mode="r")
+    assert (sharded["t"].shards, sharded["t"].chunks) == ((30, 4), (10, 2))
+    assert sharded["lat"].shards is None
+
+
+@pytest.mark.parametrize("unsupported", ["raise", "skip"])
+def test_a_rule_for_a_dimension_that_is_nowhere_is_an_error(file, unsupported):
+    store = zellige.MemoryStore()
+    weather(file)
+    for option in ("chunks", "shards"):
+        with pytest.raises(ChunkShapeError, match=f"{option}.*'tme'.*did you mean 'time'"):
+            zellige.convert(file, store, unsupported=unsupported, **{option: {"tme": 3}})
+    with pytest.raises(ChunkShapeError, match=r"edge.*2 entries.*by the names of dimensions"):
+        zellige.convert(file, store, unsupported=unsupported, chunks=(31, 2))
+    assert list(store.list()) == []
+
+
+def test_what_is_left_out_is_said(file):
+    file["good"] = np.arange(3)
+    file["ref"] = np.array([file.ref], h5py.ref_dtype)
+    file["zarr.json"] = np.arange(3)
+    file["soft"] = h5py.SoftLink("/good")
+    with pytest.warns(ZelligeWarning) as said:
+        found = zellige.convert(file, zellige.MemoryStore(), unsupported="skip")
+    assert found.skipped.keys() == {"ref", "zarr.json", "soft"}
+    assert {str(one.message).partition(":")[0] for one in said} == {f"left out {name}" for name in found.skipped}
+    assert {one.filename for one in said} == {__file__}
 
 
 def test_progress_counts_to_the_end(file):

@@ -21,7 +21,7 @@ from numpy.lib import format as npy
 from zellige import node, placing, pool, unfinished
 from zellige.array import Array
 from zellige.creation import create_array
-from zellige.errors import NodeNotFoundError, ZelligeError
+from zellige.errors import ChunkShapeError, NodeNotFoundError, ZelligeError, ZelligeWarning, hint, warn_caller
 from zellige.metadata import GroupMetadata, document
 from zellige.migration import migrate, upgraded
 from zellige.rechunk_plan import Boxes, ends_of, group
@@ -87,6 +87,8 @@ class Converted:
     groups: tuple[str, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
     """What was left out, with the reason: links, attributes, and with `unsupported="skip"` arrays."""
+    unchanged: tuple[str, ...] = ()
+    """Nodes that were of Zarr format 3 already."""
     nbytes: int = 0
     """The bytes of the values."""
     dry_run: bool = False
@@ -136,10 +138,12 @@ def convert(
         For the places of source and target.
     create
         Options of `create_array` for every array, such as `compressors` or `chunks`; chunks of the source are kept.
+        Chunks and shards that are given by the names of dimensions apply where these are, and arrays without them keep
+        their own; a name that no array has is an error.
 
     Dimension scales of HDF5 become dimension names, `_FillValue` the fill value (and stays an attribute, as xarray
     writes it), enumerations integers with `flag_values` and `flag_meanings`. Soft and external links are left out, and
-    so are attributes without a form in JSON; the result names them.
+    so are attributes without a form in JSON. Whatever is left out is named by a warning, and in the result.
 
     Values are written first and documents last: what was stopped is no node, and the same call finishes it. Arrays that
     were complete are not written again, if the file is still the same.
@@ -164,14 +168,17 @@ def convert(
         if dest is None:
             raise ValueError(f"{source!r} is not Zarr, so it cannot be converted in place; give dest=")
         reading.identity = _identity(source)
+        _check_rules(reading, create)
         models = _models(reading, create, unsupported)
+        for left_out, reason in reading.skipped.items():
+            warn_caller(f"left out {left_out}: {reason}", ZelligeWarning)
         arrays = tuple(reading.arrays)
         groups = tuple(part.path for part in reading.parts if part.options is None)
         if not dry_run:
             where = locate(dest, node.new_path(name), storage_options=dest_storage_options)
             _write(reading, models, where, progress, overwrite=overwrite)
         nbytes = sum(model.nbytes for model in models.values())
-        return Converted(arrays, groups, reading.skipped, nbytes, dry_run)
+        return Converted(arrays, groups, reading.skipped, (), nbytes, dry_run)
 
 
 # -- what the source is ---------------------------------------------------------------------------
@@ -309,6 +316,13 @@ def _models(source: Source, create: Mapping[str, Any], unsupported: Unsupported)
             node.new_path(part.path)
             if part.options is not None:
                 models[part.path] = create_array(None, **_options(part, create))
+        except ChunkShapeError as error:
+            # Not that the array has no form is wrong, but what was asked for.
+            raise ChunkShapeError(
+                f"{part.path or '/'}: {error}; arrays that differ are given chunks by the names of dimensions, such as "
+                "{'time': 31}",
+                axis=None,
+            ) from error
         except ValueError as error:
             if unsupported == "raise":
                 raise NotRepresentableError(
@@ -323,7 +337,39 @@ def _models(source: Source, create: Mapping[str, Any], unsupported: Unsupported)
 def _options(part: Part, create: Mapping[str, Any]) -> dict[str, Any]:
     """What `create_array` gets for a part: chunks of the source, unless others are given."""
     chunks = {} if part.pieces is None else {"chunks": part.pieces}
-    return {**chunks, "attributes": part.attributes, **(part.options or {}), "zarr_format": 3, **create}
+    given = dict(create)
+    for option in _RULES:
+        if isinstance(create.get(option), Mapping):
+            rules = _applied(part, create[option])
+            kept = dict(enumerate(part.pieces or ())) if option == "chunks" else {}
+            given |= {option: kept | rules}
+            if not rules:
+                del given[option]
+    return {**chunks, "attributes": part.attributes, **(part.options or {}), "zarr_format": 3, **given}
+
+
+_RULES = ("chunks", "shards")
+"""Options that may be given by the names of dimensions, or by the numbers of axes."""
+
+
+def _applied(part: Part, rules: Mapping[Any, Any]) -> dict[int, Any]:
+    """The rules for dimensions that an array has, by the numbers of its axes."""
+    options = part.options or {}
+    axes: dict[Any, int] = {axis: axis for axis in range(len(options.get("shape", ())))}
+    axes |= {name: axis for axis, name in enumerate(options.get("dimension_names") or ()) if name is not None}
+    return {axes[key]: rule for key, rule in rules.items() if key in axes}
+
+
+def _check_rules(source: Source, create: Mapping[str, Any]) -> None:
+    """Refuse rules for dimensions that no array has."""
+    parts = source.arrays.values()
+    for option in _RULES:
+        rules = create.get(option)
+        for key in rules if isinstance(rules, Mapping) else ():
+            if not any(_applied(part, {key: None}) for part in parts):
+                names = {name for part in parts for name in (part.options or {}).get("dimension_names") or () if name}
+                known = hint(str(key), sorted(names)) if names else "the dimensions have no names"
+                raise ChunkShapeError(f"{option}: no array has the dimension {key!r}; {known}", axis=None)
 
 
 def _write(
@@ -489,5 +535,5 @@ class _Upgrade:
         for path in sorted(converted):
             documents = node.load(store, path, zarr_format=2)
             kinds[documents is not None and node.is_group(documents)].append(path[len(top and top + "/") :])
-        there = dict.fromkeys(skipped, "is of Zarr format 3 already")
-        return Converted(tuple(kinds[False]), tuple(kinds[True]), there, 0, dry_run)
+        unchanged = tuple(path[len(top and top + "/") :] for path in sorted(skipped))
+        return Converted(tuple(kinds[False]), tuple(kinds[True]), {}, unchanged, 0, dry_run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import struct
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from zellige.conversion import NotRepresentableError, Part, Region, Source, Unsupported
-from zellige.errors import NodeNotFoundError, ZelligeWarning
+from zellige.errors import NodeNotFoundError
 
 _BOOKKEEPING = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
 _BOOKKEEPING |= {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties"}
@@ -62,8 +61,6 @@ class _Walk:
             self._dataset("", top)
         else:
             self._group("", top)
-        for name, reason in self.source.skipped.items():
-            warnings.warn(f"left out {name}: {reason}", ZelligeWarning, stacklevel=5)
         return self.source
 
     def _group(self, path: str, group: Any) -> None:

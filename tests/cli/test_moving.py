@@ -111,7 +111,14 @@ def test_convert_in_place_and_back(tree, run):
     argv = ["convert", *tree.argv, "--path", "old"]
     assert run(*argv, "--dry-run").out == "1 arrays and 0 groups would be converted\n"
     assert snapshot(tree.store) == before
-    assert run(*argv, "--json").json == {"arrays": [""], "groups": [], "skipped": {}, "nbytes": 0, "dry_run": False}
+    assert run(*argv, "--json").json == {
+        "arrays": [""],
+        "groups": [],
+        "skipped": {},
+        "unchanged": [],
+        "nbytes": 0,
+        "dry_run": False,
+    }
     assert tree.open("old").metadata.zarr_format == 3
     assert run(*argv, "--undo").code == 0
     assert snapshot(tree.store) == before
@@ -140,6 +147,7 @@ def test_convert_a_file(run, tmp_path):
         "arrays": [""],
         "groups": [],
         "skipped": {},
+        "unchanged": [],
         "nbytes": VALUES.nbytes,
         "dry_run": False,
     }
@@ -163,9 +171,26 @@ def test_convert_leaves_out_what_it_is_told_to(run, tmp_path):
     )
     assert not (tmp_path / "a.zarr").exists()
     ran = run("convert", tmp_path / "a.h5", tmp_path / "a.zarr", "--skip")
-    assert (ran.code, ran.out) == (0, "1 arrays and 1 groups converted\n")
+    assert (ran.code, ran.out) == (1, "1 arrays and 1 groups converted\n")
     assert ran.err.startswith("zellige: warning: left out ref: ")
     assert np.array_equal(zellige.load(tmp_path / "a.zarr", path="a"), VALUES)
+
+
+def test_convert_applies_chunks_where_the_dimension_is(run, tmp_path):
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'zellige[hdf5]'")
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file["time"], file["lat"], file["t"] = np.arange(59), np.arange(4), np.arange(59 * 4).reshape(59, 4)
+        for axis, name in enumerate(("time", "lat")):
+            file[name].make_scale(name)
+            file["t"].dims[axis].attach_scale(file[name])
+    argv = ["convert", tmp_path / "a.nc", tmp_path / "a.zarr", "--skip"]
+    nowhere = run(*argv, "--chunks", "tme=31")
+    assert (nowhere.code, "'tme'" in nowhere.err) == (2, True)
+    assert not (tmp_path / "a.zarr").exists()
+    ran = run(*argv, "--chunks", "time=31")
+    assert (ran.code, ran.out, ran.err) == (0, "3 arrays and 1 groups converted\n", "")
+    assert sorted(zellige.load(tmp_path / "a.zarr")) == ["lat", "t", "time"]
+    assert zellige.open(tmp_path / "a.zarr", mode="r")["time"].write_chunk_sizes == ((31, 28),)
 
 
 @pytest.mark.parametrize("flag", ["--undo", "--remove-v2"])

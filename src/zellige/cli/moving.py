@@ -65,7 +65,10 @@ def rechunk(arguments: Namespace) -> int:
 
 
 def convert(arguments: Namespace) -> int:
-    """Convert to Zarr format 3: `zellige.convert`; with --undo and --remove-v2 `zellige.migrate`."""
+    """Convert to Zarr format 3: `zellige.convert`; with --undo and --remove-v2 `zellige.migrate`.
+
+    Exit code 1 if something is left out.
+    """
     if arguments.undo or arguments.remove_v2:
         return _migrate(arguments)
     in_place = arguments.dest is None
@@ -85,8 +88,9 @@ def convert(arguments: Namespace) -> int:
             progress=not arguments.quiet,
             **_layout(arguments),
         )
+    # What is left out has been named on stderr, by warnings.
     emit(arguments, lambda: vars(found), lambda: str(found).splitlines()[-1])
-    return 0
+    return 1 if found.skipped else 0
 
 
 def _migrate(arguments: Namespace) -> int:
