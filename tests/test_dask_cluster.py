@@ -185,6 +185,10 @@ def test_an_archive_is_written_by_one_process(client, tmp_path):
         pytest.raises(TypeError, match="written by one process"),
     ):
         store(da.arange(40, chunks=10), archive)
+    for place in (tmp_path / "b.zip", str(tmp_path / "b.zip")):
+        with pytest.raises(TypeError, match="written by one process; write to another store, or without a cluster"):
+            store(da.arange(40, chunks=10), place)
+    assert [found.name for found in tmp_path.iterdir()] == ["a.zip"]
 
 
 # -- progress -------------------------------------------------------------------------------------

@@ -85,6 +85,9 @@ def test_memory_and_archives_are_refused_before_anything_is_written(client, sour
         with pytest.raises(TypeError, match="written by one process"):
             zellige.rechunk(source, archive, client=client, chunks=6)
         assert list(archive.list()) == []
+    with pytest.raises(TypeError, match="written by one process"):
+        zellige.rechunk(source, tmp_path / "c.zip", client=client, chunks=6)
+    assert not (tmp_path / "c.zip").exists()
     assert not list(memory.list())
     assert not (tmp_path / "b").exists()
 

@@ -4,8 +4,9 @@ Parameters that mean the same everywhere are described in `zellige.creation`. Mo
 write, `a` open or create, `w` create anew, `w-` create, fail if there is something already. Reading modes never
 create anything.
 
-What is opened by a path or a URL is closed by those functions that give back no handle, such as `save`. An array or a
-group in a zip file is a context manager: `with zellige.open("x.zip") as root` writes the file when the block ends.
+Functions that do a whole job, such as `save`, `rechunk` or `consolidate_metadata`, close what they open by a path or a
+URL: a zip file is complete then, and a handle that they give back can be read. What functions that create or open give
+back is a context manager: `with zellige.open("x.zip") as root` writes a zip file when the block ends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from zellige.creation import KNOWN_OPTIONS, NO_MEANING, ZarrFormat, check_format
 from zellige.derive import from_array, like
 from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
 from zellige.group import Group, Node, make_group
-from zellige.stores import Store, StoreLike, finishing, locate
+from zellige.stores import Store, StoreLike, finishing, locate, opened, reopened
 
 if TYPE_CHECKING:
     from zellige.treeview import Tree
@@ -279,10 +280,11 @@ def consolidate_metadata(
     >>> [name for name, _ in zellige.open_consolidated(store).members(max_depth=None)]
     ['a', 'a/t']
     """
-    target, place = locate(store, node.normalize_path(path), storage_options=storage_options)
-    held = Group.open(target, place, zarr_format, use_consolidated=False)._consolidate()
+    with opened(store, node.normalize_path(path), storage_options=storage_options) as (target, place):
+        held = Group.open(target, place, zarr_format, use_consolidated=False)._consolidate()
     warn_of_rectilinear(held.name, held.metadata.consolidated or {}, stacklevel=2)
-    return held
+    found = reopened(store, target, storage_options)
+    return held if found is target else Group.open(found, place, zarr_format)
 
 
 def open_consolidated(store: StoreLike, *, use_consolidated: Literal[True] = True, **options: Any) -> Group:

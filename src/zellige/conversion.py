@@ -26,7 +26,7 @@ from zellige.metadata import GroupMetadata, document
 from zellige.migration import migrate, upgraded
 from zellige.rechunk_plan import Boxes, ends_of, group
 from zellige.reporting import Progress, ProgressLike, check_progress
-from zellige.stores import Store, StoreLike, locate
+from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
 from zellige.transfer import Courier, moved, place
 from zellige.types import JSON, AnyArray, Shape
@@ -175,8 +175,8 @@ def convert(
         arrays = tuple(reading.arrays)
         groups = tuple(part.path for part in reading.parts if part.options is None)
         if not dry_run:
-            where = locate(dest, node.new_path(name), storage_options=dest_storage_options)
-            _write(reading, models, where, progress, overwrite=overwrite)
+            with opened(dest, node.new_path(name), storage_options=dest_storage_options) as where:
+                _write(reading, models, where, progress, overwrite=overwrite)
         nbytes = sum(model.nbytes for model in models.values())
         return Converted(arrays, groups, reading.skipped, (), nbytes, dry_run)
 
@@ -479,6 +479,10 @@ class _Upgrade:
         store, top = locate(
             self.source, node.normalize_path(self.path), read_only=not writable, storage_options=self.source_options
         )
+        with finishing(self.source if writable else None, store):
+            return self._run(store, top, progress, overwrite=overwrite, dry_run=dry_run)
+
+    def _run(self, store: Store, top: str, progress: ProgressLike, *, overwrite: bool, dry_run: bool) -> Converted:
         planned, new, old = upgraded(store, top)
         if planned.failed:
             path, reason = next(iter(planned.failed.items()))
@@ -488,13 +492,13 @@ class _Upgrade:
             if not dry_run:
                 migrate(store, top, dry_run=False, progress=progress)
         elif not dry_run:
-            there, where = locate(self.dest, node.new_path(self.name), storage_options=self.dest_options)
-            if overwrite and place(store, top).within(place(there, where)):
-                raise ValueError(
-                    "the source lies within dest, which would be removed before it is read; use another place"
-                )
             keys = [key for key in store.list(top and top + "/") if key not in old]
-            self._copy((store, top, keys), (there, where), new, progress, overwrite=overwrite)
+            with opened(self.dest, node.new_path(self.name), storage_options=self.dest_options) as (there, where):
+                if overwrite and place(store, top).within(place(there, where)):
+                    raise ValueError(
+                        "the source lies within dest, which would be removed before it is read; use another place"
+                    )
+                self._copy((store, top, keys), (there, where), new, progress, overwrite=overwrite)
         return self._said(store, top, planned.converted, planned.skipped, dry_run=dry_run)
 
     @staticmethod

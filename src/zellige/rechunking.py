@@ -25,7 +25,7 @@ from zellige.errors import BroadcastError, ConflictError
 from zellige.metadata.document import UNFINISHED
 from zellige.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
 from zellige.reporting import Progress, ProgressLike, check_progress
-from zellige.stores import LocalStore, MemoryStore, Store, StoreLike, locate
+from zellige.stores import LocalStore, MemoryStore, Store, StoreLike, locate, opened, reopened
 from zellige.stores.base import digest
 from zellige.transfer import place
 from zellige.types import JSON
@@ -92,22 +92,41 @@ def rechunk(
     source = src if isinstance(src, Array) else _open(src, storage_options)
     layout = {"chunks": chunks, "shards": shards}
     options = {**{key: value for key, value in layout.items() if value is not None}, **create}
+    how = {"memory": memory, "progress": progress, "client": client, "overwrite": overwrite}
     if isinstance(dst, Array):
         if options or name is not None:
             raise TypeError("dst is an array, which has its chunks and codecs; leave chunks=, name= and the like out")
-        store, path = dst.store, dst.path
         if source.shape != dst.shape:
             raise BroadcastError(f"dst has the shape {dst.shape}, the source {source.shape}; resize it first")
-    else:
-        store, path = locate(dst, node.new_path(name), storage_options=storage_options)
+        _rechunk(source, dst, dst.store, dst.path, **how)
+        return dst
+    with opened(dst, node.new_path(name), storage_options=storage_options) as (store, path):
+        # Made in memory first: what is refused is refused before anything is written or removed.
+        model = from_array(data=source, write_data=False, **options)
+        made = _rechunk(source, model, store, path, **how, fresh=True)
+    found = reopened(dst, store, storage_options)
+    return made if found is store else Array.open(found, path)
+
+
+def _rechunk(
+    source: Array,
+    model: Array,
+    store: Store,
+    path: str,
+    *,
+    memory: int,
+    progress: ProgressLike,
+    client: Any,
+    overwrite: bool,
+    fresh: bool = False,
+) -> Array:
+    """Write the values of an array to a place, into one that is as the model is, or is the model itself."""
     _check_places(source, store, path, client)
-    # Made in memory first: what is refused is refused before anything is written or removed.
-    model = dst if isinstance(dst, Array) else from_array(data=source, write_data=False, **options)
     by_middle = client is None or not store.transactional  # temporary files are not seen by all workers
     _plan(source, model, memory, by_middle=by_middle)
     written = store if client is None else store.fork()
-    target = _at(dst, written) if isinstance(dst, Array) else Array(written, path, model.metadata, model.config)
-    record = _Record.begin(source, target, memory, fresh=model is not dst, overwrite=overwrite)
+    target = Array(written, path, model.metadata, model.config) if fresh else _at(model, written)
+    record = _Record.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
     if record is None:
         return Array.open(store, path)
     with _scratch(target) as folder:
@@ -115,7 +134,7 @@ def rechunk(
     record.finish(target)
     if written is not store:
         store.merge([written])
-    return dst if isinstance(dst, Array) else _at(target, store)
+    return _at(target, store)
 
 
 def _at(array: Array, store: Store) -> Array:

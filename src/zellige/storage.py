@@ -8,7 +8,8 @@ b'value'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from zellige.stores.base import Store
@@ -16,6 +17,7 @@ from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
 from zellige.stores.path import StorePath
 from zellige.stores.resolve import StoreLike, locate
+from zellige.stores.resolve import opened as _opened
 
 if TYPE_CHECKING:
     from zellige.stores.caching import CacheStatistics, CacheStore
@@ -42,6 +44,7 @@ __all__ = [
     "StoreLike",
     "StorePath",
     "open_store",
+    "opened",
     "WrapperStore",
     "ZarrPythonStore",
     "ZipStore",
@@ -75,6 +78,32 @@ def open_store(
     ('a/b', False)
     """
     return StorePath(*locate(store, path.strip("/"), read_only=read_only, storage_options=storage_options))
+
+
+@contextmanager
+def opened(
+    store: StoreLike, *, path: str = "", storage_options: Mapping[str, Any] | None = None
+) -> Iterator[StorePath]:
+    """Open a place for one whole job: what was opened by a path or a URL is closed at the end of the block.
+
+    Only then is there all that was written to a zip file; after an exception the file stays as it was. A store that is
+    given stays open, and so does that of a `StorePath`.
+
+    store
+        A place, as for `zellige.open`.
+    path
+        The path within it.
+    storage_options
+        For the place, if it is on a server.
+
+    >>> import zellige
+    >>> with opened("memory://jobs", path="a") as place:
+    ...     _ = zellige.create_array(place, data=[1, 2, 3])
+    >>> zellige.load("memory://jobs", path="a")
+    array([1, 2, 3])
+    """
+    with _opened(store, path.strip("/"), storage_options=storage_options) as found:
+        yield StorePath(*found)
 
 
 def __getattr__(name: str) -> object:

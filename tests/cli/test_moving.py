@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from command import ARRAYS, VALUES
+from command import ARRAYS, VALUES, fill
 
 import zellige
 
@@ -191,6 +191,43 @@ def test_convert_applies_chunks_where_the_dimension_is(run, tmp_path):
     assert (ran.code, ran.out, ran.err) == (0, "3 arrays and 1 groups converted\n", "")
     assert sorted(zellige.load(tmp_path / "a.zarr")) == ["lat", "t", "time"]
     assert zellige.open(tmp_path / "a.zarr", mode="r")["time"].write_chunk_sizes == ((31, 28),)
+
+
+INTO_ARCHIVES = {
+    "copy": (["copy", "{local}/regular", "{zip}", "--to", "t"], "t"),
+    "copy all": (["copy", "{local}", "{zip}"], "regular"),
+    "rechunk": (["rechunk", "{local}/regular", "{zip}", "--to", "t", "--chunks", "3"], "t"),
+    "convert": (["convert", "{npy}", "{zip}", "--to", "t"], "t"),
+    "convert format 2": (["convert", "{local}/old", "{zip}", "--to", "t"], "t"),
+}
+IN_ARCHIVES = [["consolidate"], ["repair", "--do"], ["vacuum"], ["convert", "--path", "old"], ["validate", "--deep"]]
+
+
+@pytest.mark.parametrize("name", INTO_ARCHIVES)
+def test_every_command_writes_archives(name, local, run, tmp_path):
+    np.save(tmp_path / "a.npy", VALUES)
+    zellige.save_group(tmp_path / "there.zip", other=[1, 2])
+    argv, path = INTO_ARCHIVES[name]
+    for archive in ("new.zip", "there.zip") if name != "copy all" else ("new.zip",):
+        places = {"local": local, "zip": tmp_path / archive, "npy": tmp_path / "a.npy"}
+        ran = run(*(part.format(**places) for part in argv))
+        assert (ran.code, ran.err) == (0, "")
+        assert np.array_equal(zellige.load(tmp_path / archive, path=path), VALUES)
+    assert zellige.load(tmp_path / "there.zip", path="other").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("argv", IN_ARCHIVES, ids=" ".join)
+def test_every_command_changes_archives(argv, run, tmp_path):
+    with zellige.storage.open_store(tmp_path / "tree.zip").store as store:
+        fill(store)
+    assert run(argv[0], tmp_path / "tree.zip", *argv[1:]).code == 0
+    for name in ARRAYS:
+        assert np.array_equal(zellige.load(tmp_path / "tree.zip", path=name), VALUES)
+
+
+def test_the_demo_is_made_in_an_archive(run, tmp_path):
+    assert run("demo", tmp_path / "demo.zip").code == 0
+    assert zellige.open(tmp_path / "demo.zip", mode="r")["t"].shape == (365, 18, 36)
 
 
 @pytest.mark.parametrize("flag", ["--undo", "--remove-v2"])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import uuid
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import fsspec
 import numpy as np
 import obstore.store
@@ -19,11 +24,13 @@ import zarr.storage
 from node_laws import MODEL, RECTILINEAR, check_arrays, check_groups
 
 import zellige
+import zellige.dask
 import zellige.xarray
 from xarray_data import opened
 from zellige.errors import ZelligeWarning
-from zellige.storage import LatencyStore, LoggingStore, PrefixStore, Store, WrapperStore
+from zellige.storage import LatencyStore, LoggingStore, PrefixStore, Store, WrapperStore, ZipStore
 from zellige.stores import resolve
+from zellige.stores.draft import Draft
 
 
 @dataclass
@@ -245,23 +252,128 @@ def test_an_archive_that_was_only_read_need_not_be_closed(tmp_path, recwarn):
     assert np.array_equal(zellige.load(path), MODEL)
 
 
-FINISHED: dict[str, Callable[[str, str], Any]] = {
-    "copy": lambda here, path: zellige.copy(here, path, "t"),
-    "copy_all": lambda here, path: zellige.copy_all(zellige.open_group(here), path),
-    "copy_store": lambda here, path: zellige.copy_store(here, path),
-    "save_array": lambda here, path: zellige.save_array(path, MODEL, path="t"),
-    "save_group": lambda here, path: zellige.save_group(path, t=MODEL),
+JOBS: dict[str, Callable[[str, Any], Any]] = {
+    "convert": lambda here, place: zellige.convert(f"{here}/t.npy", place, name="t", chunks=(5, 7)),
+    "copy": lambda here, place: zellige.copy(f"{here}/t", place, "t"),
+    "copy_all": lambda here, place: zellige.copy_all(here, place),
+    "copy_store": lambda here, place: zellige.copy_store(f"{here}/t", place, dest_path="t"),
+    "rechunk": lambda here, place: zellige.rechunk(f"{here}/t", place, name="t", chunks=(3, 4)),
+    "save": lambda here, place: zellige.save(place, MODEL, path="t"),
+    "save_array": lambda here, place: zellige.save_array(place, MODEL, path="t"),
+    "save_group": lambda here, place: zellige.save_group(place, t=MODEL),
+    "dask.store": lambda here, place: zellige.dask.store(da.from_array(MODEL, chunks=(5, 7)), place, name="t"),
+    "dask.store later": lambda here, place: zellige.dask.store(
+        da.from_array(MODEL, chunks=(5, 7)), place, name="t", compute=False
+    ).compute(),
 }
+"""Functions that do a whole job at a place, each of which puts the model to the path `t`."""
+
+IN_PLACE = {"consolidate_metadata", "migrate", "repair", "vacuum"}
+"""Functions that change what is there; see the next tests."""
+
+HANDLES = {"array", "create", "create_array", "create_group", "create_hierarchy", "empty", "empty_like", "from_array"}
+HANDLES |= {"full", "full_like", "group", "ones", "ones_like", "open", "open_array", "open_consolidated", "open_group"}
+HANDLES |= {"open_like", "zeros", "zeros_like"}
+"""Functions that give back an open handle: an archive is complete when its block ends."""
+
+READING = {"diff", "load", "tree", "validate"}
 
 
-@pytest.mark.parametrize("work", FINISHED.values(), ids=FINISHED)
-def test_functions_without_a_handle_complete_the_archive(tmp_path, work):
-    here, path = str(tmp_path / "here.zarr"), str(tmp_path / "x.zip")
-    zellige.save_group(here, t=MODEL)
-    if work is FINISHED["copy"]:
-        here += "/t"
-    work(here, path)
-    assert np.array_equal(zellige.load(path, path="t"), MODEL)
+def test_every_function_that_takes_a_place_is_in_one_of_these_lists():
+    ways = {name.split(".")[0].split()[0] for name in JOBS} | IN_PLACE | HANDLES | READING
+    taking = set()
+    for name in zellige.__all__:
+        function = getattr(zellige, name)
+        if callable(function) and not isinstance(function, type):
+            given = inspect.signature(function).parameters
+            options = any(one.kind is one.VAR_KEYWORD for one in given.values())
+            if options or {"store", "dest", "dst", "source", "grp", "a"} & given.keys():
+                taking.add(name)
+    assert taking - ways - {"concat", "stack"} == set()
+
+
+@pytest.fixture
+def here(tmp_path) -> str:
+    """A group with the model at `t`, and beside it a file of numpy."""
+    zellige.save_group(tmp_path / "here.zarr", t=MODEL)
+    np.save(tmp_path / "here.zarr" / "t.npy", MODEL)
+    return str(tmp_path / "here.zarr")
+
+
+GIVEN: dict[str, Callable[[Path], Any]] = {"text": str, "path": Path, "URL": Path.as_uri}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("work", JOBS)
+def test_a_whole_job_leaves_a_complete_archive(tmp_path, here, work, given):
+    place = GIVEN[given](tmp_path / "x.zip")
+    found = JOBS[work](here, place)
+    assert zipfile.ZipFile(tmp_path / "x.zip").testzip() is None
+    assert np.array_equal(zellige.load(tmp_path / "x.zip", path="t"), MODEL)
+    if isinstance(found, zellige.Array):
+        assert np.array_equal(found[...], MODEL), "the handle that is given back can be read"
+        assert found.read_only
+    assert sorted(os.listdir(tmp_path)) == ["here.zarr", "x.zip"], "no draft is left"
+
+
+@pytest.mark.parametrize("work", JOBS)
+def test_a_whole_job_keeps_what_is_in_an_archive(tmp_path, here, work):
+    zellige.save_group(tmp_path / "x.zip", other=[1, 2, 3])
+    JOBS[work](here, tmp_path / "x.zip")
+    assert zellige.load(tmp_path / "x.zip", path="other").tolist() == [1, 2, 3]
+    assert np.array_equal(zellige.load(tmp_path / "x.zip", path="t"), MODEL)
+
+
+@pytest.mark.parametrize("work", sorted(JOBS.keys() - {"dask.store later"}))
+def test_a_whole_job_that_fails_leaves_an_archive_as_it_was(tmp_path, here, work, monkeypatch):
+    zellige.save_group(tmp_path / "x.zip", other=[1, 2, 3])
+    before = (tmp_path / "x.zip").read_bytes()
+    puts = []
+
+    def fail(*_given):
+        puts.append(1)
+        raise OSError("no space")
+
+    monkeypatch.setattr(Draft, "add", fail)
+    with pytest.raises(OSError, match="no space"):
+        JOBS[work](here, tmp_path / "x.zip")
+    monkeypatch.undo()
+    assert puts
+    assert (tmp_path / "x.zip").read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["here.zarr", "x.zip"], "no draft is left"
+
+
+@pytest.mark.parametrize("work", JOBS)
+def test_a_store_that_is_given_stays_open(tmp_path, here, work):
+    with ZipStore(tmp_path / "x.zip", mode="w") as store:
+        JOBS[work](here, store)
+        zellige.create_array(store, name="more", data=[1, 2, 3])
+        assert not (tmp_path / "x.zip").exists()
+    assert np.array_equal(zellige.load(tmp_path / "x.zip", path="t"), MODEL)
+    assert zellige.load(tmp_path / "x.zip", path="more").tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_consolidating_an_archive_completes_it(tmp_path, given):
+    zellige.save_group(tmp_path / "x.zip", t=MODEL)
+    found = zellige.consolidate_metadata(GIVEN[given](tmp_path / "x.zip"))
+    assert np.array_equal(found["t"][...], MODEL)
+    assert list(zellige.open_consolidated(tmp_path / "x.zip", mode="r")) == ["t"]
+
+
+def test_a_job_that_is_opened_by_name_is_closed_and_another_one_is_not(tmp_path):
+    with zellige.storage.opened(tmp_path / "x.zip", path="t") as place:
+        zellige.create_array(place, data=MODEL)
+        assert not (tmp_path / "x.zip").exists()
+    assert np.array_equal(zellige.load(tmp_path / "x.zip", path="t"), MODEL)
+    with pytest.raises(RuntimeError, match="mine"), zellige.storage.opened(tmp_path / "y.zip") as place:
+        fail_after(partial(zellige.create_array, place, data=MODEL))
+    assert not (tmp_path / "y.zip").exists()
+    with ZipStore(tmp_path / "z.zip", mode="w") as store:
+        with zellige.storage.opened(store) as place:
+            zellige.create_array(place, data=MODEL)
+        store.put("more", b"")
+    assert ZipStore(tmp_path / "z.zip").get("more") == b""
 
 
 def test_an_archive_is_mended_and_migrated_in_its_place(tmp_path):

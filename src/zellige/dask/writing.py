@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ import numpy as np
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from zellige import Array, Store, create_array, open_array
+from zellige import Array, Store, create_array, open_array, storage
 from zellige.dask.alignment import Part, aligned_chunks, edges_of, shared_axes
 from zellige.dask.assembly import assembled
 from zellige.dask.clusters import check_reachable, client, computes_elsewhere, forked, store_of
@@ -43,6 +44,8 @@ def store(
     one stored chunk. `align=False` leaves them: partial writes lock their chunk, which is safe among the threads and
     processes of one machine. `progress=True` shows a bar.
 
+    A zip file that is given by its path is complete at the end; one process writes it, so that a cluster is refused.
+
     In a session of icechunk, a cluster writes to forks of it: there must be no uncommitted changes at first, and all
     that was written is in the session at the end, to be committed by you.
 
@@ -57,11 +60,42 @@ def store(
     _check_known(x)
     if isinstance(target, Array) and create:
         raise TypeError(f"{', '.join(sorted(create))}: only for a target that is created, not for an Array")
+    if isinstance(target, str | os.PathLike):
+        given = {"region": region, "align": align, "progress": progress}
+        return _store_at(x, target, create, compute=compute, **given)
+    return _store(x, target, create, region=region, align=align, compute=compute, progress=progress)
+
+
+def _store_at(x: da.Array, target: Any, create: dict[str, Any], *, compute: bool, **given: Any) -> Any:
+    """Store at a place that is opened for this: an archive is complete at the end."""
+    options = create.pop("storage_options", None)
+    if not compute:
+        found = storage.open_store(target, storage_options=options)
+        # The last task closes an archive; whoever never computes it leaves it as it was.
+        return _store(x, found, create, compute=False, then=found.store.close, **given)
+    with storage.opened(target, storage_options=options) as place:
+        array = _store(x, place, create, compute=True, **given)
+    if not array.store.transactional:
+        return array
+    return open_array(target, path=array.path, mode="r", storage_options=options)
+
+
+def _store(
+    x: da.Array,
+    target: Any,
+    create: dict[str, Any],
+    *,
+    region: Sequence[slice] | None,
+    align: bool,
+    compute: bool,
+    progress: bool,
+    then: Any = None,
+) -> Any:
     check_reachable(target)
     with forked(target, compute=compute) as place:
         array = place if isinstance(place, Array) else create_array(place, **_creation(x, create))
         part = Part(x, array, None if region is None else tuple(region))
-        later = store_parts([part], align=align, compute=compute, progress=progress)
+        later = store_parts([part], align=align, compute=compute, then=then, progress=progress)
     if later is not None:
         return later
     if place is target:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -51,6 +51,23 @@ def finishing(given: object, store: Store) -> AbstractContextManager[object]:
     Only then is there all that was written to a zip file; after an exception the file stays as it was.
     """
     return store if isinstance(given, str | os.PathLike) else nullcontext()
+
+
+@contextmanager
+def opened(
+    store: StoreLike, path: str = "", *, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Store, str]]:
+    """Around one whole job at a place: the store that is meant, and the path in it; see `finishing`."""
+    found, place = locate(store, path, storage_options=storage_options)
+    with finishing(store, found):
+        yield found, place
+
+
+def reopened(given: object, store: Store, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """The store for handles that outlast a whole job: an archive that was closed with it is opened again, to read."""
+    if isinstance(given, str | os.PathLike) and store.transactional:
+        return resolve(given, read_only=True, storage_options=storage_options)
+    return store
 
 
 def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None) -> Store:
