@@ -12,12 +12,16 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zellige
+import zellige.xarray
 from counting_store import WRITES, CountingStore
 from zellige.dask import AlignmentWarning, Part, edges_of, from_array, snap, store, store_parts
+from zellige.storage import LocalStore
 
 
 @st.composite
@@ -322,3 +326,140 @@ def test_any_blocks_go_onto_any_chunks(data):
         store(da.from_array(model, chunks=blocks), array)
     assert np.array_equal(array[:], model)
     assert np.array_equal(from_array(array).compute(), model)
+
+
+# -- storing over what is read --------------------------------------------------------------------
+
+
+READERS = {
+    "from_array": lambda place: from_array(place),
+    "arithmetic": lambda place: (from_array(place) + 1)[::2].sum(axis=0, keepdims=True),
+    "dask": lambda place: da.from_array(zellige.open_array(place, mode="r"), chunks=2),
+    "a view": lambda place: da.from_array(zellige.open_array(place, mode="r").lazy[::-1], chunks=2),
+    "delayed": lambda place: da.from_delayed(dask.delayed(np.asarray)(zellige.open_array(place, mode="r")), (6,), int),
+    "fused": lambda place: dask.optimize(from_array(place)[1:] + 1)[0],
+    "zarr-python": lambda place: da.from_zarr(zarr.open_array(place, mode="r")),
+    "xarray": lambda place: xr.DataArray(xr.Variable("x", from_array(place) * 2)).data,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_read_is_not_overwritten(reader, tmp_path):
+    zellige.save_group(tmp_path / "x.zarr", a=np.arange(6), b=np.arange(3))
+    x = READERS[reader](tmp_path / "x.zarr" / "a")
+    group = zellige.open_group(tmp_path / "x.zarr")
+    targets = [
+        (tmp_path / "x.zarr" / "a", {}),
+        (str(tmp_path / "x.zarr" / "a"), {}),
+        ((tmp_path / "x.zarr" / "a").as_uri(), {}),
+        (tmp_path / "x.zarr", {"name": "a"}),
+        (tmp_path / "x.zarr", {}),  # the group above
+        (LocalStore(tmp_path), {"name": "x.zarr/a"}),
+        (zellige.storage.StorePath(LocalStore(tmp_path), "x.zarr"), {}),
+        (group["a"].store_path, {}),
+        (group.store_path, {"name": "a"}),
+    ]
+    for target, options in targets:
+        for compute in (True, False):
+            with pytest.raises(ValueError, match=r"reads.*would remove.*another place"):
+                store(x, target, overwrite=True, compute=compute, **options)
+    for write in (
+        lambda: zellige.save(tmp_path / "x.zarr" / "a", x),
+        lambda: zellige.save_array(tmp_path / "x.zarr", x),
+        lambda: zellige.from_array(tmp_path / "x.zarr", name="a", data=x, overwrite=True),
+        lambda: zellige.create_array(tmp_path / "x.zarr", data=x, overwrite=True),
+        lambda: zellige.array(x, store=tmp_path / "x.zarr", path="a", overwrite=True),
+        lambda: zellige.open_array(tmp_path / "x.zarr", path="a", mode="w", data=x),
+        lambda: group.create_array("a", data=x, overwrite=True),
+        lambda: group.__setitem__("a", x),
+    ):
+        with pytest.raises(ValueError, match="would remove"):
+            write()
+    assert zellige.load(tmp_path / "x.zarr", path="a").tolist() == list(range(6))
+    store(x, tmp_path / "x.zarr", name="b", overwrite=True)
+    assert np.array_equal(zellige.load(tmp_path / "x.zarr", path="b"), x.compute())
+    assert zellige.load(tmp_path / "x.zarr", path="a").tolist() == list(range(6))
+
+
+def test_values_that_were_loaded_are_stored_over_where_they_came_from(tmp_path):
+    zellige.save(tmp_path / "a", np.arange(6), chunks=2)
+    store((from_array(tmp_path / "a") + 1).persist(), tmp_path / "a", overwrite=True)
+    assert zellige.load(tmp_path / "a").tolist() == [1, 2, 3, 4, 5, 6]
+
+
+IN_PLACE = {
+    "the same blocks": lambda x: x * 2,
+    "twice the same": lambda x: x + x,
+    "blocks joined": lambda x: da.from_array(np.arange(12), chunks=x.chunks) + x,
+}
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_an_array_is_changed_in_place_where_each_block_reads_what_it_writes(change):
+    a = zellige.create_array(data=np.arange(12), chunks=[[3, 3, 4, 2]])
+    wanted = IN_PLACE[change](from_array(a)).compute()
+    store(IN_PLACE[change](from_array(a)), a)
+    assert np.array_equal(a[:], wanted)
+
+
+def test_a_part_is_filled_with_values_from_another_part():
+    a = zellige.create_array(data=np.arange(12), chunks=[[3, 3, 4, 2]])
+    store(from_array(a)[:3] * 10, a, region=[slice(3, 6)])
+    assert a[:].tolist() == [0, 1, 2, 0, 10, 20, 6, 7, 8, 9, 10, 11]
+
+
+RACES = {
+    "shifted": (lambda x: x[1:], slice(0, 11)),
+    "shifted by a chunk": (lambda x: x[3:], slice(0, 9)),
+    "reversed": (lambda x: x[::-1], slice(None)),
+    "cumulated": (lambda x: da.cumsum(x, axis=0), slice(None)),
+    "centred": (lambda x: x - x.sum(), slice(None)),
+    "overlapping": (lambda x: da.overlap.map_overlap(lambda b: b, x, depth=1, boundary="none"), slice(None)),
+    "by something else": (lambda x: da.from_delayed(dask.delayed(sum)(list(x.to_delayed())), (12,), int), slice(None)),
+}
+
+
+@pytest.mark.parametrize("race", RACES)
+@pytest.mark.parametrize("align", [True, False])
+def test_blocks_that_others_may_have_overwritten_are_not_read(race, align):
+    make, region = RACES[race]
+    values = np.arange(12)
+    a = zellige.create_array(data=values, chunks=[[3, 3, 4, 2]])
+    x = make(from_array(a)).rechunk(6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AlignmentWarning)
+        with pytest.raises(ValueError, match=r"reads parts of '/'.*other blocks.*another place"):
+            store(x, a, region=[region], align=align)
+    assert np.array_equal(a[:], values)
+
+
+def test_blocks_that_are_moved_to_the_ends_of_chunks_read_what_others_write():
+    a = zellige.create_array(data=np.arange(12), chunks=[[3, 3, 4, 2]])
+    with pytest.warns(AlignmentWarning), pytest.raises(ValueError, match="reads parts of"):
+        store(from_array(a, chunks=5) * 2, a)
+    assert a[:].tolist() == list(range(12))
+    store(from_array(a, chunks=5) * 2, a, align=False)
+    assert a[:].tolist() == list(range(0, 24, 2))
+
+
+@pytest.mark.parametrize("chunks", [{}, {"t": 4}])
+def test_a_dataset_is_changed_in_place_but_not_shifted(tmp_path, chunks):
+    data = xr.Dataset({"v": ("t", np.arange(12.0))})
+    data.chunk(t=4).zellige.write(tmp_path / "x.zarr", consolidated=False)
+    found = xr.open_dataset(tmp_path / "x.zarr", engine="zellige", chunks=chunks)
+    (found + 1).zellige.write(tmp_path / "x.zarr", mode="r+")
+    assert zellige.load(tmp_path / "x.zarr", path="v").tolist() == [*range(1, 13)]
+    found = xr.open_dataset(tmp_path / "x.zarr", engine="zellige", chunks=chunks)
+    for changed in (found.roll(t=1), found.isel(t=slice(None, None, -1)), found.shift(t=4, fill_value=0)):
+        with pytest.raises(ValueError, match="reads parts of"):
+            changed.chunk(t=4).zellige.write(tmp_path / "x.zarr", mode="r+")
+    assert zellige.load(tmp_path / "x.zarr", path="v").tolist() == [*range(1, 13)]
+
+
+def test_two_arrays_are_not_stored_over_each_other():
+    a, b = (zellige.create_array(data=np.arange(6) * k, chunks=3) for k in (1, 2))
+    with pytest.raises(ValueError, match="reads parts of"):
+        store_parts([Part(from_array(a), b), Part(from_array(b), a)])
+    assert (a[:].tolist(), b[:].tolist()) == ([0, 1, 2, 3, 4, 5], [0, 2, 4, 6, 8, 10])
+    store_parts([Part(from_array(a) + 1, a), Part(from_array(b) + 1, b)])
+    assert (a[0], b[1]) == (1, 3)

@@ -33,7 +33,7 @@ LAYERS = [
     {"node", "lookahead", "unfinished", "removal", "placing", "blueprint", "info", "consolidated", "treeview"}
     | {"htmlview", "views", "array", "selecting", "resizing", "lease", "commit", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
-    | {"rechunking", "rechunk_plan", "measuring", "explaining"},
+    | {"rechunking", "rechunk_plan", "measuring", "explaining", "sources"},
     {"api", "__init__", "checks", "conversion", "hdf5", "dtype", "storage"},
     {"aio", "cli", "xarray", "dask"},
     {"__main__"},

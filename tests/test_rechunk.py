@@ -382,6 +382,14 @@ def test_the_source_is_never_its_own_target():
     assert a[:].tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_the_source_is_not_removed_with_a_group_that_is_overwritten(tmp_path):
+    zellige.save_group(tmp_path / "x.zarr", a=np.arange(6))
+    for target in (tmp_path / "x.zarr", zellige.storage.StorePath(zellige.LocalStore(tmp_path), "x.zarr")):
+        with pytest.raises(ValueError, match="lies below"):
+            zellige.rechunk(tmp_path / "x.zarr" / "a", target, chunks=2, overwrite=True)
+    assert zellige.load(tmp_path / "x.zarr", path="a").tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_targets_of_another_shape_and_options_without_meaning():
     a = zellige.array(np.arange(6), chunks=2)
     with pytest.raises(BroadcastError, match="resize"):

@@ -28,7 +28,8 @@ from zellige.rechunk_plan import Boxes, ends_of, group
 from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
-from zellige.transfer import Courier, moved, place
+from zellige.stores.path import place
+from zellige.transfer import Courier, moved
 from zellige.types import JSON, AnyArray, Shape
 from zellige.unfinished import Work
 

@@ -21,7 +21,8 @@ from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GR
 from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import ProgressLike
 from zellige.stores import Store
-from zellige.transfer import LogLike, check, line, moved, place
+from zellige.stores.path import place
+from zellige.transfer import LogLike, check, line, moved
 from zellige.types import JSON, Coords
 from zellige.unfinished import Chunks, Mark, Work, is_begun, key_of, read
 

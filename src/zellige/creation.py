@@ -51,7 +51,7 @@ from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.document import Extension, new_attributes
 from zellige.metadata.grids import grid_document
 from zellige.metadata.keys import chunk_key_encoding_argument
-from zellige.stores import Store, StoreLike, locate
+from zellige.stores import StoreLike, locate
 from zellige.types import NOT_GIVEN, Shape
 
 if TYPE_CHECKING:
@@ -181,8 +181,9 @@ def _place(array: Array, data: Any, *, overwrite: bool) -> None:
     if isinstance(data, np.ndarray):
         as_value(data, array.dtype, array.config.casting)  # what does not fit is refused before anything is changed
     elif overwrite and data is not None:
-        for source in _sources(data):
-            _refuse_to_remove(source, array.store, array.path)
+        from zellige.sources import refuse_to_remove
+
+        refuse_to_remove(data, array.store, array.path)
     placing.create(array.store, array.path, array.metadata, overwrite=overwrite)
 
 
@@ -192,29 +193,6 @@ def check_format(zarr_format: Any) -> ZarrFormat:
     if type(found) is not int or found not in (2, 3):
         raise ValueError(f"zarr_format={zarr_format!r} must be 3 or 2")
     return found  # type: ignore[return-value]
-
-
-def _sources(data: Any) -> Iterator[Array]:
-    """The arrays that hold the data, or the parts of a view."""
-    if isinstance(data, Array):
-        yield data
-    elif type(data).__module__.startswith("zellige.views"):
-        from zellige.views import arrays_of
-
-        yield from (source for source in arrays_of(data) if isinstance(source, Array))
-
-
-def _refuse_to_remove(source: Array, store: Store, path: str) -> None:
-    """Overwriting begins by removing what is there; the source of the values must not be among it."""
-    below = source.store.identity == store.identity and node.is_below(source.path, path)
-    # Stores with other roots may mean the same place, and then their locks have the same name.
-    here = store.exclusive_here(node.join(path, "zarr.json"))
-    there = source.store.exclusive_here(node.join(source.path, "zarr.json"))
-    if below or here.name == there.name:
-        raise ValueError(
-            f"data is the array {source.name!r} of {source.store!r}, which overwriting '/{path}' would remove before "
-            "it is read; write to another path"
-        )
 
 
 def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from zellige.errors import BroadcastError, ConflictError
 from zellige.metadata.document import UNFINISHED
 from zellige.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
 from zellige.reporting import Progress, ProgressLike, check_progress
-from zellige.stores import LocalStore, MemoryStore, Store, StoreLike, locate, opened, reopened
+from zellige.stores import LocalStore, MemoryStore, Store, StoreLike, StorePath, locate, opened, reopened
 from zellige.stores.base import digest
-from zellige.transfer import place
+from zellige.stores.path import place
 from zellige.types import JSON
 from zellige.unfinished import WORK, Mark, Work
 
@@ -159,8 +159,11 @@ def _open(src: StoreLike, storage_options: Mapping[str, Any] | None) -> Array:
 
 def _check_places(source: Array, store: Store, path: str, client: Any) -> None:
     """Refuse a source that would be overwritten, and stores that workers cannot reach."""
-    if place(source.store, source.path) == place(store, path):
-        raise ValueError(f"src and dst are both '/{path}' of {store!r}; write to another place")
+    if source.store_path.is_within(StorePath(store, path)):
+        raise ValueError(
+            f"src is the array {source.name!r} of {source.store!r}, which is dst, '/{path}' of {store!r}, or lies "
+            "below it, and would be overwritten before it is read; write to another place"
+        )
     for used in (source.store, store):
         if client is not None and isinstance(used, MemoryStore):
             raise ValueError(

@@ -20,6 +20,7 @@ from zellige.stores.resolve import StoreLike, locate
 from zellige.stores.resolve import opened as _opened
 
 if TYPE_CHECKING:
+    from zellige.sources import TaskReads
     from zellige.stores.caching import CacheStatistics, CacheStore
     from zellige.stores.fsspec import FsspecStore
     from zellige.stores.http import HTTPStore
@@ -45,6 +46,8 @@ __all__ = [
     "StorePath",
     "open_store",
     "opened",
+    "places_of",
+    "graph_reads",
     "WrapperStore",
     "ZarrPythonStore",
     "ZipStore",
@@ -104,6 +107,35 @@ def opened(
     """
     with _opened(store, path.strip("/"), storage_options=storage_options) as found:
         yield StorePath(*found)
+
+
+def places_of(data: Any) -> list[StorePath]:
+    """The places of the stored arrays that data is read from: behind views, tasks of dask, and what xarray puts around.
+
+    Nothing is read. Values in memory come from nowhere.
+
+    data
+        An array, a view, a collection of dask, a variable of xarray, an array of zarr-python, or anything else.
+
+    >>> import zellige
+    >>> a = zellige.create_array({}, name="a", data=[1, 2, 3])
+    >>> [place.path for place in places_of(a.lazy[::2])], places_of([1, 2, 3])
+    (['a'], [])
+    """
+    from zellige.sources import reads  # only for those who overwrite something
+
+    return list(dict.fromkeys(found.place for found in reads(data)))
+
+
+def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
+    """What each task of a graph of dask reads from stored arrays, and the keys of the tasks that it depends on.
+
+    graph
+        A graph by keys, of low level or of high level.
+    """
+    from zellige import sources
+
+    return sources.graph_reads(graph)
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -15,6 +15,7 @@ from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, finishing, locate
 from zellige.stores.base import DOCUMENTS
+from zellige.stores.path import Place, place
 from zellige.unfinished import Mark, Work
 
 
@@ -186,25 +187,6 @@ def _refuse_overlap(source: Place, target: Place, names: Iterable[str]) -> None:
 
 
 # -- where ----------------------------------------------------------------------------------------
-
-
-class Place(NamedTuple):
-    """Where a path is, so that paths of different stores can be compared."""
-
-    owner: Hashable
-    path: str
-
-    def within(self, other: Place) -> bool:
-        """Whether this is the other place, or lies below it."""
-        return self.owner == other.owner and self.path.startswith(other.path)
-
-
-def place(store: Store, path: str) -> Place:
-    """Where a path is. Stores with other roots may mean the same place, and then their locks have the same name."""
-    name: Any = store.exclusive_here(node.join(path, DOCUMENT)).name
-    if isinstance(name, tuple):
-        return Place(name[0], name[1].removesuffix(DOCUMENT))
-    return Place("", os.path.realpath(name.removesuffix(DOCUMENT)).rstrip("/") + "/")
 
 
 def moved(path: str, base: str, top: str) -> str:

@@ -184,7 +184,7 @@ def test_a_closed_pipe_is_silent(tmp_path):
 
 
 def test_an_interrupt_leaves_data_whole(tmp_path):
-    source = zellige.create_array(tmp_path / "a.zarr", data=np.arange(600), chunks=1)
+    source = zellige.create_array(tmp_path / "a.zarr", data=np.arange(3000), chunks=1)
     running = start("rechunk", str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr"), "--chunks", "2", "--memory", "400")
     until = time.monotonic() + 30
     while not list(tmp_path.glob("b.zarr/c/*")) and time.monotonic() < until:

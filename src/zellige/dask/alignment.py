@@ -30,6 +30,8 @@ class Part(NamedTuple):
     """Whether the target's document is in the store as the handle has it."""
     guard: Callable[[], None] | None = None
     """Called before each write; raises if another writer has taken over."""
+    fresh: bool = False
+    """Whether the target was made for this, so that nothing can read from it."""
 
 
 def edges_of(chunks: Iterable[Iterable[int]]) -> list[int | list[int]]:

@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from zellige import Array, MemoryStore, Store, open_array
+from zellige import Array, MemoryStore, Store, open_array, storage
 from zellige.dask.clusters import check_reachable, no_way_back, no_way_out
 
 _MOST_TAGS = 10_000  # chunks whose tags go into a token; asking for more of them takes longer than it saves
@@ -93,6 +93,16 @@ class Handle:
         self._documents = None if stored else array.metadata.to_documents()
         self._name, self._writes = name or tokenize(array.metadata.to_documents()), writes
         self._guard, self._flight = guard, flight
+
+    @property
+    def store_path(self) -> storage.StorePath:
+        """Where the array is; nothing is opened for that."""
+        return storage.StorePath(*self._place[:2])
+
+    @property
+    def writes(self) -> bool:
+        """Whether tasks write to the array."""
+        return self._writes
 
     @property
     def _array(self) -> Array:

@@ -20,6 +20,7 @@ from zellige import Array, Store, create_array, open_array, storage
 from zellige.dask.alignment import Part, aligned_chunks, edges_of, shared_axes
 from zellige.dask.assembly import assembled
 from zellige.dask.clusters import check_reachable, client, computes_elsewhere, forked, store_of
+from zellige.dask.races import refuse_races
 from zellige.dask.reading import Flight, Handle
 
 _PATIENCE = 60.0  # seconds to wait for tasks of other processes after one has failed
@@ -92,15 +93,29 @@ def _store(
     then: Any = None,
 ) -> Any:
     check_reachable(target)
+    if create.get("overwrite"):
+        _refuse_to_remove(x, target, create.get("name"))
     with forked(target, compute=compute) as place:
         array = place if isinstance(place, Array) else create_array(place, **_creation(x, create))
-        part = Part(x, array, None if region is None else tuple(region))
+        part = Part(x, array, None if region is None else tuple(region), fresh=not isinstance(place, Array))
         later = store_parts([part], align=align, compute=compute, then=then, progress=progress)
     if later is not None:
         return later
     if place is target:
         return array
     return target if isinstance(target, Array) else open_array(store_of(target), path=array.path, mode="r+")
+
+
+def _refuse_to_remove(x: da.Array, target: Any, name: str | None) -> None:
+    """Overwriting begins by removing what is there; what is yet to be read must not be among it."""
+    removed = storage.open_store(target, path=name or "")
+    for place in storage.places_of(x):
+        if place.is_within(removed):
+            raise ValueError(
+                f"the dask array reads from '/{place.path}' of {place.store!r}, which overwriting '/{removed.path}' of "
+                f"{removed.store!r} would remove before it is read; store it at another place, or load it first with "
+                "x.persist()"
+            )
 
 
 def _creation(x: da.Array, options: dict[str, Any]) -> dict[str, Any]:
@@ -126,6 +141,7 @@ def store_parts(
         raise ValueError(
             f"align=False: two tasks would write to one chunk, and each writes to a copy of {fork!r}; leave it out"
         )
+    refuse_races(ready, moved)
     flight = Flight() if compute else None  # what is computed later may be computed again after it failed
     here = compute and not computes_elsewhere()
     if fork is None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
 from zellige.stores.base import Store, check_key
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
@@ -82,6 +86,10 @@ class StorePath:
         """Whether there is no key below."""
         return next(self._store.list(self._path and f"{self._path}/"), None) is None
 
+    def is_within(self, other: StorePath) -> bool:
+        """Whether this is the other place, or lies below it; also where stores with other roots mean the same place."""
+        return place(self._store, self._path).within(place(other._store, other._path))
+
     # -- as a value -------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
@@ -98,6 +106,28 @@ class StorePath:
 
     def __repr__(self) -> str:
         return f"StorePath({self._store!r}, {self._path!r})"
+
+
+class Place(NamedTuple):
+    """Where a path is, so that paths of different stores can be compared."""
+
+    owner: Hashable
+    path: str
+
+    def within(self, other: Place) -> bool:
+        """Whether this is the other place, or lies below it."""
+        return self.owner == other.owner and self.path.startswith(other.path)
+
+
+def place(store: Store, path: str) -> Place:
+    """Where a path is. Stores with other roots may mean the same place, and then their locks have the same name."""
+    name: Any = store.exclusive_here(f"{path}/{_LAST}" if path else _LAST).name
+    if isinstance(name, tuple):
+        return Place(name[0], name[1].removesuffix(_LAST))
+    return Place("", os.path.realpath(name.removesuffix(_LAST)).rstrip("/") + "/")
+
+
+_LAST = "zarr.json"
 
 
 def _root(store: Store) -> str:

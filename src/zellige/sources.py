@@ -1,0 +1,212 @@
+"""Which stored arrays data is read from, behind views, tasks of dask and what xarray puts around an array.
+
+Whoever removes or overwrites something asks this first: values that are yet to be read must not be among it. Nothing is
+read here, and no library is imported: its objects can only be there if it is imported already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from zellige.array import Array
+from zellige.stores import Store, StorePath, resolve
+
+Region: TypeAlias = tuple[slice, ...]
+
+_GETTERS = ("getter", "getter_nofancy", "getter_inline", "getitem")
+"""The functions of dask, and of Python, that take an array and an index."""
+
+
+class Read(NamedTuple):
+    """An array, or an array of zarr-python, from which values are read."""
+
+    place: StorePath
+    region: Region | None = None
+    """Which part of it; None if that is not known."""
+
+
+def reads(data: Any) -> Iterator[Read]:
+    """What is read when data is: an array or a view of ours, a collection of dask, something of xarray, or anything."""
+    for found, _ in _reads(data):
+        yield found
+
+
+def refuse_to_remove(data: Any, store: Store, path: str) -> None:
+    """Raise if data is read from the node at a path, or below it, which is going to be removed."""
+    target = StorePath(store, path)
+    for found in reads(data):
+        if found.place.is_within(target):
+            raise ValueError(
+                f"the data reads from the array '/{found.place.path}' of {found.place.store!r}, which overwriting "
+                f"'/{path}' would remove before it is read; write to another place, or load the data first"
+            )
+
+
+class TaskReads(NamedTuple):
+    """What a task of a graph reads, and the keys of the graph that it depends on."""
+
+    reads: list[Read]
+    needs: list[Any]
+
+
+def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
+    """What each task of a graph of dask reads."""
+    tasks = dict(graph)
+    # Arrays that have a key of their own are read by those who index them.
+    arrays = {key: found for key, task in tasks.items() if _may_be_array(task) and (found := list(_reads(task)))}
+    return {key: TaskReads([], []) if key in arrays else _task(task, tasks, arrays) for key, task in tasks.items()}
+
+
+def _task(task: Any, keys: Container[Any], arrays: Mapping[Any, list[tuple[Read, bool]]]) -> TaskReads:
+    known = getattr(task, "dependencies", None) if type(task).__module__ == _TASKS else None
+    found = TaskReads([], [] if known is None else [key for key in known if key not in arrays])
+    todo: list[tuple[Any, Region | None]] = [(task, None)]
+    while todo:
+        part, region = todo.pop()
+        kind = _kinds.get(type(part)) or _kind_of(part)
+        if kind == "plain":
+            continue
+        key = getattr(part, "key", None) if kind == "reference" else part if known is None else None
+        is_key = key is not None and _is_key(key, keys)
+        origins = arrays.get(key, []) if is_key else list(_reads(part)) if kind == "array" else []
+        if origins:
+            found.reads.extend(read._replace(region=region if exact else None) for read, exact in origins)
+        elif is_key:
+            if known is None:
+                found.needs.append(key)
+        elif kind == "constant":
+            todo.append((part.value, region))
+        elif kind == "holder":
+            inner = _inner(part)
+            region = _region_of(part, inner)
+            todo += [(one, region) for one in inner]
+    return found
+
+
+Kind: TypeAlias = Literal["plain", "reference", "constant", "holder", "array"]
+
+_TASKS = "dask._task_spec"
+_kinds: dict[type, Kind] = {}
+"""What values of a type are in a task, for those that were met; a graph has millions of them."""
+
+
+def _kind_of(part: Any) -> Kind:
+    """Whether a value may be read from an array, holds others, means another task, or is none of this."""
+    kind, library = type(part), type(part).__module__.split(".")[0]
+    found: Kind = "plain"
+    if kind.__module__ == _TASKS and kind.__name__ in ("TaskRef", "DataNode"):
+        found = "reference" if kind.__name__ == "TaskRef" else "constant"
+    elif isinstance(part, str | list | tuple | set | frozenset | Mapping | partial):
+        found = "holder"
+    elif library in ("zellige", "zarr", "xarray") or callable(getattr(kind, "__dask_graph__", None)):
+        found = "array"
+    elif library == "dask":
+        found = "holder"
+    _kinds[kind] = found
+    return found
+
+
+def _may_be_array(task: Any) -> bool:
+    value = getattr(task, "value", task) if type(task).__module__ == _TASKS else task
+    return (_kinds.get(type(value)) or _kind_of(value)) == "array"
+
+
+def _is_key(key: Any, keys: Container[Any]) -> bool:
+    if not isinstance(key, str | tuple):
+        return False
+    try:
+        return key in keys
+    except TypeError:  # a tuple that holds a list
+        return False
+
+
+def _inner(part: Any) -> list[Any]:
+    """What a part of a task holds."""
+    if isinstance(part, str):
+        return []
+    if isinstance(part, Mapping):
+        return list(part.values())
+    if isinstance(part, partial):
+        return [part.func, *part.args, *part.keywords.values()]
+    if isinstance(part, list | tuple | set | frozenset):
+        return list(part)
+    inner = [*(getattr(part, "args", None) or ()), *(getattr(part, "kwargs", None) or {}).values()]
+    inner += [getattr(part, name) for name in ("func", "value", "dsk", "target") if hasattr(part, name)]
+    return inner
+
+
+def _region_of(part: Any, inner: list[Any]) -> Region | None:
+    """The region that a part of a task takes of an array, if it does nothing else."""
+    function = part[0] if isinstance(part, tuple) and part else getattr(part, "func", None)
+    if getattr(function, "__name__", "") not in _GETTERS:
+        return None
+    plain = [getattr(one, "value", one) for one in inner]
+    regions = [one for one in plain if isinstance(one, tuple) and all(isinstance(part, slice) for part in one)]
+    return regions[0] if len(regions) == 1 else None
+
+
+# -- one value ------------------------------------------------------------------------------------
+
+
+def _reads(data: Any) -> Iterator[tuple[Read, bool]]:
+    """What a value is read from, and whether an index of the value is one of the array."""
+    library = type(data).__module__.split(".")[0]
+    if isinstance(data, Array):
+        yield Read(data.store_path), True
+    elif library == "zellige":
+        yield from _reads_of_ours(data)
+    elif library == "zarr" and hasattr(data, "store_path"):
+        place = data.store_path
+        yield Read(StorePath(resolve(place.store, read_only=True), place.path)), True
+    elif library == "xarray":
+        yield from _reads_of_xarray(data)
+    elif callable(getattr(type(data), "__dask_graph__", None)):
+        yield from ((found, False) for found in _reads_of_graph(data.__dask_graph__()))
+    elif library == "dask" and hasattr(data, "value"):  # a constant in a task
+        yield from _reads(data.value)
+
+
+def _reads_of_ours(data: Any) -> Iterator[tuple[Read, bool]]:
+    place = getattr(data, "store_path", None)
+    if isinstance(place, StorePath):  # the handle that tasks of dask have, unless it is what they write to
+        if not getattr(data, "writes", False):
+            yield Read(place), True
+    elif type(data).__module__.startswith("zellige.views"):
+        from zellige.views import arrays_of
+
+        yield from ((Read(found.store_path), False) for found in arrays_of(data) if isinstance(found, Array))
+    elif hasattr(data, "_array"):  # in the engine for xarray
+        yield from _reads(data._array)
+
+
+def _reads_of_xarray(data: Any) -> Iterator[tuple[Read, bool]]:
+    """Behind a data array, a variable, or one of the objects that index, decode or copy lazily."""
+    for name in ("variable", "_data", "array"):
+        inner = getattr(data, name, None)
+        if inner is not None and inner is not data:
+            exact = _is_whole(getattr(data, "key", None)) and getattr(data, "shape", None) == getattr(
+                inner, "shape", ()
+            )
+            yield from ((found, exact and same) for found, same in _reads(inner))
+            return
+
+
+def _is_whole(key: Any) -> bool:
+    """Whether the index of a lazily indexed array takes all of it."""
+    return key is None or all(part == slice(None) for part in getattr(key, "tuple", (key,)))
+
+
+def _reads_of_graph(graph: Any) -> Iterator[Read]:
+    """What the tasks of a graph read, layer by layer where it has layers, which need not become tasks for that."""
+    if graph is None:
+        return
+    for layer in getattr(graph, "layers", {"": graph}).values():
+        blockwise = getattr(layer, "indices", None)
+        if blockwise is None:
+            for task in dict(layer).values():
+                yield from _task(task, (), {}).reads
+        else:
+            held = [layer.task if hasattr(layer, "task") else layer.dsk, *(one for one, _ in blockwise)]
+            yield from _task([*held, *layer.io_deps.values()], (), {}).reads
