@@ -415,6 +415,17 @@ def test_a_dataset_does_not_replace_what_it_is_read_from(chunks, tmp_path):
 # -- computing ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_a_dataset_is_not_removed_with_the_group_above_it(tmp_path, chunks):
+    data = xr.Dataset({"a": ("x", np.arange(6))})
+    data.zellige.write(tmp_path / "x.zarr", group="g", consolidated=False)
+    read = xr.open_dataset(tmp_path / "x.zarr" / "g", engine="zellige", chunks=chunks)
+    for store, group in ((tmp_path / "x.zarr", None), (tmp_path / "x.zarr", "g"), (tmp_path / "x.zarr" / "g", None)):
+        with pytest.raises(ValueError, match="would remove first"):
+            read.zellige.write(store, group=group, mode="w")
+    assert zellige.load(tmp_path / "x.zarr", path="g/a").tolist() == list(range(6))
+
+
 def test_later_is_later():
     store = zellige.MemoryStore()
     ds = daily(end="2021-01-10").chunk(time=(4, 6))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ __all__ = [
     "in_memory_dtype",
     "is_string",
     "read_indexed",
-    "sources",
 ]
 
 
@@ -84,19 +82,3 @@ def read_indexed(array: Any, key: Any) -> Any:
     else:
         method = array.__getitem__
     return indexing.explicit_indexing_adapter(key, array.shape, _VECTORIZED, method)
-
-
-def sources(variable: xr.Variable) -> Iterator[Any]:
-    """The arrays that a variable reads its values from, behind what xarray and dask put around them."""
-    graph = getattr(variable._data, "dask", None)
-    found = [variable._data] if graph is None else [part for task in dict(graph).values() for part in _parts(task)]
-    for part in found:
-        while hasattr(part, "array") and not isinstance(part, np.ndarray):
-            part = part.array
-        yield getattr(part, "_array", part)
-
-
-def _parts(task: Any) -> Iterator[Any]:
-    """What a task of dask holds."""
-    yield getattr(task, "value", task)
-    yield from task if isinstance(task, tuple) else getattr(task, "args", ())

@@ -15,7 +15,6 @@ import xarray as xr
 
 from zellige import Array, Group, MemoryStore, config, errors, open_group, storage
 from zellige import change as begin_change
-from zellige.xarray import compat
 from zellige.xarray.backend import name_dimensions, read_arrays
 from zellige.xarray.encoding import group_metadata
 from zellige.xarray.planning import Plan, Step, There, Wishes, plan_dataset
@@ -286,12 +285,10 @@ def _refuse_to_remove_sources(datasets: Any, place: storage.StorePath) -> None:
     """Replacing begins by removing what is there; what is yet to be read must not be among it."""
     for ds in datasets:
         for name, variable in ds.variables.items():
-            for source in compat.sources(variable):
-                if not isinstance(source, Array) or source.store.identity != place.store.identity:
-                    continue
-                if not place.path or source.path.startswith(place.path + "/"):
+            for source in storage.places_of(variable):
+                if source.is_within(place):
                     raise ValueError(
-                        f"variable {name!r} is read from {source.name!r} of {source.store!r}, which mode 'w' would "
+                        f"variable {name!r} is read from '/{source.path}' of {source.store!r}, which mode 'w' would "
                         "remove first; load the dataset, or write to another place"
                     )
 
