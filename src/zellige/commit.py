@@ -19,6 +19,7 @@ metadata changes at once, and no lease is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -37,7 +38,7 @@ from zellige.plans import plan as plan_for
 from zellige.pool import gather
 from zellige.resizing import check_appended
 from zellige.runs import EdgeEntries
-from zellige.stores import LocalStore, Store, StoreLike, locate
+from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
 from zellige.types import JSON, is_key
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class Change:
         self._groups: dict[str, Group | None] = {}
         """The groups that are there, by their paths below this one."""
         self._done = False
+        self._opened: AbstractContextManager[object] = nullcontext()
+        """The store, if it was opened for this: it is closed at the end of the block."""
 
     @classmethod
     def begin(
@@ -503,11 +506,15 @@ class Change:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
         if kind is None:
-            self.commit()
-        else:
+            with self._opened:
+                self.commit()
+            return
+        try:
             self.abort()
+        finally:
+            self._opened.__exit__(kind, *more)  # type: ignore[arg-type]
 
 
 def change(
@@ -543,7 +550,8 @@ def change(
     Returns
     -------
     Change
-        Left as a context manager it is committed, or given up after an exception.
+        Left as a context manager it is committed, or given up after an exception. A zip file that was given by its path
+        is complete then, or as it was.
 
     Examples
     --------
@@ -560,7 +568,9 @@ def change(
     ([(59,), (59,)], [(90,), (90,)])
     """
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
-    return Change.begin(where, top, below=below, zarr_format=zarr_format, consolidate=consolidate)
+    begun = Change.begin(where, top, below=below, zarr_format=zarr_format, consolidate=consolidate)
+    begun._opened = finishing(store, where)
+    return begun
 
 
 # -- recovering -----------------------------------------------------------------------------------

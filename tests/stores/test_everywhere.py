@@ -252,7 +252,13 @@ def test_an_archive_that_was_only_read_need_not_be_closed(tmp_path, recwarn):
     assert np.array_equal(zellige.load(path), MODEL)
 
 
+def _change(place: Any) -> None:
+    with zellige.change(place) as change:
+        change.create_array("t", data=MODEL, chunks=(5, 7))
+
+
 JOBS: dict[str, Callable[[str, Any], Any]] = {
+    "change": lambda here, place: _change(place),
     "convert": lambda here, place: zellige.convert(f"{here}/t.npy", place, name="t", chunks=(5, 7)),
     "copy": lambda here, place: zellige.copy(f"{here}/t", place, "t"),
     "copy_all": lambda here, place: zellige.copy_all(here, place),
