@@ -21,12 +21,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import obstore.store
 import pytest
 from crashing_store import LONG, CrashingStore, Killed, counted
 
 import zellige
 from zellige.errors import BrokenNodeWarning, ConflictError, NodeNotFoundError, UnfinishedWarning
 from zellige.node import UNFINISHED
+from zellige.storage import ObjectStore
 from zellige.stores import LocalStore, MemoryStore, Store
 
 VALUES = counted((6, 8))
@@ -166,10 +168,10 @@ JOBS = {
 }
 
 
-def deaths(job: Job, folder: Path) -> Iterator[tuple[int, MemoryStore]]:
+def deaths(job: Job, folder: Path, place: str = "memory") -> Iterator[tuple[int, Any]]:
     """What is left when the operation dies at its first change, its second, and so on."""
     for number in count(1):
-        inner = MemoryStore()
+        inner = PLACES[place](folder / f"{number}.zarr")
         job.prepare(inner)
         try:
             job.run(CrashingStore(inner, at=number), folder)
@@ -178,6 +180,13 @@ def deaths(job: Job, folder: Path) -> Iterator[tuple[int, MemoryStore]]:
         else:
             assert number > 3, "the operation changed nothing"
             return
+
+
+PLACES: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "local": LocalStore,
+    "objects": lambda _: ObjectStore(obstore.store.MemoryStore()),
+}
 
 
 def arrays_in(store: Store) -> Iterator[tuple[str, np.ndarray]]:
@@ -201,10 +210,11 @@ def check_whole(store: Store, job: Job, number: int) -> None:
     assert is_old or not is_there or found.keys() == job.made.keys(), f"death {number} left a group without its members"
 
 
+@pytest.mark.parametrize("place", PLACES if LONG else ["memory"])
 @pytest.mark.parametrize("name", JOBS)
-def test_killed_anywhere_nothing_looks_finished_and_the_same_call_finishes_it(name, tmp_path):
+def test_killed_anywhere_nothing_looks_finished_and_the_same_call_finishes_it(name, place, tmp_path):
     job = JOBS[name]
-    for number, store in deaths(job, tmp_path):
+    for number, store in deaths(job, tmp_path, place):
         check_whole(store, job, number)
         job.run(store, tmp_path)
         check_done(store, job)
