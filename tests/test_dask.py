@@ -456,6 +456,13 @@ def test_a_dataset_is_changed_in_place_but_not_shifted(tmp_path, chunks):
     assert zellige.load(tmp_path / "x.zarr", path="v").tolist() == [*range(1, 13)]
 
 
+def test_a_dataset_is_made_longer_by_a_part_of_itself(tmp_path):
+    xr.Dataset({"v": ("t", np.arange(8.0))}).chunk(t=2).zellige.write(tmp_path / "x.zarr")
+    lazy = xr.open_dataset(tmp_path / "x.zarr", engine="zellige").isel(t=slice(3, 7)).chunk(t=2)
+    lazy.zellige.write(tmp_path / "x.zarr", append_dim="t")
+    assert zellige.load(tmp_path / "x.zarr", path="v").tolist() == [*range(8), 3, 4, 5, 6]
+
+
 def test_two_arrays_are_not_stored_over_each_other():
     a, b = (zellige.create_array(data=np.arange(6) * k, chunks=3) for k in (1, 2))
     with pytest.raises(ValueError, match="reads parts of"):

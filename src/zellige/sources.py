@@ -24,7 +24,7 @@ class Read(NamedTuple):
 
     place: StorePath
     region: Region | None = None
-    """Which part of it; None if that is not known."""
+    """Which part of it; None if that is not known, and all of it may be."""
 
 
 def reads(data: Any) -> Iterator[Read]:
@@ -72,7 +72,8 @@ def _task(task: Any, keys: Container[Any], arrays: Mapping[Any, list[tuple[Read,
         is_key = key is not None and _is_key(key, keys)
         origins = arrays.get(key, []) if is_key else list(_reads(part)) if kind == "array" else []
         if origins:
-            found.reads.extend(read._replace(region=region if exact else None) for read, exact in origins)
+            indexed = region is not None
+            found.reads.extend(read._replace(region=region) if exact and indexed else read for read, exact in origins)
         elif is_key:
             if known is None:
                 found.needs.append(key)
@@ -154,12 +155,12 @@ def _reads(data: Any) -> Iterator[tuple[Read, bool]]:
     """What a value is read from, and whether an index of the value is one of the array."""
     library = type(data).__module__.split(".")[0]
     if isinstance(data, Array):
-        yield Read(data.store_path), True
+        yield Read(data.store_path, _all(data)), True
     elif library == "zellige":
         yield from _reads_of_ours(data)
     elif library == "zarr" and hasattr(data, "store_path"):
         place = data.store_path
-        yield Read(StorePath(resolve(place.store, read_only=True), place.path)), True
+        yield Read(StorePath(resolve(place.store, read_only=True), place.path), _all(data)), True
     elif library == "xarray":
         yield from _reads_of_xarray(data)
     elif callable(getattr(type(data), "__dask_graph__", None)):
@@ -168,15 +169,22 @@ def _reads(data: Any) -> Iterator[tuple[Read, bool]]:
         yield from _reads(data.value)
 
 
+def _all(array: Any) -> Region:
+    """All of an array, as long as it is for who reads it: it may be longer for who writes."""
+    return tuple(slice(0, n) for n in array.shape)
+
+
 def _reads_of_ours(data: Any) -> Iterator[tuple[Read, bool]]:
     place = getattr(data, "store_path", None)
     if isinstance(place, StorePath):  # the handle that tasks of dask have, unless it is what they write to
         if not getattr(data, "writes", False):
-            yield Read(place), True
+            yield Read(place, _all(data)), True
     elif type(data).__module__.startswith("zellige.views"):
         from zellige.views import arrays_of
 
-        yield from ((Read(found.store_path), False) for found in arrays_of(data) if isinstance(found, Array))
+        yield from (
+            (Read(found.store_path, _all(found)), False) for found in arrays_of(data) if isinstance(found, Array)
+        )
     elif hasattr(data, "_array"):  # in the engine for xarray
         yield from _reads(data._array)
 
