@@ -56,7 +56,7 @@ PENDING = f"{OWN}_pending"
 
 RECORD = f"{OWN}_commit"
 """The key of a group that is there while several of its arrays are changed at once; see `commit`."""
-UNFINISHED = "__zellige_unfinished"
+UNFINISHED = f"{OWN}_unfinished"
 """The key at a place where a node is being removed, moved to, or made in many steps; see `unfinished.py`."""
 
 _TRIES = 100

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 _REMOVING = "a node was being removed from here, or moved here; zellige finishes that when one is created here"
 _MAKING = "is not finished here: run the same call of zellige again, or `zellige vacuum --unfinished` to remove it"
 
-
-WORK = "__zellige_work"
+WORK = f"{node.OWN}_work"
 """Beside the mark while a node is being made: what the operation keeps, such as which parts are done."""
 
 

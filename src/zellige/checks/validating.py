@@ -200,7 +200,7 @@ class Inspection:
         """What lies in the place of documents and is none."""
         for key, what in self.obstacles.items():
             path, _, name = key.rpartition("/")
-            if name in DOCUMENTS and "/__" not in f"/{path}":
+            if name in DOCUMENTS and f"/{node.OWN}" not in f"/{path}":
                 yield Finding("document", path, key, f"{what} is in the place of the document; {_REMEDY}")
 
     def _parsed(self, path: str, name: str) -> dict[str, Any]:
