@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import Counter
 from typing import Any
@@ -97,6 +98,38 @@ def test_chunks_of_an_uneven_array_are_an_error_that_getattr_understands(uneven)
     assert not hasattr(uneven, "chunks")
     assert uneven.read_chunk_sizes == uneven.write_chunk_sizes == ((1, 2, 3), (4, 3))
     assert (uneven.cdata_shape, uneven.nchunks) == ((3, 2), 6)
+
+
+def test_chunk_sizes_are_plain_tuples_of_integers(regular, uneven):
+    sharded, start = zellige.zeros((10, 6), chunks=(2, 3), shards=([4, 6], 6)), (0,)
+    views = [sharded.lazy[1:, ::2], zellige.concat([uneven, uneven]), zellige.stack([regular, regular])]
+    for array in (regular, uneven, sharded, sharded.async_array, *views):
+        names = [name for name in ("read_chunk_sizes", "write_chunk_sizes") if hasattr(array, name)]
+        assert names
+        for sizes in (getattr(array, name) for name in names):
+            assert type(sizes) is tuple
+            assert {type(axis) for axis in sizes} == {tuple}
+            assert {type(size) for axis in sizes for size in axis} == {int}
+            assert json.loads(json.dumps(sizes)) == [[*axis] for axis in sizes]
+            assert [start + axis for axis in sizes] == [(0, *axis) for axis in sizes]
+            assert sizes <= sizes
+    for metadata in (uneven.metadata, sharded.metadata):
+        assert json.loads(json.dumps(metadata.chunk_grid.chunk_shapes)) == [
+            axis if isinstance(axis, int) else [*axis] for axis in metadata.chunk_grid.chunk_shapes
+        ]
+    assert [type(axis) for axis in sharded.metadata.chunk_grid.chunk_shapes] == [tuple, int]
+
+
+def test_a_trillion_chunk_sizes_are_never_listed():
+    many, start = 10**12, (0,)
+    array = zellige.create_array(shape=(many, many), chunks=(5, [[3, many]]), shards=None, dtype="int8")
+    by_five, by_three = array.write_chunk_sizes
+    assert (len(by_five), by_five[:2], by_five[-1]) == (many // 5, (5, 5), 5)
+    assert (len(by_three), by_three[:2], by_three[-1]) == (333333333334, (3, 3), 1)
+    assert (start + by_three)[:3] == (0, 3, 3)
+    assert by_five > by_three
+    assert array.metadata.chunk_grid.chunk_shapes[1].to_rle() == [[3, many]]
+    assert zellige.zeros(many, chunks=5, shards=10, dtype="int8").read_chunk_sizes[0][:2] == (5, 5)
 
 
 @ours.examples(0.03)

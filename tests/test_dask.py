@@ -47,6 +47,20 @@ def test_blocks_are_the_stored_chunks():
     assert np.array_equal(x.sum(axis=0).compute(), data.sum(axis=0))
 
 
+def test_chunk_sizes_are_chunks_for_dask_itself():
+    data = np.arange(59 * 12).reshape(59, 12)
+    array = zellige.array(data, chunks=[[31, 28], 5])
+    sharded = zellige.create_array(data=data, chunks=(10, 3), shards=([20, 40], 12))
+    for sizes in (array.write_chunk_sizes, array.read_chunk_sizes, sharded.write_chunk_sizes, sharded.read_chunk_sizes):
+        x = da.from_array(array, chunks=sizes)
+        assert x.chunks == sizes
+        assert np.array_equal(x.compute(), data)
+        assert da.from_array(data).rechunk(sizes).chunks == sizes
+        assert da.zeros(data.shape, chunks=sizes).chunks == sizes
+    view = array.lazy[::2]
+    assert np.array_equal(da.from_array(view, chunks=view.read_chunk_sizes).compute(), data[::2])
+
+
 def test_other_chunks_can_be_asked_for(tmp_path):
     data = np.arange(24)
     array = zellige.create_array(tmp_path, data=data, chunks=2, shards=[[8, 12, 4]])

@@ -15,11 +15,29 @@ from hypothesis import strategies as st
 
 import zellige
 from dimension_oracle import dimensions
-from zellige import ChunkGrid, ChunkSpec, FixedDimension, VaryingDimension
+from zellige import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
 from zellige.errors import ChunkShapeError
 from zellige.runs import Edges
 
 TRILLION = 10**12
+
+
+class SeedDimension:
+    """A dimension with exactly the names that seed 004 asks for, from a dimension of ours."""
+
+    def __init__(self, dimension):
+        self._dimension = dimension
+        self.nchunks, self.ngridcells = dimension.nchunks, dimension.ngridcells
+        self.extent, self.unique_edge_lengths = dimension.extent, [*dimension.unique_edge_lengths]
+        for name in ("index_to_chunk", "chunk_offset", "chunk_size", "data_size", "indices_to_chunks"):
+            setattr(self, name, getattr(dimension, name))
+
+    def with_extent(self, new_extent):
+        return SeedDimension(self._dimension.with_extent(new_extent))
+
+    def resize(self, new_extent):
+        return SeedDimension(self._dimension.resize(new_extent))
+
 
 # -- building grids -------------------------------------------------------------------------------
 
@@ -131,6 +149,25 @@ def test_a_box_of_chunks(pairs, data):
     assert list(grid.all_chunk_coords(origin=origin, selection_shape=shape)) == expected
     rest = list(product(*(range(k, n) for k, n in zip(origin, grid.grid_shape, strict=True))))
     assert list(grid.all_chunk_coords(origin=origin)) == rest
+
+
+@settings(deadline=None)
+@given(grids)
+def test_dimensions_of_others_make_the_same_grid(pairs):
+    own = ChunkGrid(tuple(dim for dim, _ in pairs))
+    foreign = ChunkGrid(tuple(SeedDimension(dim) for dim, _ in pairs))
+    assert all(isinstance(dim, DimensionGrid) for dim in foreign.dimensions)
+    assert (foreign.shape, foreign.grid_shape, foreign.chunk_sizes) == (own.shape, own.grid_shape, own.chunk_sizes)
+    assert [*foreign] == [*own]
+    assert foreign.to_text() == own.to_text()
+    longer = tuple(n + 7 for n in own.shape)
+    assert foreign.update_shape(longer).chunk_sizes == own.update_shape(longer).chunk_sizes
+    cut = [[3] * 9] * own.ndim
+    assert foreign.update_shape(longer, cut).chunk_sizes == own.update_shape(longer, cut).chunk_sizes
+    if all(own.shape):
+        array = zellige.create_array(data=np.arange(prod(own.shape)).reshape(own.shape), chunks=foreign)
+        assert array.write_chunk_sizes == own.chunk_sizes
+        assert np.array_equal(array[...], np.arange(prod(own.shape)).reshape(own.shape))
 
 
 def test_chunk_by_position():
@@ -268,6 +305,13 @@ def test_edges_beyond_the_array():
     assert grid.chunk_sizes == ((1, 2, 1),)
     assert grid[3] is None
     assert grid[2] == ChunkSpec((slice(3, 4),), (3,))
+
+
+def test_chunk_sizes_are_plain_tuples_of_integers():
+    for chunks in ((30, 40), ([10, 20, 70], 40), (np.array([60, 40]), [[40, 2]])):
+        sizes = ChunkGrid.from_sizes((100, 80), chunks).chunk_sizes
+        assert {type(axis) for axis in sizes} == {tuple}
+        assert {type(size) for axis in sizes for size in axis} == {int}
 
 
 def test_the_chunk_sizes_of_the_seed():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,12 @@ from documents import (
     transposed,
 )
 from zellige.errors import MetadataError, UnknownCodecError, UnknownDataTypeError
-from zellige.metadata import ArrayV3Metadata
+from zellige.metadata.v3 import (
+    ArrayV3Metadata,
+    RectilinearChunkGridMetadata,
+    RegularChunkGridMetadata,
+    parse_chunk_grid,
+)
 
 
 def rewritten(raw):
@@ -184,6 +190,71 @@ def test_fill_values_survive_every_change(name, fill):
     codecs = [{"name": "bytes"}] if name in ("bool", "r24") else [BYTES]
     found = rewritten(document(data_type=name, fill_value=fill, codecs=codecs))
     assert json.dumps(found["fill_value"]) == json.dumps(fill)
+
+
+@pytest.mark.parametrize(
+    ("grid", "configuration"),
+    [
+        (RegularChunkGridMetadata(chunk_shape=(10, 20)), {"chunk_shape": [10, 20]}),
+        (RegularChunkGridMetadata(chunk_shape=[np.int64(10)]), {"chunk_shape": [10]}),
+        (RegularChunkGridMetadata(()), {"chunk_shape": []}),
+        (RectilinearChunkGridMetadata(chunk_shapes=(10,)), {"kind": "inline", "chunk_shapes": [10]}),
+        (RectilinearChunkGridMetadata(chunk_shapes=((10,),)), {"kind": "inline", "chunk_shapes": [[10]]}),
+        (
+            RectilinearChunkGridMetadata(((10, 20, 30), (25, 25, 25, 25))),
+            {"kind": "inline", "chunk_shapes": [[10, 20, 30], [[25, 4]]]},
+        ),
+        (
+            RectilinearChunkGridMetadata([np.array([3, 3]), [5, [2, 10**12]]]),
+            {"kind": "inline", "chunk_shapes": [[[3, 2]], [5, [2, 10**12]]]},
+        ),
+    ],
+)
+def test_the_metadata_of_grids_goes_through_dicts(grid, configuration):
+    written = grid.to_dict()
+    assert written == {"name": grid.name, "configuration": configuration}
+    assert json.loads(json.dumps(written)) == written
+    for again in (type(grid).from_dict(written), parse_chunk_grid(written), pickle.loads(pickle.dumps(grid))):
+        assert again == grid
+        assert hash(again) == hash(grid)
+        assert type(again) is type(grid)
+        assert repr(again) == repr(grid)
+
+
+def test_the_metadata_of_grids_holds_plain_tuples():
+    assert RegularChunkGridMetadata([2, 3]).chunk_shape == (2, 3)
+    shapes = RectilinearChunkGridMetadata([4, [1, [2, 2]]]).chunk_shapes
+    assert shapes == (4, (1, 2, 2))
+    assert type(shapes[1]) is tuple
+    assert replace(RectilinearChunkGridMetadata([4]), chunk_shapes=[5]) == RectilinearChunkGridMetadata((5,))
+    with pytest.raises(AttributeError):
+        RegularChunkGridMetadata((2,)).chunk_shape = (3,)
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        *(
+            (lambda v=v: RegularChunkGridMetadata((2, v)), f"{CHUNKS}[1]")
+            for v in (0, -1, 2.0, True, None, "2", (2,), 2**63)
+        ),
+        *((lambda v=v: RegularChunkGridMetadata(v), CHUNKS) for v in (2, "23", None, {2})),
+        *(
+            (lambda v=v: RectilinearChunkGridMetadata((2, v)), f"{SHAPES}[1]")
+            for v in (0, 2.0, True, "2", (), [0], [1, "2"])
+        ),
+        *((lambda v=v: RectilinearChunkGridMetadata(v), SHAPES) for v in (2, "23", None)),
+        (lambda: RegularChunkGridMetadata.from_dict(rectilinear(2)), "chunk_grid.name"),
+        (lambda: RectilinearChunkGridMetadata.from_dict(regular(2)), "chunk_grid.name"),
+        (lambda: RegularChunkGridMetadata.from_dict({"chunk_shape": [2]}), "chunk_grid.chunk_shape"),
+        (lambda: RectilinearChunkGridMetadata.from_dict(rectilinear(2, kind="file")), "chunk_grid.configuration.kind"),
+    ],
+)
+def test_the_metadata_of_grids_is_checked_when_it_is_made(make, field):
+    with pytest.raises(MetadataError) as info:
+        make()
+    assert info.value.field == field
+    assert isinstance(info.value, ValueError)
 
 
 def test_equal_documents():

@@ -90,6 +90,13 @@ def test_chunks_are_exactly_the_stored_ones():
     assert np.array_equal(ds.v.values, np.arange(180).reshape(20, 9))
 
 
+def test_chunk_sizes_of_an_array_are_chunks_for_xarray(tmp_path):
+    write(daily(), tmp_path, chunks={"time": "month"})
+    array = zellige.open_array(tmp_path, path="t")
+    sizes = dict(zip(array.dimension_names, array.write_chunk_sizes, strict=True))
+    assert opened(tmp_path)["t"].chunk(sizes).chunks == array.write_chunk_sizes
+
+
 def test_other_chunks_are_those_asked_for():
     with pytest.warns(UserWarning, match="separate the stored chunks"):
         ds = opened(uneven(), chunks={"y": 10, "x": 9})

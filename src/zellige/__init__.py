@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zellige import aio, codecs, dtype, errors, storage
+    from zellige import aio, codecs, dtype, errors, experimental, storage
     from zellige.aio import AsyncArray, AsyncGroup
     from zellige.api import (
         consolidate_metadata,
@@ -78,7 +78,7 @@ _NAMES = {
 }
 """The public names by the modules that they come from, which are imported when a name is first asked for."""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_MODULES = {"aio", "codecs", "dtype", "errors", "storage"}
+_MODULES = {"aio", "codecs", "dtype", "errors", "experimental", "storage"}
 
 
 def __getattr__(name: str) -> Any:
@@ -151,6 +151,7 @@ __all__ = [
     "empty",
     "empty_like",
     "errors",
+    "experimental",
     "from_array",
     "full",
     "full_like",

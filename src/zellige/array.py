@@ -33,7 +33,7 @@ from zellige.metadata.v3 import DOCUMENT
 from zellige.node import NodeHandle
 from zellige.plans import plan as plan_for
 from zellige.resizing import Pending, Resizing
-from zellige.runs import Edges
+from zellige.runs import LazyTuple, Sizes, as_tuple
 from zellige.selecting import Selecting
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, AnyArray, Casting, Coords, Shape
@@ -244,16 +244,36 @@ class Array(Selecting, Resizing, NodeHandle):
         return self._inner or self.grid.chunk_shape
 
     @property
-    def write_chunk_sizes(self) -> tuple[Edges, ...]:
-        """The data sizes of the stored chunks along each axis, as dask writes chunks, for every grid."""
+    def write_chunk_sizes(self) -> tuple[Sizes, ...]:
+        """The data sizes of the stored chunks along each axis, as dask writes chunks, for every grid.
+
+        Tuples of integers; an axis of more than a million chunks has a sequence that behaves like one, and that
+        `json.dumps(sizes, default=list)` writes.
+
+        >>> import zellige
+        >>> zellige.zeros((59, 4), chunks=[[31, 28], 3]).write_chunk_sizes
+        ((31, 28), (3, 1))
+        """
         return self.grid.chunk_sizes
 
     @property
-    def read_chunk_sizes(self) -> tuple[Edges, ...]:
-        """The data sizes of the smallest pieces that can be read alone: inner chunks, where there are shards."""
+    def read_chunk_sizes(self) -> tuple[Sizes, ...]:
+        """The data sizes of the smallest pieces that can be read alone: inner chunks, where there are shards.
+
+        In the form of `write_chunk_sizes`.
+        """
+        return tuple(map(as_tuple, map(self._read_runs, range(self.ndim))))
+
+    def _read_runs(self, axis: int) -> LazyTuple:
+        """The data sizes along an axis of the smallest pieces that can be read alone."""
         if self._inner is None:
-            return self.grid.chunk_sizes
-        return tuple(FixedDimension(c, n).data_sizes for c, n in zip(self._inner, self.shape, strict=True))
+            return self.grid.axes[axis].data_runs
+        return FixedDimension(self._inner[axis], self.shape[axis]).data_runs
+
+    @property
+    def _chunk_grid(self) -> ChunkGrid:
+        """`grid`, by the name that it has in zarr-python."""
+        return self.grid
 
     @property
     def cdata_shape(self) -> Shape:

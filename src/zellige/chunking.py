@@ -183,7 +183,7 @@ def _entries(chunks: ChunksLike, shape: Shape, names: Sequence[str | None] | Non
     """One entry for each axis."""
     rank = len(shape)
     if isinstance(chunks, ChunkGrid):
-        chunks = [dim.chunks for dim in chunks.dimensions]
+        chunks = [axis.declared for axis in chunks.axes]
     if chunks is None:
         return ["auto"] * rank
     if isinstance(chunks, str) or is_size(chunks):
@@ -238,7 +238,7 @@ def _axis(entry: Any, extent: int, axis: int) -> AxisChunks | None:
 
 
 def _collapse(chunks: AxisChunks, extent: int, *, keep: bool) -> AxisChunks:
-    return chunks if keep or isinstance(chunks, int) else from_chunks(chunks, extent).chunks
+    return chunks if keep or isinstance(chunks, int) else from_chunks(chunks, extent).declared
 
 
 def _is_list(value: object) -> TypeGuard[Iterable[Any]]:

@@ -12,14 +12,15 @@ Each kind answers the same questions, and callers never ask which kind it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import FrozenInstanceError, dataclass
+from itertools import accumulate
 from typing import Any, NoReturn, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
 from zellige.errors import BoundsCheckError, ChunkShapeError
-from zellige.runs import Cumulative, EdgeEntries, Edges, positive_integer
+from zellige.runs import EXPANDED, Computed, EdgeEntries, Edges, Sizes, as_tuple, positive_integer
 from zellige.types import Indices
 
 AxisChunks: TypeAlias = int | Edges
@@ -28,7 +29,10 @@ AxisChunks: TypeAlias = int | Edges
 
 @runtime_checkable
 class DimensionGrid(Protocol):
-    """What every kind of dimension answers; callers never ask which kind it is."""
+    """What every kind of dimension answers; callers never ask which kind it is.
+
+    A class of yours with these names can be a dimension of a `ChunkGrid`.
+    """
 
     @property
     def extent(self) -> int:
@@ -46,22 +50,11 @@ class DimensionGrid(Protocol):
     def unique_edge_lengths(self) -> Iterable[int]:
         """Every chunk size that occurs, once."""
 
-    @property
-    def data_sizes(self) -> Edges:
-        """The data size of every chunk that overlaps the array."""
-
-    @property
-    def chunks(self) -> AxisChunks:
-        """How the axis is cut, without its extent."""
-
     def index_to_chunk(self, idx: int) -> int:
         """The chunk that holds an element; IndexError outside the array."""
 
     def indices_to_chunks(self, indices: Indices) -> Indices:
         """`index_to_chunk` for an array of elements inside the array."""
-
-    def locate(self, idx: int) -> tuple[int, int, int]:
-        """The chunk that holds an element inside the array, where it begins, and its chunk size."""
 
     def chunk_offset(self, chunk_ix: int) -> int:
         """The first element of a chunk; IndexError if there is no such chunk."""
@@ -74,6 +67,24 @@ class DimensionGrid(Protocol):
 
     def with_extent(self, new_extent: int) -> DimensionGrid:
         """The same edges for another extent."""
+
+    def resize(self, new_extent: int) -> DimensionGrid:
+        """The dimension after a resize. Existing edges stay."""
+
+
+class Axis(DimensionGrid, Protocol):
+    """What plans and documents ask of a dimension besides: our own kinds have it, `as_axis` gives it to others."""
+
+    @property
+    def data_runs(self) -> Edges:
+        """The data size of every chunk that overlaps the array, as runs."""
+
+    @property
+    def declared(self) -> AxisChunks:
+        """How the axis is cut, without its extent."""
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element inside the array, where it begins, and its chunk size."""
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
         """The dimension after a resize; `chunks` says how the new region is cut. Existing edges stay."""
@@ -104,15 +115,22 @@ class FixedDimension:
         return (self.size,)
 
     @property
-    def data_sizes(self) -> Edges:
-        """The data size of every chunk that overlaps the array."""
+    def data_sizes(self) -> Sizes:
+        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
+        return as_tuple(self.data_runs)
+
+    @property
+    def data_runs(self) -> Edges:
+        """The same as runs."""
         whole, rest = divmod(self.extent, self.size) if self.size else (0, 0)
         return Edges.of_runs(run for run in ((self.size, whole), (rest, int(rest > 0))) if run[1])
 
     @property
     def chunks(self) -> int:
-        """The size that repeats."""
+        """How the axis is cut: the size that repeats."""
         return self.size
+
+    declared = chunks
 
     def index_to_chunk(self, idx: int) -> int:
         """The chunk that holds an element."""
@@ -159,7 +177,7 @@ class FixedDimension:
         if chunks is None or new_extent <= reach or same:
             return self.with_extent(new_extent)
         edges = Edges.of_runs([(self.size, self.nchunks)] if self.nchunks else [])
-        return from_chunks(edges + _new_edges(chunks, new_extent - reach), new_extent)
+        return from_chunks(edges.joined(_new_edges(chunks, new_extent - reach).runs), new_extent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,111 +224,156 @@ class VaryingDimension:
     1000000000000
     """
 
-    __slots__ = ("edges", "extent", "nchunks")
+    __slots__ = ("declared", "extent", "nchunks")
 
-    edges: Edges
+    declared: Edges
+    """The edges as runs."""
     extent: int
     nchunks: int
 
     def __init__(self, edges: EdgeEntries, extent: int) -> None:
-        edges = Edges.of(edges)
-        if not len(edges):
+        declared = Edges.of(edges)
+        if not len(declared):
             raise ChunkShapeError("an axis needs at least one edge")
-        if _check_extent(extent) > edges.total:
+        if _check_extent(extent) > declared.total:
             raise ChunkShapeError(
-                f"edges sum to {edges.total}, the shape needs {extent}; append {extent - edges.total} more"
+                f"edges sum to {declared.total}, the shape needs {extent}; append {extent - declared.total} more"
             )
-        nchunks = edges.chunk_of(extent - 1) + 1 if extent else 0
-        for name, value in (("edges", edges), ("extent", extent), ("nchunks", nchunks)):
+        nchunks = declared.chunk_of(extent - 1) + 1 if extent else 0
+        for name, value in (("declared", declared), ("extent", extent), ("nchunks", nchunks)):
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenInstanceError(f"a VaryingDimension does not change; make a new one instead of setting {name!r}")
 
     @property
-    def cumulative(self) -> Sequence[int]:
-        """The running sums of the edges, computed on demand."""
-        return Cumulative(self.edges)
+    def edges(self) -> Sizes:
+        """The declared edges; a tuple of up to a million."""
+        return as_tuple(self.declared)
+
+    chunks = edges
+
+    @property
+    def cumulative(self) -> Sizes:
+        """The running sums of the edges; a tuple of up to a million."""
+        edges = self.declared
+        return tuple(accumulate(edges)) if len(edges) <= EXPANDED else Computed(edges.end, range(len(edges)))
 
     @property
     def ngridcells(self) -> int:
         """How many edges are declared."""
-        return len(self.edges)
+        return len(self.declared)
 
     @property
     def unique_edge_lengths(self) -> Iterable[int]:
         """Every edge length that occurs, once."""
-        return self.edges.unique()
+        return self.declared.unique()
 
     @property
-    def data_sizes(self) -> Edges:
-        """The data size of every chunk that overlaps the array."""
-        return self.edges.clipped(self.extent)
+    def data_sizes(self) -> Sizes:
+        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
+        return as_tuple(self.data_runs)
 
     @property
-    def chunks(self) -> Edges:
-        """The edges."""
-        return self.edges
+    def data_runs(self) -> Edges:
+        """The same as runs."""
+        return self.declared.clipped(self.extent)
 
     def index_to_chunk(self, idx: int) -> int:
         """The chunk that holds an element."""
         if not 0 <= idx < self.extent:
             raise _no_element(idx, self.extent)
-        return self.edges.chunk_of(idx)
+        return self.declared.chunk_of(idx)
 
     def indices_to_chunks(self, indices: Indices) -> Indices:
         """The chunks that hold some elements."""
         indices = np.asarray(indices)
-        return self.edges.chunks_of(np.atleast_1d(indices)).reshape(indices.shape)
+        return self.declared.chunks_of(np.atleast_1d(indices)).reshape(indices.shape)
 
     def locate(self, idx: int) -> tuple[int, int, int]:
         """The chunk that holds an element, where it begins, and its size."""
-        return self.edges.locate(idx)
+        return self.declared.locate(idx)
 
     def chunk_offset(self, chunk_ix: int) -> int:
         """The first element of a chunk."""
         self._check_chunk(chunk_ix)
-        return self.edges.offset(chunk_ix)
+        return self.declared.offset(chunk_ix)
 
     def chunk_size(self, chunk_ix: int) -> int:
         """The length that the codecs see: the declared edge."""
         self._check_chunk(chunk_ix)
-        return self.edges[chunk_ix]
+        return self.declared[chunk_ix]
 
     def data_size(self, chunk_ix: int) -> int:
         """The length that lies inside the array."""
         self._check_chunk(chunk_ix)
-        return max(0, min(self.edges[chunk_ix], self.extent - self.edges.offset(chunk_ix)))
+        return max(0, min(self.declared[chunk_ix], self.extent - self.declared.offset(chunk_ix)))
 
     def _check_chunk(self, chunk_ix: int) -> None:
-        if not 0 <= chunk_ix < len(self.edges):
-            raise no_chunk(chunk_ix, len(self.edges))
+        if not 0 <= chunk_ix < len(self.declared):
+            raise no_chunk(chunk_ix, len(self.declared))
 
     def with_extent(self, new_extent: int) -> VaryingDimension:
         """The same edges for another extent, which they must reach."""
-        return VaryingDimension(self.edges, new_extent)
+        return VaryingDimension(self.declared, new_extent)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> VaryingDimension:
         """Shrinking keeps the edges. Growing uses their slack, then `chunks`, or repeats the last edge."""
-        missing = new_extent - self.edges.total
+        missing = new_extent - self.declared.total
         if missing <= 0:
             return self.with_extent(new_extent)
-        new = _new_edges(self.edges[-1] if chunks is None else chunks, missing)
-        return VaryingDimension(self.edges + new, new_extent)
+        new = _new_edges(self.declared[-1] if chunks is None else chunks, missing)
+        return VaryingDimension(self.declared.joined(new.runs), new_extent)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, VaryingDimension):
             return NotImplemented
-        return self.extent == other.extent and self.edges == other.edges
+        return self.extent == other.extent and self.declared == other.declared
 
     def __hash__(self) -> int:
-        return hash((VaryingDimension, self.extent, len(self.edges), self.edges.total))
+        return hash((VaryingDimension, self.extent, len(self.declared), self.declared.total))
 
     def __repr__(self) -> str:
-        return f"VaryingDimension(edges={self.edges!r}, extent={self.extent})"
+        return f"VaryingDimension(edges={self.declared!r}, extent={self.extent})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return VaryingDimension, (self.edges, self.extent)
+        return VaryingDimension, (self.declared, self.extent)
+
+
+def as_axis(dimension: DimensionGrid) -> Axis:
+    """A dimension with the answers of `Axis`, which are worked out for a kind that is not ours."""
+    if isinstance(dimension, FixedDimension | VaryingDimension):
+        return dimension
+    foreign: Any = _Foreign(dimension)  # which has all names of the dimension, too
+    return foreign  # type: ignore[no-any-return]
+
+
+class _Foreign:
+    """A dimension of somebody else, seen as an `Axis`."""
+
+    def __init__(self, dimension: DimensionGrid) -> None:
+        self._dimension = dimension
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dimension, name)
+
+    @property
+    def data_runs(self) -> Edges:
+        return Edges.of(map(self._dimension.data_size, range(self._dimension.nchunks)))
+
+    @property
+    def declared(self) -> Edges:
+        return Edges.of(map(self._dimension.chunk_size, range(self._dimension.ngridcells)))
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        chunk = self._dimension.index_to_chunk(idx)
+        return chunk, self._dimension.chunk_offset(chunk), self._dimension.chunk_size(chunk)
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
+        edges = self.declared
+        if chunks is None or new_extent <= edges.total:
+            return self._dimension.resize(new_extent)
+        return from_chunks(edges.joined(_new_edges(chunks, new_extent - edges.total).runs), new_extent)
 
 
 def from_chunks(chunks: AxisChunks, extent: int) -> FixedDimension | VaryingDimension:

@@ -21,20 +21,23 @@ from math import prod
 from typing import Any, Protocol, overload
 
 from zellige.dimensions import (
+    Axis,
     AxisChunks,
     BoundedDimension,
     DimensionGrid,
     FixedDimension,
     VaryingDimension,
+    as_axis,
     from_chunks,
     is_size,
     no_chunk,
 )
 from zellige.errors import BoundsCheckError, ChunkShapeError, RectilinearChunksError
-from zellige.runs import EdgeEntries, Edges
+from zellige.runs import EdgeEntries, Edges, Sizes, as_tuple
 from zellige.types import Coords, Shape
 
 __all__ = [
+    "Axis",
     "AxisChunks",
     "BoundedDimension",
     "ChunkGrid",
@@ -119,6 +122,11 @@ class ChunkGrid:
         return len(self.dimensions)
 
     @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """The dimensions as plans and documents see them."""
+        return tuple(map(as_axis, self.dimensions))
+
+    @cached_property
     def shape(self) -> Shape:
         """The shape of the array."""
         return tuple(dim.extent for dim in self.dimensions)
@@ -136,18 +144,20 @@ class ChunkGrid:
     @property
     def chunk_shape(self) -> Shape:
         """The shape of every chunk of a regular grid; raises for a rectilinear one."""
-        sizes = tuple(dim.chunks for dim in self.dimensions)
         if not self.is_regular:
             raise RectilinearChunksError(
                 "the chunks of a rectilinear grid have no common shape; use chunk_sizes, or read_chunk_sizes and "
                 "write_chunk_sizes of the array"
             )
-        return sizes  # type: ignore[return-value]
+        return tuple(axis.declared for axis in self.axes if isinstance(axis.declared, int))
 
     @property
-    def chunk_sizes(self) -> tuple[Edges, ...]:
-        """The data sizes along each axis, as dask writes chunks; sequences that never expand."""
-        return tuple(dim.data_sizes for dim in self.dimensions)
+    def chunk_sizes(self) -> tuple[Sizes, ...]:
+        """The data sizes along each axis, as dask writes chunks.
+
+        Tuples of integers; an axis of more than a million chunks has a `LazyTuple`, which behaves like one.
+        """
+        return tuple(as_tuple(axis.data_runs) for axis in self.axes)
 
     def get_nchunks(self) -> int:
         """The number of chunks that overlap the array."""
@@ -165,7 +175,7 @@ class ChunkGrid:
         if len(new_shape) != self.ndim:
             raise ChunkShapeError(f"the new shape {tuple(new_shape)} has another rank than {self.shape}")
         new = chunks if chunks is not None else [None] * self.ndim
-        return ChunkGrid(tuple(d.resize(n, c) for d, n, c in zip(self.dimensions, new_shape, new, strict=True)))
+        return ChunkGrid(tuple(axis.resize(n, c) for axis, n, c in zip(self.axes, new_shape, new, strict=True)))
 
     def all_chunk_coords(
         self, *, origin: Sequence[int] | None = None, selection_shape: Sequence[int] | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from zellige.dimensions import as_axis
 from zellige.errors import MetadataError, UnfinishedError
 from zellige.metadata.document import UNFINISHED, UNFINISHED_WORDS
 
@@ -111,10 +112,11 @@ def _shape_text(array: Array) -> str:
 
 def _axis_text(dim: DimensionGrid) -> str:
     """One axis of the grid: `10` for a size that repeats, `[31, 28, 31, …(24)]` for edges."""
-    if isinstance(dim.chunks, int):
-        return str(dim.chunks)
-    head = ", ".join(map(str, dim.chunks[:4]))
-    return f"[{head}, …({len(dim.chunks)})]" if len(dim.chunks) > 4 else f"[{head}]"
+    chunks = as_axis(dim).declared
+    if isinstance(chunks, int):
+        return str(chunks)
+    head = ", ".join(map(str, chunks[:4]))
+    return f"[{head}, …({len(chunks)})]" if len(chunks) > 4 else f"[{head}]"
 
 
 def _largest(array: Array) -> int:

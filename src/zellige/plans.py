@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
-from zellige.grid import ChunkGrid, DimensionGrid
+from zellige.grid import Axis as GridAxis
+from zellige.grid import ChunkGrid
 from zellige.indexing import Axis as Axis
 from zellige.indexing import Selection, ascending
 from zellige.types import AnyArray, Coords, Indices, Shape
@@ -404,10 +405,10 @@ def plan(selection: Selection, grid: ChunkGrid) -> Plan:
     """What to copy between the chunks and the work array."""
     if 0 in selection.work_shape:
         return Plan(([],))  # an array without axes would have one chunk
-    return plan_axes(selection.axes, selection.points, grid.dimensions)
+    return plan_axes(selection.axes, selection.points, grid.axes)
 
 
-def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[DimensionGrid]) -> Plan:
+def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[GridAxis]) -> Plan:
     """A plan from what is picked along each axis; `points` are the axes that are picked together."""
     if points:
         others = [axis for axis in range(len(axes)) if axis not in points]
@@ -421,7 +422,7 @@ def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[Dime
     return Plan(projections)
 
 
-def _project(at: Axis, dim: DimensionGrid) -> Sequence[Projection]:
+def _project(at: Axis, dim: GridAxis) -> Sequence[Projection]:
     if not isinstance(at, range):
         return _project_array(at, dim)
     if at.step == 1 and len(at) > _LONG and dim.index_to_chunk(at.stop - 1) - dim.index_to_chunk(at.start) > _LONG:
@@ -432,7 +433,7 @@ def _project(at: Axis, dim: DimensionGrid) -> Sequence[Projection]:
 class _LongRange(Sequence[Projection]):
     """`_project_range` for a range of consecutive elements, one chunk at a time."""
 
-    def __init__(self, at: range, dim: DimensionGrid) -> None:
+    def __init__(self, at: range, dim: GridAxis) -> None:
         self._at, self._dim = at, dim
         self._first = dim.index_to_chunk(at.start)
         self._count = dim.index_to_chunk(at.stop - 1) + 1 - self._first
@@ -459,7 +460,7 @@ class _LongRange(Sequence[Projection]):
         return map(self.__getitem__, range(self._count))
 
 
-def _project_range(at: range, dim: DimensionGrid) -> list[Projection]:
+def _project_range(at: range, dim: GridAxis) -> list[Projection]:
     """The chunks that an ascending range hits: a long step passes over those it misses."""
     found: list[Projection] = []
     index, stop, step, done = at.start, at.stop, at.step, 0
@@ -476,21 +477,21 @@ def _project_range(at: range, dim: DimensionGrid) -> list[Projection]:
     return found
 
 
-def _project_array(at: Indices, dim: DimensionGrid) -> list[Projection]:
+def _project_array(at: Indices, dim: GridAxis) -> list[Projection]:
     """The chunks that hold some positions; the positions in each keep their order, so the last write wins."""
     ((numbers, sizes),), ((inside,), places), stretches = _groups(dim.indices_to_chunks(at), [at], [dim])
     positions: Sequence[Pick] = stretches if places is None else [places[stretch] for stretch in stretches]
     return [*zip(numbers, sizes, [inside[stretch] for stretch in stretches], positions, repeat(False))]
 
 
-def _project_points(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> tuple[list[Any], Points]:
+def _project_points(at: Sequence[Indices], dims: Sequence[GridAxis]) -> tuple[list[Any], Points]:
     """Like `_project_array` for axes that are picked together."""
     found, points, stretches = _groups(_chunk_numbers(at, dims), at, dims)
     coords, sizes = (zip(*axes, strict=True) for axes in zip(*found, strict=True))
     return [*zip(coords, sizes, stretches, stretches, repeat(False))], points
 
 
-def _chunk_numbers(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> Indices:
+def _chunk_numbers(at: Sequence[Indices], dims: Sequence[GridAxis]) -> Indices:
     """One number for each point that tells its chunk from others."""
     chunks = [dim.indices_to_chunks(axis) for axis, dim in zip(at, dims, strict=True)]
     sizes = [dim.nchunks for dim in dims]
@@ -504,7 +505,7 @@ def _chunk_numbers(at: Sequence[Indices], dims: Sequence[DimensionGrid]) -> Indi
 
 
 def _groups(
-    chunks: Indices, at: Sequence[Indices], dims: Sequence[DimensionGrid]
+    chunks: Indices, at: Sequence[Indices], dims: Sequence[GridAxis]
 ) -> tuple[list[tuple[list[int], list[int]]], Points, list[slice]]:
     """Positions by the chunks that hold them: along every axis the numbers and sizes of the chunks that occur; the
     positions, ordered by chunks; and the stretch of them that each chunk has.
@@ -527,7 +528,7 @@ def _groups(
     return found, Points(tuple(inside), order), [*map(slice, edges[:-1], edges[1:])]
 
 
-def _located(at: Indices, dim: DimensionGrid) -> tuple[list[int], list[int], list[int]]:
+def _located(at: Indices, dim: GridAxis) -> tuple[list[int], list[int], list[int]]:
     """The numbers, starts and sizes of the chunks that hold some positions, looked up once for each chunk."""
     numbers: list[int] = dim.indices_to_chunks(at).tolist()
     known = {number: dim.locate(index) for number, index in dict(zip(numbers, at.tolist(), strict=True)).items()}

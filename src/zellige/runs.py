@@ -8,15 +8,19 @@ place of one. Element i lies in chunk k; both directions are a binary search ove
 (1000000000002, 28, 30999997, 2)
 >>> edges.to_rle()
 [31, 28, [31, 1000000000000]]
+
+What users get, such as `Array.write_chunk_sizes`, goes through `as_tuple`: a plain tuple of up to `EXPANDED` entries,
+and beyond that a `LazyTuple`, which behaves like one.
 """
 
 from __future__ import annotations
 
 import operator
+from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, groupby, islice, repeat
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +32,229 @@ _MOST = 2**63 - 1  # offsets are held as int64
 _MANY = 10_000  # runs, and elements that are looked up in them; both fit into the caches below this
 _FEWER = 8  # times as many runs as elements make a table of them too long
 _BACK = 2  # runs to go back from the last one of a bucket
+_HASHED = 1 << 27  # entries whose tuple, a gigabyte, is made for the sake of a hash
+_NO_RUN = (0, 0)
+
+EXPANDED = 1_000_000
+"""The most entries that users get as a plain tuple."""
 
 EdgeEntries = Iterable[Any]
 """Edge lengths, `[length, count]` runs, or both mixed."""
 
 
-class Edges(Sequence[int]):
+class LazyTuple(Sequence[int]):
+    """Integers that are computed when they are asked for, in a sequence that behaves like a tuple of them.
+
+    It compares, orders and hashes like the tuple, joins with tuples by `+` on either side, and its slices of up to a
+    million entries are tuples. `json.dumps(sizes, default=list)` writes all of them, `to_rle` is their short form.
+
+    >>> import json
+    >>> sizes = as_tuple(Edges.of([[5, 10**12], 3]))
+    >>> sizes[:2], sizes > (5, 4), (0,) + sizes[-2:], len((0,) + sizes)
+    ((5, 5), True, (0, 5, 3), 1000000000002)
+    >>> json.dumps({"sizes": sizes}, default=lambda sizes: sizes.to_rle())
+    '{"sizes": [[5, 1000000000000], 3]}'
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _at(self, position: int) -> int:
+        """The entry at a position, 0 <= position < len."""
+
+    @property
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """The entries as (value, count), where neighbours may have equal values."""
+        return ((item, 1) for item in self)
+
+    def part(self, positions: range) -> LazyTuple:
+        """The entries at some positions."""
+        return Computed(self._at, positions)
+
+    def to_tuple(self) -> tuple[int, ...]:
+        """All entries as a tuple, however many they are."""
+        return tuple(self)
+
+    def to_rle(self) -> list[int | list[int]]:
+        """The run-length form of documents: `[value, count]` for two and more equal ones, the bare value for one."""
+        same = groupby(self.runs, operator.itemgetter(0))
+        counted = ((value, sum(count for _, count in runs)) for value, runs in same)
+        return [value if count == 1 else [value, count] for value, count in counted]
+
+    @overload
+    def __getitem__(self, item: int) -> int: ...
+    @overload
+    def __getitem__(self, item: slice) -> Sizes: ...
+    def __getitem__(self, item: int | slice) -> int | Sizes:
+        if isinstance(item, slice):
+            return as_tuple(self.part(range(*item.indices(len(self)))))
+        return self._at(_position(item, len(self)))
+
+    def __iter__(self) -> Iterator[int]:
+        return map(self._at, range(len(self)))
+
+    def __add__(self, other: Sizes) -> Sizes:
+        return as_tuple(_Joined((self, other))) if isinstance(other, tuple | LazyTuple) else NotImplemented
+
+    def __radd__(self, other: tuple[int, ...]) -> Sizes:
+        return as_tuple(_Joined((other, self))) if isinstance(other, tuple) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, tuple | LazyTuple):
+            return NotImplemented
+        return len(self) == len(other) and _first_difference(self, other) is None
+
+    def __lt__(self, other: Sizes) -> bool:
+        return _compare(operator.lt, self, other)
+
+    def __le__(self, other: Sizes) -> bool:
+        return _compare(operator.le, self, other)
+
+    def __gt__(self, other: Sizes) -> bool:
+        return _compare(operator.gt, self, other)
+
+    def __ge__(self, other: Sizes) -> bool:
+        return _compare(operator.ge, self, other)
+
+    def __hash__(self) -> int:
+        if len(self) > _HASHED:
+            raise TypeError(f"{len(self)} entries are too many to hash like a tuple; hash tuple(sizes.runs)")
+        return hash(self.to_tuple())  # equal to a tuple, so hashed like one
+
+    def __repr__(self) -> str:
+        if len(self) <= 12:
+            return repr(self.to_tuple())
+        head = ", ".join(map(str, islice(self, 6)))
+        return f"({head}, … {len(self) - 7} more …, {self[-1]})"
+
+
+Sizes: TypeAlias = tuple[int, ...] | LazyTuple
+"""Chunk sizes as users get them."""
+
+
+def as_tuple(items: LazyTuple) -> Sizes:
+    """A plain tuple, unless it would have more than `EXPANDED` entries."""
+    return items.to_tuple() if len(items) <= EXPANDED else items
+
+
+class Computed(LazyTuple):
+    """What a function gives for each of some positions."""
+
+    __slots__ = ("_item", "_positions")
+
+    def __init__(self, item: Callable[[int], int], positions: range) -> None:
+        self._item, self._positions = item, positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def _at(self, position: int) -> int:
+        return self._item(self._positions[position])
+
+    def part(self, positions: range) -> LazyTuple:
+        """The entries at some positions."""
+        if not positions:
+            return Computed(self._item, range(0))
+        first, last = self._positions[positions[0]], self._positions[positions[-1]]
+        step = self._positions.step * positions.step
+        return Computed(self._item, range(first, last + (1 if step > 0 else -1), step))
+
+    def __iter__(self) -> Iterator[int]:
+        return map(self._item, self._positions)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Computed) and (self._item, self._positions) == (other._item, other._positions):
+            return True
+        return super().__eq__(other)
+
+    __hash__ = LazyTuple.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Computed, (self._item, self._positions)
+
+
+class _Joined(LazyTuple):
+    """Sequences one after another."""
+
+    __slots__ = ("_parts", "_ends")
+
+    def __init__(self, parts: Sequence[Sizes]) -> None:
+        nested = (part._parts if isinstance(part, _Joined) else (part,) for part in parts)
+        self._parts: tuple[Sizes, ...] = tuple(chain.from_iterable(nested))
+        self._ends = [*accumulate(map(len, self._parts))]
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def _at(self, position: int) -> int:
+        number = bisect_right(self._ends, position)
+        return self._parts[number][position - self._ends[number]]  # counted from the end of the part
+
+    @property
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """The runs of all parts."""
+        return chain.from_iterable(map(_runs_of, self._parts))
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self._parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Joined, (self._parts,)
+
+
+class InnerEdges(LazyTuple):
+    """The edges that come from cutting each of some edges into pieces of one size, whose last may be shorter.
+
+    >>> InnerEdges(Edges.of([[5, 2], 4]), 2)
+    (2, 2, 1, 2, 2, 1, 2, 2)
+    """
+
+    __slots__ = ("_outer", "_size", "_firsts")
+
+    def __init__(self, outer: Edges, size: int) -> None:
+        self._outer, self._size = outer, size
+        pieces = (-(-edge // size) * count for edge, count in outer.runs)
+        self._firsts = [0, *accumulate(pieces)]  # how many there are before each run of the outer edges
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    def _at(self, position: int) -> int:
+        run = bisect_right(self._firsts, position) - 1
+        edge = self._outer.run_size(run)
+        before = (position - self._firsts[run]) % -(-edge // self._size)
+        return min(self._size, edge - before * self._size)
+
+    @property
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Those of each edge, or of many edges together where the pieces fit."""
+        for edge, count in self._outer.runs:
+            whole, rest = divmod(edge, self._size)
+            if not rest:
+                yield self._size, whole * count
+                continue
+            pieces = [(self._size, whole), (rest, 1)] if whole else [(rest, 1)]
+            yield from chain.from_iterable(repeat(pieces, count))
+
+    def to_tuple(self) -> tuple[int, ...]:
+        """All entries as a tuple."""
+        found: list[int] = []
+        for edge, count in self._outer.runs:
+            whole, rest = divmod(edge, self._size)
+            found += ([self._size] * whole + [rest] * bool(rest)) * count
+        return tuple(found)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(repeat(size, count) for size, count in self.runs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InnerEdges, (self._outer, self._size)
+
+
+class Edges(LazyTuple):
     """An immutable sequence of positive edge lengths, kept as runs; equal to a tuple of the same items."""
 
     __slots__ = ("_starts", "_firsts", "starts", "firsts")
@@ -111,10 +332,19 @@ class Edges(Sequence[int]):
         r = bisect_right(firsts, chunk) - 1
         return firsts[r], starts[r], (starts[r + 1] - starts[r]) // (firsts[r + 1] - firsts[r])
 
+    def run_size(self, run: int) -> int:
+        """The edge length of a run."""
+        return (self.starts[run + 1] - self.starts[run]) // (self.firsts[run + 1] - self.firsts[run])
+
     def offset(self, chunk: int) -> int:
         """The first element of a chunk, 0 <= chunk < len."""
         first, start, size = self._run(chunk)
         return start + (chunk - first) * size
+
+    def end(self, chunk: int) -> int:
+        """The first element behind a chunk, 0 <= chunk < len."""
+        first, start, size = self._run(chunk)
+        return start + (chunk - first + 1) * size
 
     def chunk_of(self, index: int) -> int:
         """The chunk that holds an element, 0 <= index < total."""
@@ -178,36 +408,27 @@ class Edges(Sequence[int]):
         """The lengths of the parts that lie within the first `extent` elements."""
         if extent >= self.total:
             return self
-        return self[: self.chunk_of(extent - 1)].followed_by(extent) if extent else self[:0]
+        return self.part(range(self.chunk_of(extent - 1) if extent else 0)).followed_by(extent)
 
     def followed_by(self, extent: int) -> Edges:
-        """These edges and one more that reaches up to `extent`."""
-        return Edges.of_runs(chain(self.runs, [(extent - self.total, 1)]))
+        """These edges and one more that reaches up to `extent`, if there is room for it."""
+        return self.joined([(extent - self.total, 1)] if extent > self.total else [])
 
-    def __add__(self, other: Edges) -> Edges:
-        if not isinstance(other, Edges):
-            return NotImplemented
-        return Edges.of_runs(chain(self.runs, other.runs))
-
-    def to_rle(self) -> list[int | list[int]]:
-        """The form for documents: `[length, count]` for two and more, the bare length for one."""
-        return [size if count == 1 else [size, count] for size, count in self.runs]
+    def joined(self, runs: Iterable[tuple[int, int]]) -> Edges:
+        """These edges and then some runs."""
+        return Edges.of_runs(chain(self.runs, runs))
 
     # -- being a sequence -------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.firsts[-1]
 
-    @overload
-    def __getitem__(self, item: int) -> int: ...
-    @overload
-    def __getitem__(self, item: slice) -> Edges: ...
-    def __getitem__(self, item: int | slice) -> int | Edges:
-        if isinstance(item, slice):
-            return self._slice(range(*item.indices(len(self))))
-        return self._run(_position(item, len(self)))[2]
+    def _at(self, position: int) -> int:
+        return self._run(position)[2]
 
-    def _slice(self, chunks: range) -> Edges:
+    def part(self, positions: range) -> Edges:
+        """The edges of some chunks, as edges."""
+        chunks = positions
         if not chunks:
             return Edges.of_runs(())
         ascending = chunks if chunks.step > 0 else chunks[::-1]
@@ -218,6 +439,11 @@ class Edges(Sequence[int]):
         kept = counts.nonzero()[0][:: 1 if chunks.step > 0 else -1]
         sizes = np.diff(self._starts)[kept] // np.diff(self._firsts)[kept]
         return Edges.of_runs(zip(sizes.tolist(), counts[kept].tolist(), strict=True))
+
+    def to_tuple(self) -> tuple[int, ...]:
+        """All edges as a tuple."""
+        counts = np.diff(self._firsts)
+        return tuple(np.repeat(np.diff(self._starts) // counts, counts).tolist())
 
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(repeat(size, count) for size, count in self.runs)
@@ -241,49 +467,36 @@ class Edges(Sequence[int]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Edges):
             return np.array_equal(self._starts, other._starts) and np.array_equal(self._firsts, other._firsts)
-        return _same_items(self, other)
+        return super().__eq__(other)
 
-    def __hash__(self) -> int:
-        return hash(tuple(self))  # equal to a tuple, so hashed like one
-
-    def __repr__(self) -> str:
-        return _short_repr(self)
+    __hash__ = LazyTuple.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Edges, (self._starts, self._firsts)
 
 
-class Cumulative(Sequence[int]):
-    """The running sums of `Edges`, computed on demand."""
+def _runs_of(items: Sequence[int]) -> Iterable[tuple[int, int]]:
+    return items.runs if isinstance(items, LazyTuple) else zip(items, repeat(1))
 
-    __slots__ = ("_edges",)
 
-    def __init__(self, edges: Edges) -> None:
-        self._edges = edges
+def _first_difference(a: Sequence[int], b: Sequence[int]) -> tuple[int, int] | None:
+    """The first entries that differ, found run by run; None if there are none as far as both reach."""
+    left, right = iter(_runs_of(a)), iter(_runs_of(b))
+    (x, many), (y, more) = next(left, _NO_RUN), next(right, _NO_RUN)
+    while many and more:
+        if x != y:
+            return x, y
+        both = min(many, more)
+        x, many = (x, many - both) if many > both else next(left, _NO_RUN)
+        y, more = (y, more - both) if more > both else next(right, _NO_RUN)
+    return None
 
-    def __len__(self) -> int:
-        return len(self._edges)
 
-    @overload
-    def __getitem__(self, item: int) -> int: ...
-    @overload
-    def __getitem__(self, item: slice) -> tuple[int, ...]: ...
-    def __getitem__(self, item: int | slice) -> int | tuple[int, ...]:
-        if isinstance(item, slice):
-            return tuple(self[k] for k in range(*item.indices(len(self))))
-        chunk = _position(item, len(self))
-        return self._edges.offset(chunk) + self._edges[chunk]
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Cumulative):
-            return self._edges == other._edges
-        return _same_items(self, other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return _short_repr(self)
+def _compare(order: Callable[[Any, Any], bool], a: Sizes, b: object) -> bool:
+    """The order of tuples: that of the first entries that differ, or else of the lengths."""
+    if not isinstance(b, tuple | LazyTuple):
+        return NotImplemented  # type: ignore[no-any-return]
+    return order(*(_first_difference(a, b) or (len(a), len(b))))
 
 
 def _is_sorted(values: Indices) -> bool:
@@ -306,19 +519,6 @@ def _position(item: Any, length: int) -> int:
     if not -length <= position < length:
         raise IndexError(f"position {position} is out of range for {length} chunks")
     return position % length
-
-
-def _same_items(items: Sequence[int], other: object) -> bool:
-    if not isinstance(other, tuple | list):
-        return False
-    return len(items) == len(other) and all(a == b for a, b in zip(items, other, strict=True))
-
-
-def _short_repr(items: Sequence[int]) -> str:
-    if len(items) <= 12:
-        return repr(tuple(items))
-    head = ", ".join(map(str, islice(items, 6)))
-    return f"({head}, … {len(items) - 7} more …, {items[-1]})"
 
 
 def _as_run(entry: Any) -> tuple[int, int]:
@@ -357,10 +557,11 @@ def compress_rle(sizes: EdgeEntries) -> list[int | list[int]]:
     return Edges.of(sizes).to_rle()
 
 
-def expand_rle(entries: Sequence[JSON]) -> Edges:
-    """The edge lengths that a run-length form stands for, as a sequence that is never expanded.
+def expand_rle(entries: Sequence[JSON]) -> list[int] | LazyTuple:
+    """The edge lengths that a run-length form stands for; more than a million are a sequence that is never expanded.
 
     >>> expand_rle([[10, 3], 5])
-    (10, 10, 10, 5)
+    [10, 10, 10, 5]
     """
-    return Edges.of(entries)
+    found = as_tuple(Edges.of(entries))
+    return [*found] if isinstance(found, tuple) else found

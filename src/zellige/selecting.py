@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zellige.indexing import Selection
     from zellige.measuring import Stats
     from zellige.reporting import ProgressLike
+    from zellige.runs import LazyTuple
 
 
 Fields: TypeAlias = Sequence[str] | str | None
@@ -43,6 +44,7 @@ class Selecting:
         def dtype(self) -> np.dtype[Any]:
             """The type of the elements in memory."""
 
+        def _read_runs(self, axis: int) -> LazyTuple: ...
         def _read(self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None) -> Any: ...
         def _write(
             self, selection: Selection, value: Any, fields: FieldNames | None = None, casting: Casting | None = None

@@ -198,13 +198,13 @@ class BoundShard:
         return out
 
     def _whole_plan(self) -> Plan:
-        return plans.plan_axes([range(n) for n in self.shape], (), self.grid.dimensions)
+        return plans.plan_axes([range(n) for n in self.shape], (), self.grid.axes)
 
     def read(self, reader: Reader, inside: Sequence[Any], plan: Plan, out: AnyArray, run: Runner) -> bool:
         """Fill the work array with what a request of a plan picks; False if there is no such shard."""
         axes, points, out = self._in_order(inside, plan, out)
         everything = all(isinstance(at, range) and at == range(n) for at, n in zip(axes, self.shape, strict=True))
-        part = None if everything else plans.plan_axes(axes, points, self.grid.dimensions)
+        part = None if everything else plans.plan_axes(axes, points, self.grid.axes)
         if part is None or len(part) == prod(self.counts):
             raw = reader.whole()
             if raw is None:
@@ -453,7 +453,7 @@ class BoundShard:
     ) -> list[Part] | None:
         """The shard after writing what a request picks; None if nothing but fill values is left."""
         axes, points, value = self._in_order(inside, plan, value)
-        plan = plans.plan_axes(axes, points, self.grid.dimensions)
+        plan = plans.plan_axes(axes, points, self.grid.axes)
         parts: dict[int, Part] = {} if old is None else dict(self._parts(old))
 
         def change_one(request: Request) -> None:

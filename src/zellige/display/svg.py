@@ -15,7 +15,7 @@ from unicodedata import east_asian_width
 
 import numpy as np
 
-from zellige.dimensions import DimensionGrid
+from zellige.dimensions import DimensionGrid, as_axis
 from zellige.types import AnyArray
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def describe_axis(dim: DimensionGrid) -> str:
     >>> describe_axis(FixedDimension(10, 100)), describe_axis(VaryingDimension([31, 28], 59))
     ('10 chunks of 10', '2 chunks of 28 to 31')
     """
-    sizes = sorted(set(dim.data_sizes.unique()))
+    sizes = sorted(set(as_axis(dim).data_runs.unique()))
     if not sizes:
         return "no chunks"
     size = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"

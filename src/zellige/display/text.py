@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from zellige.grid import ChunkGrid, DimensionGrid
+from zellige.dimensions import DimensionGrid, as_axis
+from zellige.grid import ChunkGrid
 
 
 def draw_grid(grid: ChunkGrid, width: int = 72, height: int = 12) -> str:
@@ -51,7 +52,7 @@ def ruler(dim: DimensionGrid, width: int = 72) -> str:
 
 def _sizes(dim: DimensionGrid, room: int) -> list[int | None]:
     """The data sizes of the chunks that fit; None stands for the ones left out."""
-    sizes = dim.data_sizes
+    sizes = as_axis(dim).data_runs
     if len(sizes) <= room:
         return list(sizes)
     head = room * 2 // 3

@@ -9,35 +9,54 @@ RectilinearChunkGridMetadata(chunk_shapes=(4, (2, 2, 2, 1)))
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
 
 from zellige.errors import ChunkShapeError, MetadataError
 from zellige.grid import AxisChunks, ChunkGrid
-from zellige.metadata.document import as_extension, as_integer, as_list, fail, only, require
-from zellige.runs import Edges
+from zellige.metadata.document import as_extension, fail, only, require
+from zellige.runs import Edges, LazyTuple, Sizes, as_tuple, positive_integer
 from zellige.types import JSON, Shape
 
 _FIELD = "chunk_grid.configuration"
 
 
 @dataclass(frozen=True, slots=True)
-class RegularChunkGridMetadata:
-    """One chunk shape for all chunks."""
+class _OneShape:
+    """A grid that is declared by one chunk shape."""
 
     chunk_shape: Shape
-    name: ClassVar[str] = "regular"
-    bounded: ClassVar[bool] = False
+    name: ClassVar[str]
+    bounded: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        where = f"{_FIELD}.chunk_shape"
+        sizes = tuple(_size(n, f"{where}[{axis}]") for axis, n in enumerate(_entries(self.chunk_shape, where)))
+        object.__setattr__(self, "chunk_shape", sizes)
 
     @classmethod
-    def from_dict(cls, configuration: dict[str, JSON]) -> RegularChunkGridMetadata:
-        """Read a configuration (spec: regular grids)."""
+    def from_dict(cls, data: JSON) -> Self:
+        """Read `{"name": …, "configuration": {"chunk_shape": …}}`, what `to_dict` gives (spec: regular grids).
+
+        Parameters
+        ----------
+        data
+            The object, as it stands in the document of an array.
+
+        """
+        return cls.from_configuration(_configuration(data, cls.name))
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Read the configuration alone."""
         only(configuration, _FIELD, "chunk_shape")
-        sizes = as_list(require(configuration, "chunk_shape", _FIELD), f"{_FIELD}.chunk_shape")
-        return cls(tuple(as_integer(n, f"{_FIELD}.chunk_shape[{i}]", 1) for i, n in enumerate(sizes)))
+        return cls(require(configuration, "chunk_shape", _FIELD))
 
     def to_dict(self) -> dict[str, JSON]:
-        """The object for the document."""
+        """The object for the document: the name and the configuration."""
         return {"name": self.name, "configuration": {"chunk_shape": list(self.chunk_shape)}}
 
     @property
@@ -47,46 +66,131 @@ class RegularChunkGridMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class RectilinearChunkGridMetadata:
-    """For each axis one size that repeats, or its edges as runs."""
+class RegularChunkGridMetadata(_OneShape):
+    """One chunk shape for all chunks.
 
-    chunk_shapes: tuple[AxisChunks, ...]
-    name: ClassVar[str] = "rectilinear"
+    >>> grid = RegularChunkGridMetadata(chunk_shape=(10, 20))
+    >>> grid.to_dict()
+    {'name': 'regular', 'configuration': {'chunk_shape': [10, 20]}}
+    >>> RegularChunkGridMetadata.from_dict(grid.to_dict()) == grid
+    True
+    """
+
+    name: ClassVar[str] = "regular"
     bounded: ClassVar[bool] = False
-
-    @classmethod
-    def from_dict(cls, configuration: dict[str, JSON]) -> RectilinearChunkGridMetadata:
-        """Read a configuration (spec: rectilinear chunk grid, `kind` inline)."""
-        only(configuration, _FIELD, "kind", "chunk_shapes")
-        validate_rectilinear_kind(require(configuration, "kind", _FIELD))
-        field = f"{_FIELD}.chunk_shapes"
-        shapes = as_list(require(configuration, "chunk_shapes", _FIELD), field)
-        return cls(tuple(_parse_axis(entry, f"{field}[{axis}]") for axis, entry in enumerate(shapes)))
-
-    def to_dict(self) -> dict[str, JSON]:
-        """The object for the document: integers where declared so, else runs."""
-        shapes = [c if isinstance(c, int) else c.to_rle() for c in self.chunk_shapes]
-        return {"name": self.name, "configuration": {"kind": "inline", "chunk_shapes": shapes}}
-
-    @property
-    def axes(self) -> tuple[AxisChunks, ...]:
-        """How each axis is cut."""
-        return self.chunk_shapes
 
 
 @dataclass(frozen=True, slots=True)
-class RegularBoundedChunkGridMetadata(RegularChunkGridMetadata):
+class RegularBoundedChunkGridMetadata(_OneShape):
     """One chunk shape, but chunks at the border are only as large as the array (`zarrs.regular_bounded`)."""
 
     name: ClassVar[str] = "zarrs.regular_bounded"
     bounded: ClassVar[bool] = True
 
 
-ChunkGridMetadata: TypeAlias = RegularChunkGridMetadata | RectilinearChunkGridMetadata
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class RectilinearChunkGridMetadata:
+    """For each axis one size that repeats, or its edges.
 
-_REGULAR: dict[str, type[RegularChunkGridMetadata]] = {
-    grid.name: grid for grid in (RegularChunkGridMetadata, RegularBoundedChunkGridMetadata)
+    Parameters
+    ----------
+    chunk_shapes
+        For each axis an integer, or a sequence of edges, in which a pair `[length, count]` stands for a run.
+
+    >>> grid = RectilinearChunkGridMetadata(chunk_shapes=(10, (25, 25, 50)))
+    >>> grid.to_dict()["configuration"]
+    {'kind': 'inline', 'chunk_shapes': [10, [[25, 2], 50]]}
+    >>> RectilinearChunkGridMetadata.from_dict(grid.to_dict()).chunk_shapes
+    (10, (25, 25, 50))
+
+    """
+
+    axes: tuple[AxisChunks, ...] = field(init=False)
+    """How each axis is cut: a size, or edges as runs."""
+    name: ClassVar[str] = "rectilinear"
+    bounded: ClassVar[bool] = False
+
+    def __init__(self, chunk_shapes: Iterable[Any]) -> None:
+        where = f"{_FIELD}.chunk_shapes"
+        axes = (_axis(entry, f"{where}[{axis}]") for axis, entry in enumerate(_entries(chunk_shapes, where)))
+        object.__setattr__(self, "axes", tuple(axes))
+
+    @property
+    def chunk_shapes(self) -> tuple[int | Sizes, ...]:
+        """For each axis a size, or a tuple of its edges; more than a million are a sequence that behaves like one."""
+        return tuple(chunks if isinstance(chunks, int) else as_tuple(chunks) for chunks in self.axes)
+
+    @classmethod
+    def from_dict(cls, data: JSON) -> Self:
+        """Read `{"name": "rectilinear", "configuration": …}`, what `to_dict` gives (spec: rectilinear chunk grid).
+
+        Parameters
+        ----------
+        data
+            The object, as it stands in the document of an array.
+
+        """
+        return cls.from_configuration(_configuration(data, cls.name))
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Read the configuration alone."""
+        only(configuration, _FIELD, "kind", "chunk_shapes")
+        validate_rectilinear_kind(require(configuration, "kind", _FIELD))
+        return cls(require(configuration, "chunk_shapes", _FIELD))
+
+    def to_dict(self) -> dict[str, JSON]:
+        """The object for the document: integers where declared so, else runs."""
+        shapes = [chunks if isinstance(chunks, int) else chunks.to_rle() for chunks in self.axes]
+        return {"name": self.name, "configuration": {"kind": "inline", "chunk_shapes": shapes}}
+
+    def __hash__(self) -> int:
+        return hash(tuple(chunks if isinstance(chunks, int) else tuple(chunks.runs) for chunks in self.axes))
+
+    def __repr__(self) -> str:
+        return f"RectilinearChunkGridMetadata(chunk_shapes={self.axes!r})"
+
+
+ChunkGridMetadata: TypeAlias = RegularChunkGridMetadata | RectilinearChunkGridMetadata | RegularBoundedChunkGridMetadata
+
+_REGULAR: dict[str, type[RegularChunkGridMetadata] | type[RegularBoundedChunkGridMetadata]] = {
+    RegularChunkGridMetadata.name: RegularChunkGridMetadata,
+    RegularBoundedChunkGridMetadata.name: RegularBoundedChunkGridMetadata,
 }
+
+
+def _configuration(data: JSON, name: str) -> dict[str, JSON]:
+    """The configuration of a grid of this name."""
+    found, configuration = as_extension(data, "chunk_grid", ignorable=False)
+    if found != name:
+        fail("chunk_grid.name", repr(name), found)
+    return configuration
+
+
+def _entries(value: Any, where: str) -> Iterable[Any]:
+    if not isinstance(value, list | tuple | np.ndarray):
+        fail(where, "an array", value)
+    return value
+
+
+def _size(value: Any, where: str) -> int:
+    try:
+        return positive_integer(value, where)
+    except ChunkShapeError:
+        return fail(where, "an integer >= 1", value)
+
+
+def _axis(entry: Any, where: str) -> AxisChunks:
+    if not isinstance(entry, list | tuple | LazyTuple | np.ndarray) or (
+        isinstance(entry, np.ndarray) and not entry.ndim
+    ):
+        return _size(entry, where)
+    if not len(entry):
+        fail(where, "a size or a list of at least one edge", entry)
+    try:
+        return Edges.of(entry)
+    except ChunkShapeError as error:
+        raise MetadataError(f"{where}: {error}", field=where) from error
 
 
 def validate_rectilinear_kind(kind: JSON) -> None:
@@ -95,24 +199,13 @@ def validate_rectilinear_kind(kind: JSON) -> None:
         fail(f"{_FIELD}.kind", "'inline'", kind)
 
 
-def _parse_axis(entry: JSON, field: str) -> AxisChunks:
-    if not isinstance(entry, list):
-        return as_integer(entry, field, 1)
-    if not entry:
-        fail(field, "a size or a list of at least one edge", entry)
-    try:
-        return Edges.of(entry)
-    except ChunkShapeError as error:
-        raise MetadataError(f"{field}: {error}", field=field) from error
-
-
 def parse_chunk_grid(value: JSON) -> ChunkGridMetadata:
     """The grid that a document declares."""
     name, configuration = as_extension(value, "chunk_grid", ignorable=False)
     if name in _REGULAR:
-        return _REGULAR[name].from_dict(configuration)
+        return _REGULAR[name].from_configuration(configuration)
     if name == RectilinearChunkGridMetadata.name:
-        return RectilinearChunkGridMetadata.from_dict(configuration)
+        return RectilinearChunkGridMetadata.from_configuration(configuration)
     if name == "rectangular":
         return _parse_rectangular(configuration)
     return fail("chunk_grid.name", f"one of {', '.join(map(repr, _REGULAR))} or 'rectilinear'", name)
@@ -121,12 +214,14 @@ def parse_chunk_grid(value: JSON) -> ChunkGridMetadata:
 def _parse_rectangular(configuration: dict[str, JSON]) -> RectilinearChunkGridMetadata:
     """The older form of ZEP 3: sizes and lists of edges, without runs. It is written back as rectilinear."""
     only(configuration, _FIELD, "chunk_shape")
-    field = f"{_FIELD}.chunk_shape"
-    axes = as_list(require(configuration, "chunk_shape", _FIELD), field)
+    where = f"{_FIELD}.chunk_shape"
+    axes = [*_entries(require(configuration, "chunk_shape", _FIELD), where)]
     for axis, entry in enumerate(axes):
-        for k, edge in enumerate(entry if isinstance(entry, list) else ()):
-            as_integer(edge, f"{field}[{axis}][{k}]", 1)
-    return RectilinearChunkGridMetadata(tuple(_parse_axis(entry, f"{field}[{a}]") for a, entry in enumerate(axes)))
+        for k, edge in enumerate(entry if isinstance(entry, list) else [entry]):
+            _size(edge, f"{where}[{axis}][{k}]" if isinstance(entry, list) else f"{where}[{axis}]")
+        if entry == []:
+            fail(f"{where}[{axis}]", "a size or a list of at least one edge", entry)
+    return RectilinearChunkGridMetadata(axes)
 
 
 def grid_document(name: str, axes: tuple[AxisChunks, ...]) -> ChunkGridMetadata:
@@ -139,4 +234,4 @@ def grid_document(name: str, axes: tuple[AxisChunks, ...]) -> ChunkGridMetadata:
 def resized(document: ChunkGridMetadata, grid: ChunkGrid) -> ChunkGridMetadata:
     """The document after a resize: the name is kept, unless a regular grid has become uneven."""
     name = document.name if grid.is_regular else RectilinearChunkGridMetadata.name
-    return grid_document(name, tuple(dim.chunks for dim in grid.dimensions))
+    return grid_document(name, tuple(axis.declared for axis in grid.axes))

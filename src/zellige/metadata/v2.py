@@ -147,7 +147,7 @@ class ArrayV2Metadata:
 
     def resized(self, grid: ChunkGrid) -> ArrayV2Metadata:
         """The documents after a resize to this grid."""
-        sizes = tuple(dim.chunks for dim in grid.dimensions)
+        sizes = tuple(axis.declared for axis in grid.axes)
         if sizes != self.chunk_grid.chunk_shape:
             raise MetadataError("Zarr v2 has chunks of one shape only, which does not change", field="chunks")
         return replace(self, shape=grid.shape)

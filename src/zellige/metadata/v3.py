@@ -25,10 +25,25 @@ from zellige.metadata.document import (
     parse,
     require,
 )
-from zellige.metadata.grids import ChunkGridMetadata, parse_chunk_grid
+from zellige.metadata.grids import (
+    ChunkGridMetadata,
+    RectilinearChunkGridMetadata,
+    RegularChunkGridMetadata,
+    parse_chunk_grid,
+)
 from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.metadata.legacy import modern
 from zellige.types import JSON, AnyArray, Shape
+
+__all__ = [
+    "DOCUMENT",
+    "ArrayV3Metadata",
+    "ChunkGridMetadata",
+    "RectilinearChunkGridMetadata",
+    "RegularChunkGridMetadata",
+    "check_header",
+    "parse_chunk_grid",
+]
 
 DOCUMENT = "zarr.json"
 
@@ -172,7 +187,7 @@ def _shape(value: JSON) -> Shape:
 
 
 def _check_grid(grid: ChunkGridMetadata, shape: Shape) -> None:
-    field = f"chunk_grid.configuration.{'chunk_shape' if grid.name == 'regular' else 'chunk_shapes'}"
+    field = f"chunk_grid.configuration.{'chunk_shapes' if grid.name == 'rectilinear' else 'chunk_shape'}"
     if len(grid.axes) != len(shape):
         raise MetadataError(f"{field} has {len(grid.axes)} entries for {len(shape)} dimensions", field=field)
     for axis, (chunks, extent) in enumerate(zip(grid.axes, shape, strict=True)):

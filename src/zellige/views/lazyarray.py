@@ -14,7 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from zellige.dtypes.values import as_values, unmasked
 from zellige.indexing import Selection
-from zellige.runs import Edges
+from zellige.runs import Edges, Sizes, as_tuple
 from zellige.selecting import Indexer
 from zellige.types import AnyArray, Shape
 from zellige.views.sizes import cut, one_chunk
@@ -23,8 +23,6 @@ from zellige.views.transforms import Along, Transform
 
 if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
-
-_EXPANDED = 1_000_000  # chunks along an axis that `chunks` shows as a tuple
 
 
 def lazy(array: Any) -> LazyArray:
@@ -121,7 +119,7 @@ class LazyArray(NDArrayOperatorsMixin):
     # -- its chunks -------------------------------------------------------------------------------
 
     @property
-    def read_chunk_sizes(self) -> tuple[Edges | tuple[int, ...], ...]:
+    def read_chunk_sizes(self) -> tuple[Sizes, ...]:
         """The sizes along each axis of the smallest pieces that can be read alone, as dask writes chunks.
 
         An axis that a slice picks has the parts of the source's chunks that lie in it; one that positions
@@ -133,12 +131,12 @@ class LazyArray(NDArrayOperatorsMixin):
         >>> lazy(a)[10:90, None, ::-2].read_chunk_sizes
         ((40, 20, 20), (1,), (1, 2))
         """
-        return tuple(self._edges(axis) if n else (0,) for axis, n in enumerate(self.shape))
+        return tuple(as_tuple(self._edges(axis)) if n else (0,) for axis, n in enumerate(self.shape))
 
     @property
-    def chunks(self) -> tuple[Edges | tuple[int, ...], ...]:
-        """`read_chunk_sizes` as tuples, which dask asks for; axes of more than a million chunks stay sequences."""
-        return tuple(tuple(edges) if len(edges) <= _EXPANDED else edges for edges in self.read_chunk_sizes)
+    def chunks(self) -> tuple[Sizes, ...]:
+        """`read_chunk_sizes`, by the name that dask asks for."""
+        return self.read_chunk_sizes
 
     def _edges(self, axis: int) -> Edges:
         """The chunk sizes along one axis; none for an empty one."""

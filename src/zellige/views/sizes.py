@@ -31,7 +31,7 @@ def declared(source: Any, axis: int, extent: int) -> Edges:
         return one_chunk(extent)
     own = chunks[axis]
     if is_size(own):
-        return FixedDimension(int(own), extent).data_sizes if own > 0 else one_chunk(extent)
+        return FixedDimension(int(own), extent).data_runs if own > 0 else one_chunk(extent)
     if isinstance(own, Edges):
         return own
     sizes = [int(n) for n in own if n > 0]  # dask has blocks of no length, and of unknown ones
@@ -49,7 +49,8 @@ def cut(edges: Edges, at: range) -> Edges:
     if not at:
         return one_chunk(0)
     if at.step < 0:
-        return cut(edges, at[::-1])[::-1]
+        ascending = cut(edges, at[::-1])
+        return ascending.part(range(len(ascending))[::-1])
     return _slice(edges, at) if at.step == 1 else _stride(edges, at)
 
 
@@ -59,14 +60,14 @@ def _slice(edges: Edges, at: range) -> Edges:
         return one_chunk(len(at))
     head = edges.offset(first) + edges[first] - at.start
     tail = at.stop - edges.offset(last)
-    return Edges.of_runs(chain([(head, 1)], edges[first + 1 : last].runs, [(tail, 1)]))
+    return Edges.of_runs(chain([(head, 1)], edges.part(range(first + 1, last)).runs, [(tail, 1)]))
 
 
 def _stride(edges: Edges, at: range) -> Edges:
     first, last = edges.chunk_of(at.start), edges.chunk_of(at[-1])
     if last - first > _MANY:  # about the same, without looking at each of them
-        return FixedDimension(max(1, edges[first] // at.step), len(at)).data_sizes
-    inner = edges[first:last]
+        return FixedDimension(max(1, edges[first] // at.step), len(at)).data_runs
+    inner = edges.part(range(first, last))
     ends = edges.offset(first) + np.cumsum(np.fromiter(inner, np.int64, len(inner)))
     before = -((at.start - ends) // at.step)  # picked elements before the end of each chunk
     counts = np.diff(before, prepend=0, append=len(at))

@@ -14,7 +14,7 @@ import numpy as np
 
 from zellige.dtypes.values import unmasked
 from zellige.errors import BoundsCheckError, ReadOnlyError
-from zellige.runs import Edges
+from zellige.runs import EXPANDED, Edges
 from zellige.selecting import Selecting
 from zellige.types import AnyArray, Shape
 from zellige.views.sizes import declared
@@ -103,6 +103,14 @@ class Stored(_Wrapped):
     __slots__ = ()
 
     _base: Selecting
+
+    def sizes(self, axis: int) -> Edges:
+        """The sizes of the chunks along an axis; of shards, where their inner chunks are too many to list."""
+        self._check_shape()
+        runs = self._base._read_runs(axis)
+        if isinstance(runs, Edges):
+            return runs
+        return Edges.of(runs) if len(runs) <= EXPANDED else self._base.grid.axes[axis].data_runs
 
     def read(self, at: Transform) -> AnyArray:
         """One read of the array."""

@@ -393,7 +393,7 @@ def _new_edges(name: str, variable: xr.Variable, array: Array, axis: int, cuts: 
     dim, length = variable.dims[axis], variable.shape[axis]
     cut = None if variable.dims == (name,) else cuts.get(dim)
     asked = cut is not None
-    stored, reach = array.grid.dimensions[axis].chunks, _reach(array, axis)
+    stored, reach = array.grid.axes[axis].declared, _reach(array, axis)
     room = reach - array.shape[axis]
     if cut is None and isinstance(stored, int):
         return None
@@ -416,8 +416,8 @@ def _new_edges(name: str, variable: xr.Variable, array: Array, axis: int, cuts: 
 
 def _reach(array: Array, axis: int) -> int:
     """Where the last stored chunk of an axis ends, at or beyond the end of the axis."""
-    dimension = array.grid.dimensions[axis]
-    chunks = dimension.chunks
+    dimension = array.grid.axes[axis]
+    chunks = dimension.declared
     return dimension.nchunks * chunks if isinstance(chunks, int) else sum(chunks)
 
 
