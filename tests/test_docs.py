@@ -219,6 +219,9 @@ def test_docstrings_become_markdown():
         "Do it.\n\n- **src, dst**: Two places, or one.\n- **n**: How often.\n\nMore.\n\n```pycon\n>>> 1 + 1\n2\n```"
     )
     assert as_markdown(text) == wanted
+    assert as_markdown("Do it.\n\nParameters\n----------\nn\n    How often.\n") == (
+        "Do it.\n\n**Parameters**\n\n- **n**: How often."
+    )
 
 
 def test_a_site_that_loads_from_elsewhere_or_links_nowhere_is_noticed(tmp_path):
