@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import strategies as ours
 import zellige
+from zellige.codecs import BytesCodec, ShardingCodec, ZstdCodec
 from zellige.stores import LocalStore, MemoryStore, Store
 
 SIDE = 10
@@ -50,6 +52,14 @@ class ArrayMachine(RuleBasedStateMachine):
     def make_store(self) -> Store:
         return MemoryStore()
 
+    def options(self, data, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Codecs and settings of the array."""
+        return data.draw(st.sampled_from(CHAINS))
+
+    def pieces(self, chunk: Any) -> int:
+        """How many chunks that can be read alone a stored chunk holds."""
+        return 1
+
     @initialize(data=st.data())
     def create(self, data):
         shape = data.draw(ours.shapes(max_side=6))
@@ -62,7 +72,7 @@ class ArrayMachine(RuleBasedStateMachine):
             dtype=dtype,
             chunks=grid.argument,
             fill_value=data.draw(st.sampled_from(FILLS[dtype])),
-            **data.draw(st.sampled_from(CHAINS)),
+            **self.options(data, shape),
         )
         assert self.array.write_chunk_sizes == grid.sizes
         self.axes: list[Axis] = [c if isinstance(c, int) else list(c) for c in self.array.metadata.chunk_grid.axes]
@@ -237,10 +247,10 @@ class ArrayMachine(RuleBasedStateMachine):
     @invariant()
     def only_chunks_of_the_grid_are_stored(self):
         prefix = self.array.path + "/"
-        keys = {chunk.key for chunk in self.array.iter_chunks()} | {prefix + "zarr.json"}
-        stored = set(self.array.store.list(prefix))
-        assert stored <= keys
-        assert self.array.nchunks_initialized == len(stored) - 1
+        pieces = {chunk.key: self.pieces(chunk) for chunk in self.array.iter_chunks()}
+        stored = set(self.array.store.list(prefix)) - {prefix + "zarr.json"}
+        assert stored <= pieces.keys()
+        assert self.array.nchunks_initialized == sum(pieces[key] for key in stored)
         if self.sparse:
             fill = self.array.metadata.fill_value.tobytes()
             for chunk in self.array.iter_chunks():
@@ -260,9 +270,39 @@ class LocalArrayMachine(ArrayMachine):
             self.folder.cleanup()
 
 
+class UnevenShardsMachine(ArrayMachine):
+    """The same in shards, which their inner chunks need not divide, nor those within these."""
+
+    def options(self, data, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Shards, perhaps of shards."""
+        self.inner = tuple(data.draw(st.integers(1, 4)) for _ in shape)
+        within = tuple(data.draw(st.integers(1, 3)) for _ in shape)
+        codecs: tuple[Any, ...] = data.draw(st.sampled_from([(BytesCodec(),), (BytesCodec(), ZstdCodec(level=1))]))
+        if data.draw(st.booleans()):
+            codecs = (ShardingCodec(within, codecs),)
+        serializer = ShardingCodec(self.inner, codecs, index_location=data.draw(st.sampled_from(["start", "end"])))
+        return {"serializer": serializer, "compressors": None, "config": {"uneven_inner_chunks": True}}
+
+    def pieces(self, chunk: Any) -> int:
+        """The inner chunks that hold elements of the array."""
+        return prod(-(-n // c) for n, c in zip(chunk.shape, self.inner, strict=True))
+
+    @invariant()
+    def inner_chunks_begin_anew_in_each_shard(self):
+        """What is said of the smallest pieces that can be read alone."""
+        cut = tuple(
+            tuple(min(c, shard - start) for shard in shards for start in range(0, shard, c))
+            for c, shards in zip(self.inner, self.array.write_chunk_sizes, strict=True)
+        )
+        assert self.array.read_chunk_sizes == cut
+        assert self.array.cdata_shape == tuple(map(len, cut))
+
+
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=25)
 
 TestArrayInMemory = ArrayMachine.TestCase
 TestArrayInMemory.settings = settings(SETTINGS, max_examples=max(20, ours.EXAMPLES // 24))
+TestArrayInUnevenShards = UnevenShardsMachine.TestCase
+TestArrayInUnevenShards.settings = settings(SETTINGS, max_examples=max(20, ours.EXAMPLES // 48))
 TestArrayOnDisk = LocalArrayMachine.TestCase
 TestArrayOnDisk.settings = settings(SETTINGS, max_examples=max(20, ours.EXAMPLES // 80))

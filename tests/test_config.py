@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "array.casting": "same_value",
     "array.durability": None,
     "array.target_shard_size_bytes": None,
+    "array.uneven_inner_chunks": False,
     "array.rectilinear_chunks": True,
     "array.sharding_coalesce_max_gap_bytes": None,
     "array.sharding_coalesce_max_bytes": 16777216,
@@ -177,6 +178,7 @@ GOOD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("array.casting", ["same_value", "unsafe"]),
     ("array.durability", ["process", "power", None]),
     ("array.target_shard_size_bytes", [None, 1, 1 << 40]),
+    ("array.uneven_inner_chunks", [True, False]),
     ("array.rectilinear_chunks", [True]),
     ("array.sharding_coalesce_max_gap_bytes", [None, 0, 1]),
     ("array.sharding_coalesce_max_bytes", [1]),
@@ -203,6 +205,7 @@ BAD_SETTINGS: list[tuple[str, list[Any]]] = [
     ("array.casting", ["safe", None, 1]),
     ("array.durability", ["disk", True, 0]),
     ("array.target_shard_size_bytes", [0, 1.5, "1"]),
+    ("array.uneven_inner_chunks", [None, 1, "True"]),
     ("array.rectilinear_chunks", [False, None, 1]),
     ("array.sharding_coalesce_max_gap_bytes", [-1, 1.0]),
     ("array.sharding_coalesce_max_bytes", [0, None]),
@@ -263,6 +266,7 @@ def test_an_array_takes_its_own_settings_and_no_others():
         "durability",
         "sharding_coalesce_max_gap_bytes",
         "sharding_coalesce_max_bytes",
+        "uneven_inner_chunks",
     ]
     given = {"order": "F", "sharding_coalesce_max_gap_bytes": 0, "sharding_coalesce_max_bytes": 1}
     assert ArrayConfig.of(given) == ArrayConfig(**given)
@@ -292,6 +296,7 @@ def variable(key: str) -> str:
         ("array.order", "F", "F"),
         ("array.write_empty_chunks", "True", True),
         ("array.read_missing_chunks", "false", False),
+        ("array.uneven_inner_chunks", "true", True),
         ("array.target_shard_size_bytes", " 1_000_000 ", 1_000_000),
         ("async.timeout", "2.5", 2.5),
         ("async.timeout", "1e3", 1000.0),

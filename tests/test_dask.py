@@ -61,6 +61,20 @@ def test_chunk_sizes_are_chunks_for_dask_itself():
     assert np.array_equal(da.from_array(view, chunks=view.read_chunk_sizes).compute(), data[::2])
 
 
+def test_inner_chunks_that_do_not_divide_their_shards_are_blocks(tmp_path):
+    data, allowed = np.arange(1, 26), {"uneven_inner_chunks": True}
+    array = zellige.create_array(tmp_path, data=data, chunks=4, shards=[[10, 7, 8]], config=allowed)
+    x = from_array(tmp_path)
+    assert x.chunks == ((4, 4, 2, 4, 3, 4, 4),) == array.read_chunk_sizes
+    assert np.array_equal(x.compute(), data)
+    shards = from_array(tmp_path, chunks="shards")
+    store(shards + 1, array)
+    assert np.array_equal(array[...], data + 1)
+    with pytest.raises(ValueError, match=r"array\.uneven_inner_chunks"):
+        store(shards, zellige.open_array(tmp_path))
+    assert np.array_equal(array[...], data + 1)
+
+
 def test_other_chunks_can_be_asked_for(tmp_path):
     data = np.arange(24)
     array = zellige.create_array(tmp_path, data=data, chunks=2, shards=[[8, 12, 4]])

@@ -54,6 +54,8 @@ LAYOUTS = [
     {"chunks": ([9, 11], 20), "compressors": None},
     {"chunks": (2, 5), "shards": (10, 20)},
     {"chunks": (2, 5), "shards": ([4, 16], 10), "compressors": None},
+    {"chunks": (3, 7), "shards": (10, 20), "config": {"uneven_inner_chunks": True}},
+    {"chunks": (3, 30), "shards": ([4, 16], [11, 9]), "compressors": None, "config": {"uneven_inner_chunks": True}},
     {"chunks": (20, 20), "filters": None, "compressors": ["gzip"]},
     {"chunks": (4, 7), "zarr_format": 2},
 ]
@@ -119,6 +121,14 @@ def test_nothing_but_indexes_is_read():
     store.reset()
     array.explain()
     assert not store.made("get", "borrow", "get_range", "get_ranges", "borrow_many")
+
+
+def test_inner_chunks_that_do_not_divide_their_shard_are_counted_as_they_are():
+    allowed = {"uneven_inner_chunks": True}
+    array = zellige.create_array(data=np.arange(1, 41), chunks=3, shards=10, compressors=None, config=allowed)
+    for index, inner, decoded in ((slice(None), 16, 40), (slice(9, 11), 2, 4), (9, 1, 1), (slice(6, 10), 2, 4)):
+        said = array.explain(index)
+        assert (said.inner_chunks, said.bytes_decoded) == (inner, 8 * decoded)
 
 
 def test_missing_chunks_are_told():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -52,6 +53,25 @@ def test_resizing_encodes_the_last_chunks_anew(data):
             model, old = np.zeros(new, "int16"), model
             model[kept] = old[kept]
         np.testing.assert_array_equal(zellige.open(a.store)[...], model)
+
+
+def test_shards_that_inner_chunks_do_not_divide_are_read_and_never_written():
+    """Shards of 7 and 3 elements, of inner chunks of 2: the last shard changes with the shape of the array."""
+    index = [struct.pack("<8Q", 0, 2, 2, 2, 4, 2, 6, 1), struct.pack("<4Q", 0, 2, 2, 1)]
+    store = {"c/0": bytes(range(1, 8)) + index[0], "c/1": bytes(range(8, 11)) + index[1]}
+    little = {"name": "bytes", "configuration": {"endian": "little"}}
+    codec = zellige.codecs.ShardingCodec((2,), [zellige.codecs.BytesCodec(None)], [zellige.codecs.BytesCodec()])
+    document = zellige.create_array(shape=10, chunks=10, dtype="uint8", compressors=None).metadata.to_dict()
+    document |= {"codecs": [codec.to_json()], "chunk_grid": {"name": BOUNDED, "configuration": {"chunk_shape": [7]}}}
+    assert document["codecs"][0]["configuration"]["index_codecs"] == [little]
+    store["zarr.json"] = json.dumps(document).encode()
+    a = zellige.open_array(store, config={"uneven_inner_chunks": True})
+    assert a[...].tolist() == [*range(1, 11)]
+    assert (a[6], a[9], a.read_chunk_sizes) == (7, 10, ((2, 2, 2, 1, 2, 1),))
+    for change in (lambda: a.__setitem__(0, 5), lambda: a.resize(8), lambda: a.append([1])):
+        with pytest.raises(ChunkShapeError, match=r"do not divide a shard of 7; .* on this grid others are read only"):
+            change()
+    assert zellige.open_array(store)[...].tolist() == [*range(1, 11)]
 
 
 def test_other_edges_are_refused():

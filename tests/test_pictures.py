@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -106,6 +107,13 @@ def test_inner_chunks_of_shards_are_dashed():
     a = zellige.zeros((20, 20), chunks=(5, 5), shards=(10, 20))
     assert "dasharray" in a._repr_html_()
     assert "dasharray" not in zellige.zeros((20, 20), chunks=(5, 5))._repr_html_()
+
+
+def test_inner_chunks_begin_anew_in_each_shard():
+    a = zellige.zeros((20, 20), chunks=(20, 6), shards=(20, 10), config={"uneven_inner_chunks": True})
+    dashed = re.search(r'<path d="([^"]+)"[^>]*dasharray', grid_svg(a.grid, inner=(20, 6), width=200, height=200))
+    assert dashed is not None
+    assert [float(x) for x in re.findall(r"M([\d.]+) 0V", dashed[1])] == [60, 160]
 
 
 def test_showing_reads_nothing():

@@ -17,7 +17,7 @@ import strategies as ours
 import zellige
 from counting_store import CountingStore, contents
 from zellige.codecs import BloscCodec, BytesCodec, ShardingCodec
-from zellige.errors import ChunkShapeError, MetadataError, RectilinearChunksError
+from zellige.errors import ChunkShapeError, CorruptChunkError, RectilinearChunksError
 from zellige.stores import LocalStore, MemoryStore
 from zellige.types import Kept
 
@@ -51,26 +51,27 @@ def divisors(n: int) -> list[int]:
 
 
 @st.composite
-def shard_axes(draw: st.DrawFn, extent: int, inner: int) -> tuple[Any, tuple[int, ...]]:
-    """One entry of `shards=`, and its edges: a size or a list, all multiples of the inner size."""
+def shard_axes(draw: st.DrawFn, extent: int, inner: int, uneven: bool) -> tuple[Any, tuple[int, ...]]:
+    """One entry of `shards=`, and its edges: a size or a list, all multiples of the inner size, or any."""
+    lengths = st.integers(1, 9) if uneven else st.integers(1, 4).map(lambda count: inner * count)
     if draw(st.booleans()):
-        size = inner * draw(st.integers(1, 4))
+        size = draw(lengths)
         return size, ours.repeated(size, extent)
-    edges = [inner * draw(st.integers(1, 3))]
+    edges = [draw(lengths)]
     while sum(edges) < extent:
-        edges.append(inner * draw(st.integers(1, 3)))
+        edges.append(draw(lengths))
     edges += [inner] * draw(st.sampled_from([0, 0, 0, 2]))  # wholly beyond the end
     return edges, tuple(edges)
 
 
 @st.composite
-def chains(draw: st.DrawFn, inner: tuple[int, ...], depth: int = 0) -> list[dict[str, Any]]:
+def chains(draw: st.DrawFn, inner: tuple[int, ...], depth: int = 0, uneven: bool = False) -> list[dict[str, Any]]:
     """Codecs for inner chunks of a shape: plain, compressed, transposed, nested."""
     if depth < 2 and draw(st.integers(0, 3)) == 0:
         order = draw(st.permutations(range(len(inner))))
         turned = [inner[axis] for axis in order]
-        smaller = tuple(draw(st.sampled_from(divisors(n))) for n in turned)
-        return [codec("transpose", order=list(order)), draw(shardings(smaller, depth + 1))]
+        smaller = tuple(draw(st.integers(1, n + 1) if uneven else st.sampled_from(divisors(n))) for n in turned)
+        return [codec("transpose", order=list(order)), draw(shardings(smaller, depth + 1, uneven))]
     order = draw(st.permutations(range(len(inner))))
     transposes = draw(st.sampled_from([[], [], [codec("transpose", order=list(order))]]))
     steps = draw(st.sampled_from([[], [ZSTD], [GZIP], [CRC], [ZSTD, CRC]]))
@@ -78,13 +79,13 @@ def chains(draw: st.DrawFn, inner: tuple[int, ...], depth: int = 0) -> list[dict
 
 
 @st.composite
-def shardings(draw: st.DrawFn, inner: tuple[int, ...], depth: int = 0) -> dict[str, Any]:
+def shardings(draw: st.DrawFn, inner: tuple[int, ...], depth: int = 0, uneven: bool = False) -> dict[str, Any]:
     """The codec as JSON for inner chunks of a shape."""
     index = [draw(st.sampled_from([LITTLE, BIG])), *draw(st.sampled_from([[], [CRC]]))]
     return codec(
         "sharding_indexed",
         chunk_shape=list(inner),
-        codecs=draw(chains(inner, depth)),
+        codecs=draw(chains(inner, depth, uneven)),
         index_codecs=index,
         index_location=draw(st.sampled_from(["start", "end"])),
     )
@@ -92,20 +93,24 @@ def shardings(draw: st.DrawFn, inner: tuple[int, ...], depth: int = 0) -> dict[s
 
 @st.composite
 def layouts(draw: st.DrawFn, min_dims: int = 1, transposed: bool | None = None) -> Layout:
-    """Regular and rectilinear shards of inner chunks of any shape, with transposes before them and codecs after."""
+    """Regular and rectilinear shards of inner chunks of any shape, with transposes before them and codecs after.
+
+    Half of the time inner chunks need not divide their shards.
+    """
     shape = draw(ours.shapes(min_dims=min_dims))
     inner = tuple(draw(st.integers(1, 3)) for _ in shape)
-    axes = [draw(shard_axes(n, c)) for n, c in zip(shape, inner, strict=True)]
+    uneven = draw(st.booleans())
+    axes = [draw(shard_axes(n, c, uneven)) for n, c in zip(shape, inner, strict=True)]
     order = list(range(len(shape)))
     if transposed or (transposed is None and draw(st.booleans())):
         order = draw(st.permutations(order))
     arguments = {
         "chunks": [entry for entry, _ in axes],
         "filters": [codec("transpose", order=list(order))] if order != list(range(len(shape))) else None,
-        "serializer": draw(shardings(tuple(inner[axis] for axis in order))),
+        "serializer": draw(shardings(tuple(inner[axis] for axis in order), uneven=uneven)),
         "compressors": draw(st.sampled_from([None] * 5 + [[ZSTD], [CRC]])),
         "fill_value": draw(st.sampled_from([0, 7])),
-        "config": {"write_empty_chunks": draw(st.sampled_from([False, False, True]))},
+        "config": {"write_empty_chunks": draw(st.sampled_from([False, False, True])), "uneven_inner_chunks": uneven},
         "order": draw(st.sampled_from("CCF")),
     }
     return Layout(shape, inner, tuple(edges for _, edges in axes), arguments)
@@ -157,7 +162,7 @@ def test_shards_read_and_write_like_numpy(layout, data):
     for _ in range(3):
         step(data, array, model)
         assert np.array_equal(array[...], model)
-    other = zellige.open_array(array.store)
+    other = zellige.open_array(array.store, config={"uneven_inner_chunks": True})
     step(data, other, model)
     assert np.array_equal(array[...], other[...])
     assert np.array_equal(array[...], model)
@@ -167,10 +172,19 @@ def test_shards_read_and_write_like_numpy(layout, data):
 @given(layouts(min_dims=0, transposed=True))
 def test_shards_say_what_they_are(layout):
     array = layout.create()
-    assert array.chunks == layout.inner
-    assert array.write_chunk_sizes == tuple(map(ours.clipped, layout.edges, layout.shape))
-    inner = tuple(ours.clipped(ours.repeated(c, n), n) for c, n in zip(layout.inner, layout.shape, strict=True))
+    sizes = tuple(map(ours.clipped, layout.edges, layout.shape))
+    assert array.write_chunk_sizes == sizes
+    inner = tuple(
+        tuple(min(c, shard - start) for shard in shards for start in range(0, shard, c))
+        for c, shards in zip(layout.inner, sizes, strict=True)
+    )
     assert array.read_chunk_sizes == inner
+    regular = tuple(ours.clipped(ours.repeated(c, n), n) for c, n in zip(layout.inner, layout.shape, strict=True))
+    if inner == regular:
+        assert array.chunks == layout.inner
+    else:
+        with pytest.raises(RectilinearChunksError, match="use read_chunk_sizes"):
+            array.chunks
     assert array.grid.grid_shape == tuple(map(len, array.write_chunk_sizes))
     assert array.cdata_shape == tuple(map(len, inner))
     assert array.nchunks == prod(array.cdata_shape)
@@ -272,7 +286,8 @@ def test_automatic_shards_can_be_rectilinear():
 )
 def test_chunks_that_do_not_divide_the_shards_are_refused(chunks, shards, axis, nearest):
     store = MemoryStore()
-    with pytest.raises(ChunkShapeError, match=rf"axis {axis}.*do not divide.*nearest that do are {nearest}$") as caught:
+    words = rf"axis {axis}: .*do not divide.*nearest that do are {nearest}, .*array\.uneven_inner_chunks=True"
+    with pytest.raises(ChunkShapeError, match=words) as caught:
         zellige.create_array(store, shape=(10, 6), chunks=chunks, shards=shards)
     assert caught.value.axis == axis
     assert list(store.list()) == []
@@ -396,13 +411,88 @@ def test_new_edges_must_be_multiples_of_the_inner_chunks(change):
     store = CountingStore()
     array, model = uneven(store)
     before = contents(store.inner)
-    with pytest.raises(MetadataError, match=r"multiples of [23]"):
+    with pytest.raises(ChunkShapeError, match=r"inner chunks of [23] do not divide a shard of [345]; "):
         change(array)
     assert contents(store.inner) == before
     assert array.shape == (6, 5)
     assert np.array_equal(array[...], model)
     array.resize((12, 5), chunks=[[2, 4], None])
     assert array.write_chunk_sizes[0] == (4, 2, 2, 4)
+
+
+# -- inner chunks that do not divide their shards --------------------------------------------------
+
+NOT_DIVIDING = {
+    "regular": {"chunks": (4, 3), "shards": (10, 5)},
+    "rectilinear": {"chunks": (4, 3), "shards": ([7, 10, 3, 5], [4, 9])},
+    "larger than some shards": {"chunks": (8, 9), "shards": ([7, 10, 3, 5], 13), "compressors": None},
+    "nested": {"chunks": (5, 4), "shards": (12, 13), "serializer": ShardingCodec((2, 3)), "compressors": None},
+}
+
+
+@pytest.fixture(params=NOT_DIVIDING)
+def not_dividing(request, tmp_path) -> tuple[zellige.Array, np.ndarray]:
+    """A stored array, opened without the setting that allows to write it."""
+    model = ours.counted((25, 13), "float32")
+    model[10:20, :5] = 0
+    zellige.create_array(tmp_path, data=model, config={"uneven_inner_chunks": True}, **NOT_DIVIDING[request.param])
+    return zellige.open_array(tmp_path), model
+
+
+def test_tools_take_inner_chunks_that_do_not_divide_their_shards(not_dividing, tmp_path):
+    array, model = not_dividing
+    assert zellige.validate(tmp_path, deep=True).ok
+    covered, found = array.coverage(), array.stats()
+    assert len(covered.stored) == sum(bool(model[chunk.slices].any()) for chunk in array.iter_chunks())
+    assert (found.min, found.max, found.count) == (model.min(), model.max(), model.size)
+    assert sum(part.count for _, part in array.chunk_stats()) == model.size
+    assert array.nchunks == prod(map(len, array.read_chunk_sizes))
+    assert "Inner chunks" in array._repr_html_()
+    assert str(array.info)
+    group = zellige.group()
+    zellige.copy(array, group, "copy")
+    assert not zellige.diff(array, group["copy"])
+    for target in ({"chunks": (6, 5)}, {"chunks": ([20, 5], 13)}, {"chunks": (2, 2), "shards": (6, 6)}):
+        with zellige.config.set({"threading.max_workers": 1}):
+            made = zellige.rechunk(array, {}, config={"uneven_inner_chunks": True}, **target)
+        assert np.array_equal(made[...], model)
+    with pytest.raises(ChunkShapeError, match=r"array\.uneven_inner_chunks"):
+        zellige.from_array(data=array)
+    again = zellige.from_array(data=array, config={"uneven_inner_chunks": True})
+    assert np.array_equal(again[...], model)
+    assert again.read_chunk_sizes == array.read_chunk_sizes
+
+
+def test_a_damaged_clipped_inner_chunk_is_named(tmp_path):
+    array = zellige.create_array(
+        tmp_path,
+        data=np.arange(1, 11),
+        chunks=4,
+        shards=10,
+        compressors=["crc32c"],
+        config={"uneven_inner_chunks": True},
+    )
+    raw = bytearray(array.store.get("c/0"))
+    raw[2 * (4 * 8 + 4) + 3] ^= 1  # in the third inner chunk, of two elements
+    array.store.put("c/0", bytes(raw))
+    assert array[:8].tolist() == [*range(1, 9)]
+    with pytest.raises(CorruptChunkError) as caught:
+        array[9]
+    assert (caught.value.coords, caught.value.inner) == ((0,), (2,))
+    (finding,) = zellige.validate(tmp_path, deep=True).findings
+    assert finding.key == "c/0"
+
+
+@pytest.mark.parametrize("length", [2, 3, 7])
+def test_one_element_of_a_clipped_inner_chunk_costs_two_range_reads(length):
+    store = CountingStore()
+    allowed = {"uneven_inner_chunks": True}
+    zellige.create_array(store, data=np.arange(1, 21), chunks=length, shards=10, config=allowed)
+    array = zellige.open_array(store)
+    store.reset()
+    assert array[19] == 20
+    assert len(store.calls) == 2
+    assert not store.made("get", "borrow")
 
 
 # -- copies, pickles, descriptions ----------------------------------------------------------------

@@ -532,6 +532,17 @@ def _twice(model: np.ndarray) -> np.ndarray:
     return numbered((2 * model.shape[0], *model.shape[1:])) if model.ndim else numbered(())
 
 
+def test_chunk_sizes_of_inner_chunks_that_do_not_divide_their_shards():
+    allowed = {"uneven_inner_chunks": True}
+    array = zellige.create_array(data=np.arange(25), chunks=4, shards=[[10, 7, 8]], config=allowed)
+    assert lazy(array)[3:12].chunks == ((1, 4, 2, 2),)
+    assert concat([array, array]).chunks == (array.read_chunk_sizes[0] * 2,)
+    many = zellige.zeros(10**12, chunks=3, shards=10, dtype="int8", config=allowed)
+    assert (len(many.read_chunk_sizes[0]), many.read_chunk_sizes[0][-5:]) == (4 * 10**11, (1, 3, 3, 3, 1))
+    assert many.cdata_shape == (4 * 10**11,)
+    assert lazy(many)[5:].chunks[0][:2] == (5, 10)  # shards, because their inner chunks are too many to list
+
+
 def test_chunk_sizes_of_joined_arrays():
     a, b = zellige.zeros((5, 6), chunks=[[2, 3], 4]), zellige.zeros((4, 6), chunks=[3, [1, 5]])
     assert concat([a, b]).chunks == ((2, 3, 3, 1), (4, 2))

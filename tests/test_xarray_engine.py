@@ -114,6 +114,17 @@ def test_shards_read_by_their_inner_chunks_as_in_xarrays_own_engine(tmp_path):
     assert np.array_equal(ds.v, np.arange(24))
 
 
+def test_inner_chunks_that_do_not_divide_their_shards_are_chunks(tmp_path):
+    allowed = {"uneven_inner_chunks": True}
+    zellige.create_group(tmp_path).create_array(
+        "v", data=np.arange(25), chunks=4, shards=10, dimension_names=["x"], config=allowed
+    )
+    ds = opened(tmp_path, chunks={})
+    assert ds.chunks["x"] == (4, 4, 2, 4, 4, 2, 4, 1)
+    assert ds.v.encoding["shards"] == (10,)
+    assert np.array_equal(ds.v, np.arange(25))
+
+
 INDEXERS = {
     "basic": {"y": 4, "x": slice(1, None, 3)},
     "backwards": {"y": slice(None, None, -2), "x": slice(7, 2, -1)},

@@ -12,17 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import engine, indexing, node, scratch
-from zellige.blueprint import Blueprint, check_shards, remember, remember_similar, remembered, similar
+from zellige.blueprint import Blueprint, remember, remember_similar, remembered, similar
+from zellige.chunking import nearest_divisor
 from zellige.codecs.base import ArrayBytesCodec
-from zellige.codecs.sharding import chunk_chain
+from zellige.codecs.sharding import Uneven, chunk_chain, uneven
 from zellige.config import ArrayConfig
 from zellige.dtypes.fill import fill_bits
 from zellige.dtypes.values import as_value, boxed
 from zellige.errors import (
     ArrayNotFoundError,
+    ChunkShapeError,
     ConflictError,
     MetadataError,
     ReadOnlyError,
+    RectilinearChunksError,
     UnfinishedWarning,
     warn_caller,
 )
@@ -33,7 +36,7 @@ from zellige.metadata.v3 import DOCUMENT
 from zellige.node import NodeHandle
 from zellige.plans import plan as plan_for
 from zellige.resizing import Pending, Resizing
-from zellige.runs import LazyTuple, Sizes, as_tuple
+from zellige.runs import InnerEdges, LazyTuple, Sizes, as_tuple
 from zellige.selecting import Selecting
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, AnyArray, Casting, Coords, Shape
@@ -71,7 +74,18 @@ class Array(Selecting, Resizing, NodeHandle):
     array([0., 1., 2., 3., 0.], dtype=float32)
     """
 
-    __slots__ = ("store", "path", "config", "metadata", "grid", "_inner", "_engine", "_holder", "__weakref__")
+    __slots__ = (
+        "store",
+        "path",
+        "config",
+        "metadata",
+        "grid",
+        "_inner",
+        "_uneven",
+        "_engine",
+        "_holder",
+        "__weakref__",
+    )
 
     store: Store
     path: str
@@ -93,21 +107,40 @@ class Array(Selecting, Resizing, NodeHandle):
         if metadata.zarr_format == 2:
             config = _config_v2(metadata, config)
         self.store, self.path, self.config, self._holder = store, path, config, holder
-        self.metadata, self.grid, chain, self._inner = blueprint or Blueprint.of(metadata)
+        self.metadata, self.grid, chain, self._inner, self._uneven = blueprint or Blueprint.of(metadata)
         prefix = path and path + "/"
         self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
         if metadata.chunk_grid.bounded:
             self._engine.unsettled = Pending(store, path, metadata.chunk_grid.axes)
 
     def _blueprint(self) -> Blueprint:
-        return Blueprint(self.metadata, self.grid, self._engine.chain, self._inner)
+        return Blueprint(self.metadata, self.grid, self._engine.chain, self._inner, self._uneven)
 
     def _check_shards(self, grid: ChunkGrid) -> None:
-        check_shards(self._inner, grid)
+        """Refuse a grid in which inner chunks do not divide the shards, unless a setting allows to write such."""
+        if self._inner is not None and (found := uneven(self._engine.chain, grid.dimensions)) is not None:
+            self._check_uneven(found)
+
+    def _check_uneven(self, found: Uneven) -> None:
+        if self.config.uneven_inner_chunks and not self.metadata.chunk_grid.bounded:
+            return
+        axis, size, edge, common = found
+        nearest = nearest_divisor(common, size)
+        words = (
+            f"axis {axis}: inner chunks of {size} do not divide a shard of {edge}; the nearest that do are {nearest}"
+        )
+        if self.metadata.chunk_grid.bounded:
+            raise ChunkShapeError(f"{words}, and on this grid others are read only", axis=axis)
+        raise ChunkShapeError(
+            f"{words}, and the setting array.uneven_inner_chunks=True writes others, which few libraries read",
+            axis=axis,
+        )
 
     def _bind(self, metadata: ArrayMetadata) -> None:
         self.metadata = metadata
         self.grid = ChunkGrid.from_metadata(metadata)
+        if self._inner is not None:
+            self._uneven = uneven(self._engine.chain, self.grid.dimensions)
 
     @classmethod
     def open(
@@ -239,9 +272,20 @@ class Array(Selecting, Resizing, NodeHandle):
     def chunks(self) -> Shape:
         """The shape of every chunk of a regular array; in shards, of every inner chunk.
 
-        Raises for a rectilinear one, as an `AttributeError` too, so that `getattr(a, "chunks", None)` works.
+        Raises for a rectilinear one, as an `AttributeError` too, so that `getattr(a, "chunks", None)` works; also where
+        inner chunks do not divide the shards, and so begin anew in each.
         """
+        if self._uneven is not None and not all(map(self._is_stepped, range(self.ndim))):
+            raise RectilinearChunksError(
+                "inner chunks that do not divide their shards have no common shape; use read_chunk_sizes"
+            )
         return self._inner or self.grid.chunk_shape
+
+    def _is_stepped(self, axis: int) -> bool:
+        """Whether all inner chunks along an axis have one size, but for the last."""
+        assert self._inner is not None
+        shards, size = self.grid.axes[axis].data_runs, self._inner[axis]
+        return not any(edge % size for edge in shards.part(range(len(shards) - 1)).unique())
 
     @property
     def write_chunk_sizes(self) -> tuple[Sizes, ...]:
@@ -268,7 +312,9 @@ class Array(Selecting, Resizing, NodeHandle):
         """The data sizes along an axis of the smallest pieces that can be read alone."""
         if self._inner is None:
             return self.grid.axes[axis].data_runs
-        return FixedDimension(self._inner[axis], self.shape[axis]).data_runs
+        if self._uneven is None or self._is_stepped(axis):
+            return FixedDimension(self._inner[axis], self.shape[axis]).data_runs
+        return InnerEdges(self.grid.axes[axis].data_runs, self._inner[axis])
 
     @property
     def _chunk_grid(self) -> ChunkGrid:
@@ -280,7 +326,7 @@ class Array(Selecting, Resizing, NodeHandle):
         """The number of chunks along each axis; in shards, of inner chunks. `grid.grid_shape` counts shards."""
         if self._inner is None:
             return self.grid.grid_shape
-        return tuple(-(-n // c) for n, c in zip(self.shape, self._inner, strict=True))
+        return tuple(len(self._read_runs(axis)) for axis in range(self.ndim))
 
     @property
     def nchunks(self) -> int:
@@ -418,6 +464,8 @@ class Array(Selecting, Resizing, NodeHandle):
         self, selection: Selection, value: Any, fields: FieldNames | None = None, casting: Casting | None = None
     ) -> None:
         self._check_writable()
+        if self._uneven is not None:
+            self._check_uneven(self._uneven)
         if casting not in (None, "same_value", "unsafe"):
             raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
         dtype = self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype

@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, NamedTuple
 
 from zellige.codecs.chain import CodecChain
-from zellige.errors import MetadataError
+from zellige.codecs.sharding import Uneven, uneven
 from zellige.grid import ChunkGrid
 from zellige.metadata.document import as_attributes
 from zellige.metadata.v3 import DOCUMENT
@@ -32,6 +32,8 @@ class Blueprint(NamedTuple):
     chain: CodecChain
     inner: Shape | None
     """The shape of the inner chunks of shards."""
+    uneven: Uneven | None
+    """Where inner chunks do not divide the shards."""
 
     @classmethod
     def of(cls, metadata: ArrayMetadata) -> Blueprint:
@@ -39,20 +41,10 @@ class Blueprint(NamedTuple):
         grid = ChunkGrid.from_metadata(metadata)
         shape = tuple(next(iter(dim.unique_edge_lengths)) for dim in grid.dimensions)
         chain = CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value, shape)
-        inner = chain.inner_shape(shape)
-        check_shards(inner, grid)
-        return cls(metadata, grid, chain, inner)
-
-
-def check_shards(inner: Shape | None, grid: ChunkGrid) -> None:
-    """Inner chunks must divide every shard."""
-    for axis, (size, dim) in enumerate(zip(inner or (), grid.dimensions, strict=False)):
-        uneven = next((edge for edge in dim.unique_edge_lengths if edge % size), None)
-        if uneven is not None:
-            raise MetadataError(
-                f"axis {axis}: inner chunks of {size} do not divide a shard of {uneven}; use multiples of {size}",
-                field="codecs",
-            )
+        shard = chain.shard(shape)
+        if shard is None:
+            return cls(metadata, grid, chain, None, None)
+        return cls(metadata, grid, chain, shard.chunk_shape, uneven(chain, grid.dimensions))
 
 
 def remember(raw: bytes, blueprint: Blueprint) -> None:

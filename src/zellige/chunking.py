@@ -100,13 +100,6 @@ def parse_shards(
         return name, outer, tuple(nearest_divisor(n, c) for n, c in zip(common, auto, strict=True))
     # Inner chunks are cut from the shards, so a whole axis means a whole shard.
     _, inner = parse_chunks(chunks, common, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
-    for axis, (size, extent) in enumerate(zip(_sizes(inner), common, strict=True)):
-        if extent % size:
-            raise ChunkShapeError(
-                f"axis {axis}: chunks of {size} do not divide the shards ({outer[axis]!r}); "
-                f"the nearest that do are {nearest_divisor(extent, size)}",
-                axis=axis,
-            )
     return name, outer, _sizes(inner)
 
 

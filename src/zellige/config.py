@@ -68,6 +68,7 @@ _SETTINGS: dict[str, _Setting] = {
         _Setting(None, lambda v: isinstance(v, str) and v in ("process", "power"), "'process' or 'power'")
     ),
     "array.target_shard_size_bytes": _or_none(_int(None, 1)),
+    "array.uneven_inner_chunks": _bool(False),
     "array.rectilinear_chunks": _Setting(
         True,
         lambda v: v is True,
@@ -116,6 +117,7 @@ class Config:
     | `array.read_missing_chunks` | True | whether a missing chunk reads as fill; False makes it an error |
     | `array.casting` | `'same_value'` | values that the array's type cannot hold are refused; `'unsafe'` changes them |
     | `array.durability` | None | what written chunks survive: `'process'`, `'power'`, or None for the store's own |
+    | `array.uneven_inner_chunks` | False | whether inner chunks that do not divide their shard may be written |
     | `array.rectilinear_chunks` | True | always True: chunks of any size are always on |
     | `array.allow_unsafe_pickle_decode` | False | always False: a pickle can run any code |
     | `array.sharding_coalesce_max_gap_bytes` | None | parts of a shard this close are read as one; None: the store's |
@@ -288,6 +290,8 @@ class ArrayConfig:
     """Parts of a shard no further apart are read together; None leaves it to the store."""
     sharding_coalesce_max_bytes: int = 16 << 20
     """The most that is read together."""
+    uneven_inner_chunks: bool = False
+    """Whether inner chunks that do not divide their shard may be written; they are read always."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | ArrayConfig | None = None) -> ArrayConfig:

@@ -135,6 +135,7 @@ def create_array(
         metadata = metadata_v2(data_type, grid, codecs, declared=declared, order=order or "C", **common)
     handle = ArrayConfig.of({**_as_dict(config), **({"order": order} if order else {})})
     array = Array(target, path, metadata, handle)  # checks everything before anything is written
+    array._check_shards(array.grid)
     _place(array, data, overwrite=overwrite)
     if data is not None and write_data:
         copy_values(array, data)

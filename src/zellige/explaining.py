@@ -24,7 +24,6 @@ from zellige.types import AnyArray, Buffer, Shape, Span
 
 if TYPE_CHECKING:
     from zellige.array import Array
-    from zellige.codecs.chain import BoundChain
 
 _EXACT = 100_000  # chunks; of more, so many are looked at
 _SAMPLE = 1000
@@ -117,9 +116,9 @@ class _Cost:
         self.missing = int(nbytes is None)
 
     def decode(self, count: int, nbytes: int) -> None:
-        """Chunks of so many bytes each are decoded."""
+        """So many chunks are decoded, of so many bytes together."""
         self.inner += count
-        self.decoded += count * nbytes
+        self.decoded += nbytes
 
 
 class _Costing:
@@ -138,11 +137,11 @@ class _Costing:
         bound, key, cost = self.engine.chain.bound[shape], self.engine.key(coords), _Cost()
         if bound.shard is not None:
             reader = _Watcher(cost, ShardReader(self.store, key, IndexCache(), self.engine._merging), self.store, key)
-            if not bound.shard.read(reader, inside, self.plan, self.nowhere[outside], self._decoding(cost, bound)):
+            if not bound.shard.read(reader, inside, self.plan, self.nowhere[outside], self._decoding(cost)):
                 cost.missing = int(self.store.size(key) is None)
             if reader.all_of_it and not cost.missing:
-                each = prod(bound.shard.chunk_shape)
-                cost.decode(prod(shape) // each, each * bound.dtype.itemsize)
+                counts = (-(-n // size) for n, size in zip(shape, bound.shard.chunk_shape, strict=True))
+                cost.decode(prod(counts), bound.nbytes)
             return cost
         part = None if whole or bound.strides is None else bound.part(inside, self.plan.order, self.store.gap)
         size = self.store.size(key)
@@ -152,13 +151,12 @@ class _Costing:
             cost.decode(1, bound.nbytes if part is None else cost.read)
         return cost
 
-    def _decoding(self, cost: _Cost, bound: BoundChain) -> Callable[[Any, Any, int], None]:
-        """A runner that runs nothing."""
-        shard = bound.shard
-        assert shard is not None
+    def _decoding(self, cost: _Cost) -> Callable[[Any, Any, int], None]:
+        """A runner that runs nothing: tasks are the requests of inner chunks, alone or after their bytes."""
 
         def run(_work: Callable[[Any], None], tasks: Tasks, _nbytes: int) -> None:
-            cost.decode(len(tasks), prod(shard.chunk_shape) * bound.dtype.itemsize)
+            shapes = [(task[-1] if len(task) == 2 else task)[1] for task in tasks.requests()]
+            cost.decode(len(shapes), sum(map(prod, shapes)) * self.array.dtype.itemsize)
 
         return run
 

@@ -130,7 +130,9 @@ def _handle(store: Store, path: str, metadata: NodeMetadata) -> Node:
     """The node, which checks what its document says."""
     if isinstance(metadata, GroupMetadata):
         return Group(store, path, metadata)
-    return Array(store, path, metadata, ArrayConfig.of())
+    array = Array(store, path, metadata, ArrayConfig.of())
+    array._check_shards(array.grid)
+    return array
 
 
 def _above(given: Mapping[str, NodeMetadata]) -> dict[str, GroupMetadata]:

@@ -86,6 +86,7 @@ class Vector(NamedTuple):
             shape=self.data.shape,
             dtype=self.data.dtype,
             chunks=self.data.shape,
+            config={"uneven_inner_chunks": True},
             **{"filters": self.filters, "serializer": self.serializer, "compressors": None, **options},
         )
 
@@ -117,6 +118,25 @@ VECTORS = {
         "0506090a 07080b0c 0000000000000000 0400000000000000 0400000000000000 0400000000000000"
         "0000000000000000 2400000000000000 2400000000000000 2800000000000000",
         sharding((2, 4), [sharding((2, 2), index_codecs=[LITTLE])], [LITTLE]),
+    ),
+    "not dividing": Vector(  # clipped to the shard: 2 x 2, 2 x 1, 1 x 2 and 1 x 1
+        np.arange(1, 10, dtype=np.uint8).reshape(3, 3),
+        "01020405 0306 0708 09" + "".join(struct.pack("<QQ", *span).hex() for span in ((0, 4), (4, 2), (6, 2), (8, 1))),
+        sharding((2, 2), index_codecs=[LITTLE]),
+    ),
+    "not dividing, nested": Vector(  # 3 and 2 elements, the former in 2 and 1
+        np.arange(1, 6, dtype=np.uint8).reshape(1, 5),
+        "0102 03"
+        + "".join(struct.pack("<QQ", *span).hex() for span in ((0, 2), (2, 1)))
+        + "0405"
+        + struct.pack("<QQ", 0, 2).hex()
+        + "".join(struct.pack("<QQ", *span).hex() for span in ((0, 35), (35, 18))),
+        sharding((1, 3), [sharding((1, 2), index_codecs=[LITTLE])], [LITTLE]),
+    ),
+    "larger than the shard": Vector(
+        np.arange(1, 4, dtype=np.uint8).reshape(1, 3),
+        "010203" + struct.pack("<QQ", 0, 3).hex(),
+        sharding((1, 8), index_codecs=[LITTLE]),
     ),
     "transposed": Vector(
         ORDER,
@@ -163,6 +183,9 @@ def test_golden_bytes_are_written_by_codec_objects():
         "index at the end": {"serializer": ShardingCodec((2, 2), plain, index)},
         "index at the start": {"serializer": ShardingCodec((2, 2), plain, index, "start")},
         "nested": {"serializer": ShardingCodec((2, 4), (ShardingCodec((2, 2), plain, bare),), bare)},
+        "not dividing": {"serializer": ShardingCodec((2, 2), plain, bare)},
+        "not dividing, nested": {"serializer": ShardingCodec((1, 3), (ShardingCodec((1, 2), plain, bare),), bare)},
+        "larger than the shard": {"serializer": ShardingCodec((1, 8), plain, bare)},
         "transposed": {"serializer": ShardingCodec((3, 2), plain, bare), "filters": [TransposeCodec((1, 0))]},
     }
     assert objects.keys() == VECTORS.keys()
@@ -283,7 +306,12 @@ def test_the_index_says_where_inner_chunks_are(codecs, location, parts):
 def test_inner_chunks_are_whole_where_the_shard_reaches_over_the_end():
     store = MemoryStore()
     array = zellige.create_array(
-        store, data=np.arange(1, 6, dtype=np.uint8), chunks=(2,), shards=(8,), compressors=None, fill_value=9
+        store,
+        data=np.arange(1, 6, dtype=np.uint8),
+        chunks=(2,),
+        shards=(8,),
+        compressors=None,
+        fill_value=9,
     )
     entries = parsed(store.get("c/0")[-68:], 4, [LITTLE, CRC])
     assert entries == [(0, 2), (2, 2), (4, 2), (EMPTY, EMPTY)]

@@ -6,11 +6,12 @@ import json
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 import zellige
 from zellige.codecs import BytesCodec, Crc32cCodec, ShardingCodec
-from zellige.errors import MetadataError, UnknownCodecError
+from zellige.errors import ChunkShapeError, MetadataError, UnknownCodecError
 from zellige.stores import MemoryStore
 
 
@@ -72,17 +73,10 @@ REFUSED = {  # codec, the field after `codecs[0].`, a part of the message
             "configuration.chunk_shape",
             "integers >= 1",
         )
-        for value in ([2, 0], [2, -1], [2, 2.0], [2, "2"], [2, True], [2, None], 2, "22", None, {"0": 2})
+        for value in ([2, 0], [2, -1], [2, 2**63], [2, 2.0], [2, "2"], [2, True], [2, None], 2, "22", None, {"0": 2})
     },
     "rank": (sharding((2,)), "configuration.chunk_shape", "for 1 axes, the shard has 2"),
     "rank too high": (sharding((2, 2, 2)), "configuration.chunk_shape", "for 3 axes, the shard has 2"),
-    "not dividing": (sharding((2, 3)), "configuration.chunk_shape", "axis 1.*3 do not divide a shard of 8.* 2$"),
-    "not dividing axis 0": (
-        sharding((5, 2)),
-        "configuration.chunk_shape",
-        "axis 0.*5 do not divide a shard of 12.* 4$",
-    ),
-    "larger than the shard": (sharding((24, 2)), "configuration.chunk_shape", "axis 0.*24 do not divide.*12.* 12$"),
     "location": (sharding((2, 2), index_location="middle"), "configuration.index_location", "'start', 'end'"),
     "location null": (sharding((2, 2), index_location=None), "configuration.index_location", "'start', 'end'"),
     "unknown key": (sharding((2, 2), order="C"), "configuration.order", "unknown"),
@@ -145,11 +139,6 @@ REFUSED = {  # codec, the field after `codecs[0].`, a part of the message
         "configuration.codecs[1].configuration.codecs[0].configuration.codecs[1].configuration.level",
         "from 0 to 9",
     ),
-    "nested not dividing": (
-        sharding((6, 4), [sharding((2, 3))]),
-        "configuration.codecs[0].configuration.chunk_shape",
-        "axis 1.*3 do not divide a shard of 4.* 2$",
-    ),
     "nested index": (
         sharding((4, 4), [sharding((2, 2), index_codecs=[LITTLE, codec("zstd", level=1)])]),
         "configuration.codecs[0].configuration.index_codecs",
@@ -178,21 +167,67 @@ def test_refused_arguments_create_nothing(name):
     assert list(store.list()) == []
 
 
-def test_inner_chunks_divide_the_transposed_shape():
-    fits = stored([TRANSPOSE, sharding((4, 3))], (6, 8))
-    assert zellige.open_array(fits).chunks == (3, 4)
-    with pytest.raises(MetadataError, match=r"axis 0: inner chunks of 3 do not divide a shard of 8.* 2$") as caught:
-        zellige.open_array(stored([TRANSPOSE, sharding((3, 4))], (6, 8)))
-    assert caught.value.field == "codecs[1].configuration.chunk_shape"
+NOT_DIVIDING = {  # codecs, edges, axis, the size of inner chunks, an edge that it does not divide, the nearest that do
+    "not dividing": ([sharding((2, 3))], (12, 8), 1, 3, 8, 2),
+    "not dividing axis 0": ([sharding((5, 2))], (12, 8), 0, 5, 12, 4),
+    "larger than the shard": ([sharding((24, 2))], (12, 8), 0, 24, 12, 12),
+    "within a shard": ([sharding((6, 4), [sharding((2, 3))])], (12, 8), 1, 3, 4, 2),
+    "within a shard of a prime": ([sharding((6, 4), [sharding((5, 4))])], (12, 8), 0, 5, 6, 6),
+    "within a transposed shard": ([TRANSPOSE, sharding((4, 6), [sharding((3, 2))])], (12, 8), 1, 3, 4, 2),
+    "transposed": ([TRANSPOSE, sharding((3, 4))], (12, 8), 1, 3, 8, 2),
+    "compressed": ([sharding((2, 3)), codec("gzip", level=1)], (12, 8), 1, 3, 8, 2),
+    "one of the edges": ([sharding((2, 2))], ([2, 4, 5, 1], 4), 0, 2, 5, 1),
+    "transposed edges": ([TRANSPOSE, sharding((4, 2))], ([2, 10], [4, 6]), 1, 4, 6, 2),
+}
 
 
-def test_inner_chunks_divide_every_shard_of_a_rectilinear_grid():
-    assert zellige.open_array(stored([sharding((2, 2))], (12, 8), [[2, 4, 6], 4])).chunks == (2, 2)
-    with pytest.raises(MetadataError, match="axis 0: inner chunks of 2 do not divide a shard of 5") as caught:
-        zellige.open_array(stored([sharding((2, 2))], (12, 8), [[2, 4, 5, 1], 4]))
-    assert caught.value.field.startswith("codecs")
-    with pytest.raises(MetadataError, match="axis 1: inner chunks of 4 do not divide a shard of 6"):
-        zellige.open_array(stored([TRANSPOSE, sharding((4, 2))], (12, 10), [[2, 10], [4, 6]]))
+@pytest.mark.parametrize("name", NOT_DIVIDING)
+def test_inner_chunks_that_do_not_divide_a_shard_are_read_and_not_written(name):
+    chain, edges, axis, size, edge, nearest = NOT_DIVIDING[name]
+    shape = (12, 10 if name == "transposed edges" else 8)
+    store = stored(chain, shape, edges)
+    array = zellige.open_array(store)
+    assert not array[...].any()
+    words = rf"axis {axis}: inner chunks of {size} do not divide a shard of {edge}; the nearest that do are {nearest}"
+    words += r".*array\.uneven_inner_chunks=True"
+    before = {key: store.get(key) for key in store.list()}
+    serializer = next(item for item in chain if item["name"] == "sharding_indexed")
+    filters, compressors = chain[: chain.index(serializer)], chain[chain.index(serializer) + 1 :]
+    for change in (
+        lambda: array.__setitem__(0, 1),
+        lambda: array.resize((5, 5)),
+        lambda: array.append(np.ones((1, shape[1]))),
+        lambda: array.start_append(3),
+        lambda: zellige.create_array(
+            store,
+            name="new",
+            shape=shape,
+            chunks=edges,
+            dtype="uint8",
+            filters=filters,
+            serializer=serializer,
+            compressors=compressors,
+        ),
+        lambda: zellige.create_hierarchy(store=store, nodes={"new": array.metadata}),
+    ):
+        with pytest.raises(ChunkShapeError, match=words) as caught:
+            change()
+        assert caught.value.axis == axis
+    assert {key: store.get(key) for key in store.list()} == before
+    array.attrs["title"] = "attributes are no chunks"
+    allowed = array.with_config({"uneven_inner_chunks": True})
+    allowed[...] = model = np.arange(array.size, dtype="uint8").reshape(shape)
+    assert np.array_equal(array[...], model)
+    with zellige.config.set({"array.uneven_inner_chunks": True}):
+        zellige.open_array(store)[0] = model[0] = 9
+    assert np.array_equal(array[...], model)
+
+
+def test_inner_chunks_divide_what_codecs_before_them_have_changed():
+    reshape = codec("reshape", shape=[[0, 1]])
+    with pytest.raises(MetadataError, match="must behind codecs that do more than reorder axes"):
+        zellige.open_array(stored([reshape, sharding((5,))], (12, 8)))
+    assert not zellige.open_array(stored([reshape, sharding((6,))], (12, 8)))[...].any()
 
 
 # -- written --------------------------------------------------------------------------------------

@@ -386,6 +386,24 @@ def ask(path: Path, cases: dict[str, Any]) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+def not_dividing(path: Path) -> None:
+    """An array whose inner chunks do not divide its shards, as zarr-specs pull request 370 proposes."""
+    allowed = {"uneven_inner_chunks": True}
+    zellige.create_array(path, data=np.arange(1, 21), chunks=4, shards=10, compressors=None, config=allowed)
+
+
+def test_peers_still_refuse_inner_chunks_that_do_not_divide_their_shard(tmp_path, peer):
+    """The day they read them, what docs/format says of them, and how they are clipped, is to be compared."""
+    not_dividing(tmp_path / "ours")
+    with pytest.raises(ValueError, match=r"(?i)divi|chunk_shape"):
+        peer.read(peer.open(tmp_path / "ours"))
+
+
+def test_the_newer_peer_still_refuses_inner_chunks_that_do_not_divide_their_shard(tmp_path):
+    not_dividing(tmp_path / "ours")
+    assert "divisible" in ask(tmp_path, {"ours": {}})["ours"]["error"]
+
+
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
     """Arrays that the peer made, and arrays of ours that it changed."""

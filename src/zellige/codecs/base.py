@@ -136,6 +136,9 @@ class Shard(Protocol):
     With `keep_empty`, inner chunks of fill values are stored all the same.
     """
 
+    is_even: bool
+    """Whether all inner chunks have one shape."""
+
     @property
     def chunk_shape(self) -> Shape:
         """The shape of the inner chunks, in the array's order of axes."""

@@ -15,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from zellige import codecs, scratch
-from zellige.codecs.base import HEAD, ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, consecutive
+from zellige.codecs.base import (
+    HEAD,
+    ArrayArrayCodec,
+    ArrayBytesCodec,
+    ArraySpec,
+    BytesBytesCodec,
+    Codec,
+    Shard,
+    consecutive,
+)
 from zellige.dtypes import DataType
 from zellige.errors import CodecError, EncodeError, MetadataError, UnsupportedCodecError
 from zellige.types import JSON, AnyArray, Buffer, Indices, Shape
@@ -58,11 +67,10 @@ class CodecChain:
                 raise _at(error, i) from error
         return cls(chain, dtype, fill, shape)
 
-    def inner_shape(self, shape: Shape) -> Shape | None:
-        """The shape of the inner chunks if chunks of this shape are shards, in the array's order of axes."""
+    def shard(self, shape: Shape) -> Shard | None:
+        """How inner chunks lie in chunks of this shape, if these are shards, whatever is around them."""
         order = _permutation(self.filters, len(shape))
-        shard = None if order is None else self.serializer.shard(self.specs(shape)[-1], order)
-        return None if shard is None else shard.chunk_shape
+        return None if order is None else self.serializer.shard(self.specs(shape)[-1], order)
 
     def specs(self, shape: Shape) -> list[ArraySpec]:
         """What each array-to-array codec sees, and at last the array-to-bytes codec."""
@@ -169,7 +177,14 @@ class BoundChain:
         self.encode_work = self.nbytes * max([1, *(codec.encode_work for codec in chain.compressors)])
         """About how much work a chunk is, in bytes that are copied."""
         order = _permutation(chain.filters, len(shape))
-        self.shard = None if self._steps or order is None else chain.serializer.shard(spec, order)
+        shard = chain.serializer.shard(spec, tuple(range(len(spec.shape))) if order is None else order)
+        if order is None and shard is not None and not shard.is_even:
+            raise MetadataError(
+                f"inner chunks {shard.chunk_shape} do not divide shards {spec.shape}, as they must behind codecs that "
+                "do more than reorder axes",
+                field="codecs",
+            )
+        self.shard = None if self._steps or order is None else shard
         """For chunks that are shards, with nothing around them that hides their parts."""
         stored = chain.serializer.layout(spec)
         plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"

@@ -3,6 +3,10 @@
 A shard holds inner chunks and an index of their offsets and lengths. Reading a part plans on the inner grid
 with the same code as any array, and fetches byte ranges through a `Reader`; nested shards are recursion.
 Writing a part re-encodes the inner chunks that change and copies the bytes of the others.
+
+Inner chunks that do not divide a shard (zarr-specs pull request 370, "1.1") are rounded up in number, and the last ones
+are clipped to the shard: their codecs see only the elements that lie in it. `uneven` finds them; whether they may be
+written is for the array to say.
 """
 
 from __future__ import annotations
@@ -10,21 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from math import prod
+from math import gcd, prod
 from types import EllipsisType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from zellige import codecs, plans, scratch
-from zellige.chunking import nearest_divisor
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec, Reader, Runner, one_of, only_keys
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.shard_index import EMPTY, IndexLayout, ShardIndex, nested_chain
 from zellige.dtypes.fill import equals_fill, rows_of_fill
 from zellige.errors import CodecError, EncodeError, MetadataError, ShortReadError
-from zellige.grid import ChunkGrid, FixedDimension
+from zellige.grid import BoundedDimension, ChunkGrid, DimensionGrid, FixedDimension
 from zellige.plans import Axis, Plan, Request
 from zellige.types import JSON, AnyArray, Buffer, Coords, Kept, Old, Part, Shape
 
@@ -46,9 +49,9 @@ class ShardingCodec(ArrayBytesCodec):
     def __post_init__(self) -> None:
         self._complete()
         shape: object = self.chunk_shape
-        if not isinstance(shape, tuple) or not all(type(n) is int and n >= 1 for n in shape):
+        if not isinstance(shape, tuple) or not all(type(n) is int and 1 <= n < 2**63 for n in shape):
             raise MetadataError(
-                f"codec {self.name!r}: chunk_shape must be integers >= 1, found {shape!r}",
+                f"codec {self.name!r}: chunk_shape must be integers >= 1 and < 2**63, found {shape!r}",
                 field="configuration.chunk_shape",
             )
         for key, chain in (("codecs", self.codecs), ("index_codecs", self.index_codecs)):
@@ -89,7 +92,7 @@ class ShardingCodec(ArrayBytesCodec):
         }
 
     def check(self, spec: ArraySpec) -> None:
-        """The inner shape divides the shard, and both chains are valid."""
+        """The inner shape has the rank of the shard, and both chains are valid."""
         self._plain(spec).inner  # noqa: B018  (made on first use, and so checked)
 
     def evolve(self, spec: ArraySpec) -> Self:
@@ -151,6 +154,31 @@ def chunk_chain(chain: CodecChain) -> CodecChain:
     return CodecChain(shard.codecs, chain.dtype, chain.fill, shard.chunk_shape)
 
 
+class Uneven(NamedTuple):
+    """An axis along which inner chunks do not divide a shard."""
+
+    axis: int
+    size: int
+    """Of the inner chunks."""
+    edge: int
+    """Of the shard."""
+    common: int
+    """What divides all shards along the axis."""
+
+
+def uneven(chain: CodecChain, dimensions: Sequence[DimensionGrid]) -> Uneven | None:
+    """The first axis along which inner chunks do not divide every shard, also within other shards; None if they do."""
+    shard = chain.shard(tuple(next(iter(dim.unique_edge_lengths)) for dim in dimensions))
+    if not isinstance(shard, BoundShard):
+        return None
+    for axis, (size, dim) in enumerate(zip(shard.chunk_shape, dimensions, strict=True)):
+        for edge in dim.unique_edge_lengths:
+            if edge % size:
+                return Uneven(axis, size, edge, gcd(*dim.unique_edge_lengths))
+    within = uneven(shard.chain, [FixedDimension(n, n) for n in shard.inner.shape])
+    return None if within is None else within._replace(axis=shard.order[within.axis])
+
+
 def _nested(configuration: Mapping[str, JSON], key: str) -> tuple[Codec, ...]:
     """A chain inside the configuration; errors name the place in it."""
     items = configuration.get(key)
@@ -171,18 +199,29 @@ class BoundShard:
 
     def __init__(self, codec: ShardingCodec, spec: ArraySpec, order: tuple[int, ...]) -> None:
         self.shape, self.spec, self.order = spec.shape, spec, order
-        _check_divides(codec.chunk_shape, spec.shape)
-        pairs = zip(codec.chunk_shape, spec.shape, strict=True)
-        self.grid = ChunkGrid(tuple(FixedDimension(size, extent) for size, extent in pairs))
+        if len(codec.chunk_shape) != len(spec.shape):
+            raise MetadataError(
+                f"codec 'sharding_indexed': chunk_shape {list(codec.chunk_shape)} is for {len(codec.chunk_shape)} "
+                f"axes, the shard has {len(spec.shape)}",
+                field="configuration.chunk_shape",
+            )
+        self.grid = ChunkGrid(tuple(map(BoundedDimension, codec.chunk_shape, spec.shape)))
         self.counts = self.grid.grid_shape
+        self.is_even = not any(extent % size for size, extent in zip(codec.chunk_shape, spec.shape, strict=True))
+        """Whether all inner chunks have one shape."""
         self._codec = codec
         self.index = IndexLayout(codec.index_codecs, self.counts, at_start=codec.index_location == "start")
 
     @cached_property
+    def chain(self) -> CodecChain:
+        """The codecs of the inner chunks, made on first use."""
+        largest = tuple(map(min, self._codec.chunk_shape, self.shape))
+        return nested_chain(self._codec.codecs, self.spec.dtype, self.spec.fill, largest, "codecs")
+
+    @cached_property
     def inner(self) -> BoundChain:
-        """The chain of the inner chunks, made on first use."""
-        shape = self._codec.chunk_shape
-        return nested_chain(self._codec.codecs, self.spec.dtype, self.spec.fill, shape, "codecs").bound[shape]
+        """The chain for the largest inner chunks: all, unless they do not divide the shard."""
+        return self.chain.bound[tuple(map(min, self._codec.chunk_shape, self.shape))]
 
     @property
     def chunk_shape(self) -> Shape:
@@ -230,7 +269,7 @@ class BoundShard:
     def _decode_all(self, raw: Buffer, part: Plan | None, out: AnyArray, run: Runner) -> None:
         """Decode inner chunks out of a whole shard, for a part of their elements or for all."""
         index, view = self.index.of(raw), memoryview(raw)
-        if part is None and self.inner.takes_rows and out.dtype == self.inner.dtype:
+        if part is None and self._in_slabs(out):
             slabs = list(self._slabs())
             run(partial(self._decode_slab, view, index, out), plans.Tasks(slabs), self._slab_bytes)
             return
@@ -241,6 +280,10 @@ class BoundShard:
             self._scatter(None if span is None else view[span[0] : span[0] + span[1]], request, plan, out)
 
         run(decode_one, plan, self.inner.decode_work)
+
+    def _in_slabs(self, values: AnyArray) -> bool:
+        """Whether small inner chunks are done together."""
+        return self.is_even and self.inner.takes_rows and values.dtype == self.inner.dtype
 
     def _slabs(self) -> Iterator[tuple[int, int, tuple[slice | EllipsisType, ...], Shape]]:
         """Inner chunks in groups with consecutive numbers, of about `_SLAB` bytes: small ones are done together.
@@ -345,11 +388,12 @@ class BoundShard:
 
     def _read_nested(self, reader: Reader, request: Request, plan: Plan, out: AnyArray, run: Runner) -> bool:
         """Read a part of an inner chunk that is a shard itself; False if the outer one is gone by now."""
-        coords, _, inside, outside, _ = request
-        assert self.inner.shard is not None
+        coords, shape, inside, outside, _ = request
+        shard = self.chain.bound[shape].shard
+        assert shard is not None
         target = plans.Target(out, outside)
         try:
-            found = self.inner.shard.read(reader, inside, plan, target.array, run)
+            found = shard.read(reader, inside, plan, target.array, run)
         except (CodecError, ShortReadError) as error:
             raise self._inner_error(error, coords) from error
         target.write_back()
@@ -357,14 +401,15 @@ class BoundShard:
 
     def _scatter(self, raw: Buffer | None, request: Request, plan: Plan, out: AnyArray) -> None:
         """Decode one inner chunk into its place."""
-        coords, _, inside, outside, whole = request
+        coords, shape, inside, outside, whole = request
         if raw is None:
             out[outside] = self.spec.fill
             return
+        inner = self.chain.bound[shape]
         try:
-            if whole and self.inner.decode_into(raw, out[outside]):
+            if whole and inner.decode_into(raw, out[outside]):
                 return
-            chunk = self.inner.decode(raw)
+            chunk = inner.decode(raw)
         except CodecError as error:
             raise self._inner_error(error, coords) from error
         out[outside] = (chunk if plan.order is None else chunk.transpose(plan.order))[inside]
@@ -380,7 +425,7 @@ class BoundShard:
         """A whole shard: the bytes of its inner chunks, and its index."""
         chunk = chunk.transpose(self.order)
         parts: dict[int, Buffer] = {}
-        if self.inner.takes_rows and chunk.dtype == self.inner.dtype:
+        if self._in_slabs(chunk):
             slabs = list(self._slabs())
             # In memory of this thread, which is warm; the bytes are stored before it encodes another shard.
             room = prod(self.counts) * self.inner.room
@@ -433,10 +478,11 @@ class BoundShard:
         """The bytes of an inner chunk, which outlive the thread's scratch; None for one of fill values."""
         if not keep_empty and equals_fill(chunk, self.spec.fill):
             return None
+        inner = self.chain.bound[chunk.shape]
         try:
-            if self.inner.shard is not None:
-                return b"".join(self.inner.shard.encode(chunk, _inline, keep_empty=keep_empty))
-            raw = self.inner.encode(np.ascontiguousarray(chunk))
+            if inner.shard is not None:
+                return b"".join(inner.shard.encode(chunk, _inline, keep_empty=keep_empty))
+            raw = inner.encode(np.ascontiguousarray(chunk))
         except EncodeError as error:
             raise self._inner_error(error, coords) from error
         return raw if isinstance(raw, bytes) else bytes(raw)
@@ -457,12 +503,12 @@ class BoundShard:
         parts: dict[int, Part] = {} if old is None else dict(self._parts(old))
 
         def change_one(request: Request) -> None:
-            coords, _, inside, outside, whole = request
+            coords, shape, inside, outside, whole = request
             number = self.index.number(coords)
             if whole:
                 chunk = np.asarray(value[outside], self.spec.dtype.numpy)
             else:
-                chunk = self._writable(old, parts.get(number), coords)
+                chunk = self._writable(old, parts.get(number), coords, shape)
                 (chunk if plan.order is None else chunk.transpose(plan.order))[inside] = value[outside]
             raw = self._encode_inner(chunk, coords, keep_empty)
             if raw is None:
@@ -482,13 +528,13 @@ class BoundShard:
             if span is not None:
                 yield number, Kept(*span)
 
-    def _writable(self, old: Old | None, part: Part | None, coords: Coords) -> AnyArray:
-        chunk = np.empty(self.inner.shape, self.spec.dtype.numpy)
+    def _writable(self, old: Old | None, part: Part | None, coords: Coords, shape: Shape) -> AnyArray:
+        chunk = np.empty(shape, self.spec.dtype.numpy)
         if isinstance(part, Kept):
             assert old is not None
             part = old.read(part.start, part.length)
         try:
-            chunk[...] = self.spec.fill if part is None else self.inner.decode(part)
+            chunk[...] = self.spec.fill if part is None else self.chain.bound[shape].decode(part)
         except CodecError as error:
             raise self._inner_error(error, coords) from error
         return chunk
@@ -505,21 +551,6 @@ class BoundShard:
         index = self.index.encode(table)
         body = [parts[number] for number in numbers]
         return [index, *body] if self.index.at_start else [*body, index]
-
-
-def _check_divides(inner: Shape, outer: Shape) -> None:
-    if len(inner) != len(outer):
-        raise MetadataError(
-            f"codec 'sharding_indexed': chunk_shape {list(inner)} is for {len(inner)} axes, the shard has {len(outer)}",
-            field="configuration.chunk_shape",
-        )
-    for axis, (size, extent) in enumerate(zip(inner, outer, strict=True)):
-        if extent % size:
-            raise MetadataError(
-                f"codec 'sharding_indexed': axis {axis}: inner chunks of {size} do not divide a shard of {extent}; "
-                f"the nearest that does is {nearest_divisor(extent, size)}",
-                field="configuration.chunk_shape",
-            )
 
 
 def _joined(parts: Iterable[Part]) -> Iterator[Part]:

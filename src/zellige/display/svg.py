@@ -189,15 +189,17 @@ def _path(path: str, opacity: str) -> str:
 
 
 def _inner_lines(inner: Sequence[int], shape: Sequence[int], down: _Axis, across: _Axis) -> list[str]:
-    """The inner chunks of shards, where there is room for their lines."""
+    """The inner chunks of shards, where there is room for their lines; they begin anew in each shard."""
     steps = [1, *inner] if len(inner) == 1 else list(inner)
     path = ""
     for axis, step, extent in ((across, steps[-1], shape[-1]), (down, steps[-2], shape[-2])):
         gap = axis.length * step / max(1, extent)
         other = down.length if axis is across else across.length
         if gap >= _CLOSE and axis.sizes != [None]:
-            for k in range(1, int((axis.length - 0.01) / gap) + 1):
-                path += f"M{k * gap:.1f} 0V{other:.1f}" if axis is across else f"M0 {k * gap:.1f}H{other:.1f}"
+            for start, end in pairwise(axis.cuts):
+                for k in range(1, int((end - start - 0.01) / gap) + 1):
+                    at = start + k * gap
+                    path += f"M{at:.1f} 0V{other:.1f}" if axis is across else f"M0 {at:.1f}H{other:.1f}"
     return [f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity=".25" stroke-dasharray="2 2"/>']
 
 
