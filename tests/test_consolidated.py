@@ -549,6 +549,62 @@ def test_many_differences_make_no_long_message():
     assert len(str(found.value)) < 1000
 
 
+OTHER_SPELLINGS = {  # of an array of shape (10, 6) in chunks of 5 and of 1 and 5
+    "sizes as runs": {
+        "chunk_grid": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[[5, 2]], [1, 5]]}}
+    },
+    "all as runs": {
+        "chunk_grid": {
+            "name": "rectilinear",
+            "configuration": {"kind": "inline", "chunk_shapes": [[[5, 2]], [[1, 1], [5, 1]]]},
+        }
+    },
+    "edges": {
+        "chunk_grid": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[5, 5], [1, 5]]}}
+    },
+    "type as an object": {"data_type": {"name": "float32"}},
+    "keys as a name": {"chunk_key_encoding": "default"},
+    "fill value by its bits": {"fill_value": "0x7fc00000"},
+    "codecs by name": {"codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, "crc32c"]},
+}
+OTHERS = {
+    "edges in another order": {
+        "chunk_grid": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [5, [5, 1]]}}
+    },
+    "more edges": {
+        "chunk_grid": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [5, [1, 5, 1]]}}
+    },
+    "another fill value": {"fill_value": "0x7fc00001"},
+    "another grid": {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [5, 6]}}},
+}
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["in the store", "held"])
+@pytest.mark.parametrize("name", [*OTHER_SPELLINGS, *OTHERS])
+def test_documents_are_compared_by_what_they_mean(name, held):
+    store = MemoryStore()
+    root = zellige.group(store)
+    options = {"fill_value": np.nan, "compressors": None, "checksum": True}
+    root.create_array("a", shape=(10, 6), chunks=[5, [1, 5]], dtype="float32", **options)
+    zellige.consolidate_metadata(store)
+    own, all_of_it = json.loads(store.get("a/zarr.json")), json.loads(store.get("zarr.json"))
+    changed = {**own, **(OTHER_SPELLINGS | OTHERS)[name]}
+    assert changed != own
+    if held:
+        all_of_it["consolidated_metadata"]["metadata"]["a"] = changed
+        store.put("zarr.json", json.dumps(all_of_it).encode())
+    else:
+        store.put("a/zarr.json", json.dumps(changed).encode())
+    found = [finding for finding in zellige.validate(store).findings if finding.level == "error"]
+    if name in OTHER_SPELLINGS:
+        assert found == []
+        zellige.open_consolidated(store, check=True)
+    else:
+        assert [finding.message for finding in found] == ["'a' has another document in the store"]
+        with pytest.raises(StaleMetadataError):
+            zellige.open_consolidated(store, check=True)
+
+
 def test_what_means_the_same_is_no_difference(zarr_format):
     store = MemoryStore()
     family(store, zarr_format).consolidate_metadata()

@@ -9,12 +9,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from zellige import node
 from zellige.errors import CompatibilityWarning, MetadataError
-from zellige.metadata import document
+from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata.grids import spelled_out
 from zellige.metadata.groups import (
     ATTRIBUTES_V2,
     CONSOLIDATED_V2,
@@ -301,11 +303,25 @@ def differences(held: Entries, found: Entries) -> Iterator[str]:
             yield f"'{path}' is in the consolidated metadata only"
         elif path not in held:
             yield f"'{path}' is in the store only"
-        elif _comparable(held[path]) != _comparable(found[path]):
+        elif meaning(held[path]) != meaning(found[path]):
             yield f"'{path}' has another document in the store"
 
 
-def _comparable(documents: Documents) -> Documents:
+def meaning(documents: Documents) -> Documents:
+    """Documents in one spelling for all that mean the same; what cannot be read is left as it stands.
+
+    Stores may spell a document anew, as icechunk does with the edges of chunks, and so do other libraries.
+    """
+    try:
+        metadata = node.parse(documents)
+    except MetadataError:
+        return _without_nothing(documents)
+    if isinstance(metadata, ArrayV3Metadata):
+        metadata = replace(metadata, chunk_grid=spelled_out(metadata.chunk_grid, metadata.shape))
+    return _without_nothing(metadata.to_documents())
+
+
+def _without_nothing(documents: Documents) -> Documents:
     """Documents without what means the same as nothing."""
 
     def meant(content: Any) -> Any:

@@ -306,6 +306,21 @@ def test_rectilinear_grids_are_written_as_runs_and_grow(repository, session, sto
     assert found.write_chunk_sizes[1] == (1, 30)
 
 
+@GRIDS
+def test_a_consolidated_group_with_sizes_and_edges_is_copied_into_a_session_and_sound(repository, session, store):
+    """icechunk spells the size of an axis as runs, in the array's own document only."""
+    source = zellige.group().create_group("g")
+    source.create_array("a", data=MODEL, chunks=[5, [1, 30]], fill_value=-1)
+    zellige.consolidate_metadata(source.store, "g")
+    zellige.copy(zellige.open_group(source.store, path="g"), zellige.group(store), "g", verify=True)
+    assert json.loads(store.get("g/a/zarr.json")) != json.loads(source.store.get("g/a/zarr.json"))
+    session.commit("copied")
+    for place in (store, ZarrPythonStore(repository.readonly_session("main").store)):
+        assert zellige.validate(place, deep=True).findings == ()
+        found = zellige.open_consolidated(place, path="g", check=True)["a"]
+        assert np.array_equal(found[...], MODEL)
+
+
 @pytest.mark.skipif(VERSION >= 2, reason="icechunk 2 has rectilinear grids")
 def test_version_1_refuses_rectilinear_grids_with_the_remedy(store):
     with pytest.raises(OSError, match=r"'a/zarr.json'.*regular chunks only.*icechunk 2"):

@@ -231,6 +231,14 @@ def grid_document(name: str, axes: tuple[AxisChunks, ...]) -> ChunkGridMetadata:
     return RectilinearChunkGridMetadata(axes)
 
 
+def spelled_out(document: ChunkGridMetadata, shape: Shape) -> ChunkGridMetadata:
+    """The same grid for arrays of this shape, with edges in place of sizes that repeat."""
+    if not isinstance(document, RectilinearChunkGridMetadata):
+        return document
+    pairs = zip(document.axes, shape, strict=True)
+    return RectilinearChunkGridMetadata(tuple([[c, max(1, -(-n // c))]] if isinstance(c, int) else c for c, n in pairs))
+
+
 def resized(document: ChunkGridMetadata, grid: ChunkGrid) -> ChunkGridMetadata:
     """The document after a resize: the name is kept, unless a regular grid has become uneven."""
     name = document.name if grid.is_regular else RectilinearChunkGridMetadata.name
