@@ -135,11 +135,11 @@ def test_modules_fit_into_a_head(file):
 # -- names ----------------------------------------------------------------------------------------
 
 PUBLIC = """
-    Array AsyncArray AsyncGroup ChunkGrid ChunkSpec DimensionGrid FixedDimension Group LazyArray LocalStore
-    MemoryStore Store VaryingDimension __version__ aio array change codecs concat config consolidate_metadata convert
-    copy copy_all copy_store create create_array create_group create_hierarchy diff dtype empty empty_like errors
-    experimental from_array full full_like group load migrate ones ones_like open open_array open_consolidated open_group
-    open_like print_debug_info progress rechunk repair save save_array save_group stack storage tree vacuum validate zeros
+    Array AsyncArray AsyncGroup ChunkGrid ChunkSpec DimensionGrid FixedDimension Group LazyArray LocalStore MemoryStore
+    Store VaryingDimension __version__ aio array change codecs concat config consolidate_metadata convert copy copy_all
+    copy_store create create_array create_group create_hierarchy diff dtype empty empty_like errors experimental
+    from_array full full_like group load migrate ones ones_like open open_array open_consolidated open_group open_like
+    print_debug_info progress rechunk repair save save_array save_group stack storage tree vacuum validate zeros
     zeros_like
 """
 

@@ -38,7 +38,7 @@ def test_uneven_blocks_become_stored_chunks_and_open_identical(chunks, tmp_path)
     xr.testing.assert_identical(ds, everything())
     for dim, sizes in chunks.items():
         assert ds.wind.chunksizes[dim] == sizes
-    assert zellige.open_array(tmp_path, path="wind").grid.dimensions[0].chunks == list(chunks["time"])
+    assert zellige.open_array(tmp_path, path="wind").grid.dimensions[0].edges == chunks["time"]
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -129,6 +129,17 @@ STALE = {
     "what netCDF says": {"zlib": True, "complevel": 4, "chunksizes": (1, 1), "contiguous": False, "source": "a.nc"},
     "what format 2 says": {"compressor": object(), "order": "F"},
 }
+
+
+def test_codecs_of_zarr_python_are_tuned_as_its_own_engine_does(tmp_path):
+    zarr = pytest.importorskip("zarr", reason="zarr-python is not installed")
+    ds = daily()
+    encoding = {"t": {"compressors": (zarr.codecs.BloscCodec(),)}}
+    write(ds, tmp_path / "ours", encoding=encoding)
+    ds.to_zarr(tmp_path / "theirs", encoding=encoding)
+    ours, theirs = (zellige.open_array(tmp_path / who, path="t").compressors for who in ("ours", "theirs"))
+    assert ours == theirs
+    assert (ours[0].typesize, ours[0].shuffle) == (8, "shuffle")
 
 
 @pytest.mark.parametrize("encoding", STALE.values(), ids=STALE)

@@ -297,6 +297,17 @@ def test_blosc_takes_the_element_size_from_the_chain():
     assert ZstdCodec().evolve(2) == ZstdCodec()
 
 
+def test_blosc_can_choose_how_it_shuffles():
+    open_choice = BloscCodec(shuffle=None)
+    assert [open_choice.evolve(size).shuffle for size in (1, 2, 8)] == ["bitshuffle", "shuffle", "shuffle"]
+    assert BloscCodec(shuffle=None, typesize=4).evolve(1) == BloscCodec(shuffle="bitshuffle", typesize=4)
+    assert BloscCodec(shuffle="noshuffle").evolve(1).shuffle == "noshuffle"
+    assert open_choice.configuration()["shuffle"] == "bitshuffle"  # of bytes, as long as no array is known
+    assert_round_trip(open_choice, STEPS)
+    with pytest.raises(MetadataError, match="shuffle"):
+        BloscCodec.from_configuration({**BloscCodec().configuration(), "shuffle": None})
+
+
 def test_blosc_treats_elements_above_255_bytes_as_bytes():
     assert BloscCodec(typesize=255).encode(STEPS)[3] == 255
     assert BloscCodec(typesize=256).encode(STEPS) == BloscCodec(typesize=1).encode(STEPS)

@@ -53,7 +53,9 @@ def test_only_the_block_is_compressed():
 
 
 def test_blosc_inside_shuffles_by_the_element_size():
-    assert n5(2, BloscCodec("lz4")).encode(A, spec_of((2, 3)))[12 + 3] == 2
+    codec = n5(2, BloscCodec("lz4")).evolve(spec_of((2, 3)))
+    assert codec.encode(A, spec_of((2, 3)))[12 + 3] == 2
+    assert codec.configuration()["codecs"][2]["configuration"]["typesize"] == 2
 
 
 # -- laws -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 
 import zellige
 from zellige.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zellige.codecs.chain import CodecChain
 from zellige.stores import MemoryStore
 
 EMPTY = 2**64 - 1
@@ -510,3 +511,21 @@ def test_rank_0():
     index = struct.pack("<QQ", 0, 2)
     assert array.store.get("c") == b"\5\0" + index + struct.pack("<I", google_crc32c.value(index))
     assert array[()] == 5
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_work_of_opening_nested_shards_follows_their_depth(transposed, monkeypatch):
+    """Not a power of it: each level is asked several times, and must not ask the next one as often."""
+    made: list[Any] = []
+    real = CodecChain.__init__
+    monkeypatch.setattr(CodecChain, "__init__", lambda self, *given: made.append(1) or real(self, *given))
+    counts = {}
+    for depth in (10, 20):
+        chain = [LITTLE]
+        for _ in range(depth):
+            chain = [*([TRANSPOSE] if transposed else []), sharding((2, 2), chain)]
+        store = stored(chain, (2, 2), dtype="int32")
+        made.clear()
+        assert not zellige.open_array(store)[...].any()
+        counts[depth] = len(made)
+    assert 0 < counts[20] <= 3 * counts[10]

@@ -84,3 +84,53 @@ def test_zarr_python_reads_what_we_write(tmp_path, name):
     np.testing.assert_array_equal(found, array[...])
     if name not in ("FixedScaleOffset", "Quantize", "BitRound", "ZFPY"):  # the others lose nothing
         np.testing.assert_array_equal(found, data)
+
+
+# -- their objects handed to us -------------------------------------------------------------------
+
+BLOSC = {
+    "nothing chosen": {},
+    "another compressor": {"cname": "lz4", "clevel": 1},
+    "shuffle chosen": {"shuffle": "noshuffle"},
+    "shuffle chosen as it would be": {"shuffle": "bitshuffle"},
+    "typesize chosen": {"typesize": 2},
+    "a typesize of 1 chosen": {"typesize": 1},
+    "both chosen": {"typesize": 1, "shuffle": "bitshuffle"},
+}
+
+
+def blosc_of(metadata):
+    """The configuration of blosc in a document, wherever it is."""
+    codecs = metadata.to_dict()["codecs"]
+    while codecs[0]["name"] == "sharding_indexed":
+        codecs = codecs[0]["configuration"]["codecs"]
+    return next(codec["configuration"] for codec in codecs if codec["name"] == "blosc")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float64", "complex128", str])
+@pytest.mark.parametrize("name", BLOSC)
+def test_blosc_of_zarr_python_is_tuned_as_zarr_python_does(name, dtype):
+    codec = zarr.codecs.BloscCodec(**BLOSC[name])
+    options = {"shape": (100,), "chunks": (10,), "dtype": dtype, "compressors": codec}
+    for shards in (None, (50,)):
+        theirs = zarr.create_array({}, shards=shards, **options)
+        ours = zellige.create_array({}, shards=shards, **options)
+        assert blosc_of(ours.metadata) == blosc_of(theirs.metadata)
+
+
+def test_shards_of_zarr_python_are_taken_with_what_they_hold():
+    inner = [zarr.codecs.BytesCodec(), zarr.codecs.BloscCodec()]
+    nested = zarr.codecs.ShardingCodec(chunk_shape=(5,), codecs=inner, index_location="start")
+    codec = zarr.codecs.ShardingCodec(chunk_shape=(10,), codecs=[nested])
+    array = zellige.create_array(data=np.arange(100.0), chunks=(50,), serializer=codec, compressors=None)
+    assert (array.shards, array.chunks) == ((50,), (10,))
+    assert blosc_of(array.metadata) == {
+        "cname": "zstd",
+        "clevel": 5,
+        "shuffle": "shuffle",
+        "typesize": 8,
+        "blocksize": 0,
+    }
+    configuration = array.metadata.to_dict()["codecs"][0]["configuration"]["codecs"][0]["configuration"]
+    assert configuration["index_location"] == "start"
+    assert np.array_equal(array[3:97], np.arange(3.0, 97.0))

@@ -123,6 +123,8 @@ _NUMCODECS = {
 _CLASSES = {place.partition(":")[2]: place for place in _CODECS.values()}
 _CODECS |= {f"numcodecs.{name}": f"zellige.codecs.numcodecs:{name_}" for name, name_ in _NUMCODECS.items()}
 _CODECS["endian"] = _CODECS["bytes"]  # its former name, still met
+_HOLDERS = {"blosc", "sharding_indexed"}
+"""Codecs of zarr-python that hold more than their JSON says."""
 _INTERNAL = {"zarr2.filters": "zellige.codecs.v2:FiltersCodec"}
 """Codecs that documents cannot name: what Zarr v2 says in other ways."""
 
@@ -182,7 +184,9 @@ def parse_codec(value: Any) -> Codec:
     if hasattr(value, "get_config"):  # an object of numcodecs
         value = value.get_config()
     elif hasattr(value, "to_dict"):  # an object of zarr-python
-        value = value.to_dict()
+        value, codec = value.to_dict(), value
+        if isinstance(value, Mapping) and value.get("name") in _HOLDERS:
+            return _from_zarr_python(codec, value)
     if isinstance(value, Mapping) and "id" in value and "name" not in value:
         return _from_numcodecs(dict(value))
     if isinstance(value, str):
@@ -192,6 +196,21 @@ def parse_codec(value: Any) -> Codec:
     raise MetadataError(
         f"{value!r} is not a codec; give a codec object, a name, or {{'name': …, 'configuration': …}}", field="codecs"
     )
+
+
+def _from_zarr_python(codec: Any, found: Mapping[str, Any]) -> Codec:
+    """The codec that an object of zarr-python means, where `to_dict` does not say all of it.
+
+    Of blosc it has placeholders for what depends on the elements, until an array knows them; `_tunable_attrs` names
+    these. A shard may hold such.
+    """
+    given = dict(found["configuration"])
+    if found["name"] == "blosc":
+        given |= dict.fromkeys(getattr(codec, "_tunable_attrs", ()))
+    else:
+        given |= {key: parse_codecs(getattr(codec, key)) for key in ("codecs", "index_codecs")}
+        given["chunk_shape"] = [*given["chunk_shape"]]
+    return _load(_CODECS[found["name"]])(**given)
 
 
 def _from_mapping(value: dict[str, JSON]) -> Codec:
@@ -215,7 +234,7 @@ def _from_numcodecs(config: dict[str, JSON]) -> Codec:
     name = config.pop("id")
     codec = from_json(f"numcodecs.{name}", config)
     if name == "blosc":  # which shuffles by the size of the elements, known when the chain is made
-        shuffle = ("noshuffle", "shuffle", "bitshuffle", "shuffle")[config.pop("shuffle", 1)]
+        shuffle = ("noshuffle", "shuffle", "bitshuffle", None)[config.pop("shuffle", 1)]
         return _load(_CODECS["blosc"])(**{"cname": "lz4", **config, "shuffle": shuffle})
     core = getattr(codec, "core", None)
     return codec if core is None else core()

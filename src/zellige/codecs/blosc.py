@@ -36,12 +36,13 @@ class BloscCodec(BytesBytesCodec):
     """Blocks that are shuffled, then compressed by `cname`.
 
     `typesize` is the element size for shuffling, and None until a chain knows it; above 255 it acts
-    as 1. `blocksize` 0 lets the library choose. Only writing depends on these parameters.
+    as 1. `shuffle` None is chosen then, too: `"bitshuffle"` for elements of one byte, `"shuffle"` for others.
+    `blocksize` 0 lets the library choose. Only writing depends on these parameters.
     """
 
     cname: Literal["lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib"] = "zstd"
     clevel: int = 5
-    shuffle: Literal["noshuffle", "shuffle", "bitshuffle"] = "shuffle"
+    shuffle: Literal["noshuffle", "shuffle", "bitshuffle"] | None = "shuffle"
     typesize: int | None = None
     blocksize: int = 0
 
@@ -49,7 +50,7 @@ class BloscCodec(BytesBytesCodec):
 
     def __post_init__(self) -> None:
         values = {key: getattr(self, key) for key in ("cname", "clevel", "shuffle", "typesize", "blocksize")}
-        _check(values)
+        _check({**values, "shuffle": self._shuffle})
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
@@ -65,14 +66,20 @@ class BloscCodec(BytesBytesCodec):
         return {
             "cname": self.cname,
             "clevel": self.clevel,
-            "shuffle": self.shuffle,
+            "shuffle": self._shuffle,
             "typesize": self.typesize or 1,
             "blocksize": self.blocksize,
         }
 
     def evolve(self, itemsize: int) -> Self:
-        """Shuffle by the element size, unless `typesize` was given."""
-        return replace(self, typesize=itemsize) if self.typesize is None else self
+        """Shuffle by the element size, unless `typesize` was given, and as suits it, unless `shuffle` was."""
+        if self.typesize is not None and self.shuffle is not None:
+            return self
+        return replace(self, typesize=self.typesize or itemsize, shuffle=self.shuffle or _suiting(itemsize))
+
+    @property
+    def _shuffle(self) -> Literal["noshuffle", "shuffle", "bitshuffle"]:
+        return self.shuffle or _suiting(self.typesize or 1)
 
     def encoded_bound(self, nbytes: int) -> int:
         """A container holds what it cannot compress as it is."""
@@ -81,7 +88,8 @@ class BloscCodec(BytesBytesCodec):
     @property
     def _parameters(self) -> tuple[str, int, int, int]:
         """As the libraries take them: compressor, level, shuffling, element size."""
-        return self.cname, self.clevel, _SHUFFLES.index(self.shuffle), self.typesize or 1
+        shuffle = self.shuffle or _suiting(self.typesize or 1)  # `_shuffle` once more: this is called for every chunk
+        return self.cname, self.clevel, _SHUFFLES.index(shuffle), self.typesize or 1
 
     @property
     def _faster(self) -> native.Blosc | None:
@@ -151,6 +159,11 @@ class BloscCodec(BytesBytesCodec):
             _decompress(raw, out)
         elif nbytes:
             out[:] = _decompress(raw)
+
+
+def _suiting(itemsize: int) -> Literal["shuffle", "bitshuffle"]:
+    """How elements of a size are shuffled best."""
+    return "bitshuffle" if itemsize == 1 else "shuffle"
 
 
 def _check(values: Mapping[str, JSON]) -> None:

@@ -69,8 +69,7 @@ class CodecChain:
 
     def shard(self, shape: Shape) -> Shard | None:
         """How inner chunks lie in chunks of this shape, if these are shards, whatever is around them."""
-        order = _permutation(self.filters, len(shape))
-        return None if order is None else self.serializer.shard(self.specs(shape)[-1], order)
+        return self.bound[shape].holds
 
     def specs(self, shape: Shape) -> list[ArraySpec]:
         """What each array-to-array codec sees, and at last the array-to-bytes codec."""
@@ -148,6 +147,7 @@ class BoundChain:
         "_steps",
         "strides",
         "shard",
+        "holds",
         "encoded_size",
         "encoded_bound",
         "variable",
@@ -184,7 +184,9 @@ class BoundChain:
                 "do more than reorder axes",
                 field="codecs",
             )
-        self.shard = None if self._steps or order is None else shard
+        self.holds = None if order is None else shard
+        """For chunks that are shards, whatever is around them."""
+        self.shard = None if self._steps else self.holds
         """For chunks that are shards, with nothing around them that hides their parts."""
         stored = chain.serializer.layout(spec)
         plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"

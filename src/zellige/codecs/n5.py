@@ -102,6 +102,13 @@ class N5DefaultCodec(ArrayBytesCodec):
             except MetadataError as error:
                 raise MetadataError(f"codec 'n5_default': {error}", field=f"{_FIELD}[{i}].{error.field}") from error
 
+    def evolve(self, spec: ArraySpec) -> Self:
+        """The same codec, whose compressor knows the size of the elements."""
+        transpose, serializer, compressor = self._parts()
+        if compressor is None:
+            return self
+        return replace(self, codecs=(transpose, serializer, compressor.evolve(spec.dtype.numpy.itemsize)))
+
     def encoded_size(self, spec: ArraySpec) -> None:
         """It depends on the shape in the header, even without a compressor."""
 

@@ -118,7 +118,7 @@ class ShardingCodec(ArrayBytesCodec):
     def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard:
         """The codec for shards of one shape."""
         plain = self._plain(spec)
-        return plain if order == plain.order else BoundShard(self, spec, order)
+        return plain if order == plain.order else BoundShard(self, spec, order, plain)
 
     def _plain(self, spec: ArraySpec) -> BoundShard:
         """The codec for shards of one shape, their axes in order.
@@ -197,7 +197,11 @@ def _nested(configuration: Mapping[str, JSON], key: str) -> tuple[Codec, ...]:
 class BoundShard:
     """The codec for shards of one shape, type and fill value."""
 
-    def __init__(self, codec: ShardingCodec, spec: ArraySpec, order: tuple[int, ...]) -> None:
+    def __init__(
+        self, codec: ShardingCodec, spec: ArraySpec, order: tuple[int, ...], plain: BoundShard | None = None
+    ) -> None:
+        """With `plain`, which has its axes in order, the codecs of the inner chunks are shared."""
+        self._plain = plain
         self.shape, self.spec, self.order = spec.shape, spec, order
         if len(codec.chunk_shape) != len(spec.shape):
             raise MetadataError(
@@ -215,6 +219,8 @@ class BoundShard:
     @cached_property
     def chain(self) -> CodecChain:
         """The codecs of the inner chunks, made on first use."""
+        if self._plain is not None:
+            return self._plain.chain
         largest = tuple(map(min, self._codec.chunk_shape, self.shape))
         return nested_chain(self._codec.codecs, self.spec.dtype, self.spec.fill, largest, "codecs")
 

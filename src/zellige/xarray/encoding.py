@@ -96,20 +96,14 @@ def _key_encoding(encoding: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _codecs(encoding: Mapping[str, Any], zarr_format: Any) -> dict[str, Any]:
-    found = {key: _as_ours(encoding[key]) for key in _CODECS if key in encoding}
+    given = {key: encoding[key] for key in _CODECS if key in encoding}
+    found = {key: [*codecs] if isinstance(codecs, tuple) else codecs for key, codecs in given.items()}
     if zarr_format == 2:
         found.pop("serializer", None)
         if isinstance(filters := found.get("filters"), list):
             # Strings bring this one themselves.
             found["filters"] = [f for f in filters if getattr(f, "codec_id", None) != "vlen-utf8"] or None
     return found
-
-
-def _as_ours(codec: Any) -> Any:
-    """Codecs as `create_array` takes them; those of zarr-python as JSON."""
-    if isinstance(codec, list | tuple):
-        return [_as_ours(one) for one in codec]
-    return codec.to_dict() if hasattr(codec, "to_dict") else codec
 
 
 # -- chunks ---------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ class _Stored:
     def _cut_of(self, dim: Any) -> Cut:
         """How the first array that has a dimension cuts it."""
         name = next(name for name, dims in self.dimensions.items() if dim in dims)
-        chunks = self.arrays[name].grid.dimensions[self.dimensions[name].index(dim)].chunks
+        chunks = self.arrays[name].grid.axes[self.dimensions[name].index(dim)].declared
         return chunks if isinstance(chunks, int) else list(chunks)
 
     @staticmethod
