@@ -114,6 +114,20 @@ def test_shards_read_by_their_inner_chunks_as_in_xarrays_own_engine(tmp_path):
     assert np.array_equal(ds.v, np.arange(24))
 
 
+def test_more_chunks_than_can_be_listed_are_opened():
+    """Of the same size but for the last one, of two sizes, and of inner chunks that do not divide their shards."""
+    many, root = 10**12, zellige.group()
+    options = {"dtype": "int8", "dimension_names": ["x"], "config": {"uneven_inner_chunks": True}}
+    root.create_array("same", shape=many, chunks=[[[7, many]]], **options)
+    root.create_array("two", shape=many, chunks=[[[7, 10**10], [5, many]]], **options)
+    root.create_array("inner", shape=many, chunks=3, shards=10, **options)
+    ds = opened(root.store)
+    assert ds.same.encoding["chunks"] == (7,)
+    assert ds.two.encoding["chunks"][0][10**10 - 1 : 10**10 + 1] == (7, 5)
+    assert ds.inner.encoding["chunks"][0][:5] == (3, 3, 3, 1, 3)
+    assert ds.two[-3:].values.tolist() == [0, 0, 0]
+
+
 def test_inner_chunks_that_do_not_divide_their_shards_are_chunks(tmp_path):
     allowed = {"uneven_inner_chunks": True}
     zellige.create_group(tmp_path).create_array(

@@ -247,6 +247,11 @@ class InnerEdges(LazyTuple):
             found += ([self._size] * whole + [rest] * bool(rest)) * count
         return tuple(found)
 
+    def count(self, size: Any) -> int:
+        """How many edges have this length."""
+        cut = ((*divmod(edge, self._size), count) for edge, count in self._outer.runs)
+        return sum((whole * (size == self._size) + (0 < rest == size)) * count for whole, rest, count in cut)
+
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(repeat(size, count) for size, count in self.runs)
 

@@ -300,9 +300,13 @@ def _shards(array: Array) -> Any:
         return tuple(_size_or_sizes(sizes) for sizes in array.write_chunk_sizes)
 
 
-def _size_or_sizes(sizes: Iterable[int]) -> int | tuple[int, ...]:
-    found = tuple(sizes) or (0,)
-    return found[0] if len(set(found[:-1])) <= 1 and found[-1] <= found[0] else found
+def _size_or_sizes(sizes: Any) -> Any:
+    """The size of all chunks but a smaller last one, or else all sizes; more than a million are never listed."""
+    if not len(sizes):
+        return 0
+    first, last = sizes[0], sizes[-1]
+    equal = sizes.count(first) + (last != first) == len(sizes)
+    return first if equal and last <= first else sizes
 
 
 def _codecs(codecs: Iterable[Any]) -> tuple[Any, ...]:
