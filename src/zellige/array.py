@@ -31,7 +31,7 @@ from zellige.errors import (
 )
 from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.indexing import Selection
-from zellige.metadata import ArrayV3Metadata
+from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.v3 import DOCUMENT
 from zellige.node import NodeHandle
 from zellige.plans import plan as plan_for
