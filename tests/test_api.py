@@ -499,3 +499,28 @@ def test_stores_in_every_form(make, tmp_path):
     for bad in ("s3://", "", 5):
         with pytest.raises((ValueError, TypeError), match="store"):
             zellige.create_array(bad, shape=1)
+
+
+MISUSES = {
+    "nodes": lambda a: zellige.create_hierarchy(store={}, nodes=None),
+    "config of an array": lambda a: a.with_config(5),
+    "config": lambda a: zellige.create_array({}, data=[1], config=5),
+    "settings": lambda a: zellige.config.set(5),
+    "storage_options": lambda a: zellige.open_array({}, storage_options=5),
+    "storage_options of a place": lambda a: zellige.open_array("memory://none", storage_options=5),
+    "dimension_names": lambda a: zellige.create_array({}, data=[1], dimension_names=5),
+    "arrays": lambda a: zellige.concat(None),
+    "axis of stack": lambda a: zellige.stack([a, a], axis=10**30),
+    "axis of append": lambda a: a.append([1], axis="time"),
+    "chunks of append": lambda a: a.append([1], chunks=1.5),
+    "level": lambda a: zellige.create_group({}).tree(level="all"),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES.values(), ids=MISUSES)
+def test_arguments_of_another_kind_are_named_before_anything_happens(misuse):
+    a = zellige.create_array({}, data=[1, 2, 3], chunks=2)
+    words = r"must be|neither a chunk size|out of bounds|interpreted as an integer"
+    with pytest.raises((TypeError, ValueError, IndexError), match=words):
+        misuse(a)
+    assert a.shape == (3,)

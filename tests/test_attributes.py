@@ -129,6 +129,8 @@ NOT_JSON = {
     "an array": np.array([object()]),
     "a structure": np.zeros(2, [("a", "i4"), ("b", "S3")]),
     "a circle": circular(),
+    "a number that JSON has not": np.longdouble(1.5),
+    "masked": np.ma.masked_array([1, 2], [False, True]),
 }
 
 

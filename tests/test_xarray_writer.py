@@ -482,3 +482,21 @@ def test_every_way_of_cutting_reads_back(tmp_path):
             root = write(ds.chunk(time=blocks), tmp_path / str(k), chunks={"time": stored})
         assert root["t"].write_chunk_sizes[0] == stored
         xr.testing.assert_identical(opened(root), ds)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"encoding": 5}, "encoding must be a mapping"),
+        ({"encoding": {"t": "int16"}}, r"encoding\['t'\] must be a mapping"),
+        ({"chunks": 2.5}, "must be a size, edges"),
+        ({"chunks": {"x": [1.5, 1.5]}}, "must be a size, edges"),
+        ({"chunks": {"x": [2, "a"]}}, "must be a size, edges"),
+        ({"chunks": {"x": ("month",)}}, "must be a size, edges"),
+        ({"group": 5}, "a path within a store is a string"),
+    ],
+    ids=str,
+)
+def test_arguments_of_another_kind_are_named(options, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        xr.Dataset({"t": ("x", [1.0, 2.0, 3.0])}).zellige.write({}, **options)

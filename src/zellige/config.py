@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from zellige.errors import hint
+from zellige.errors import as_mapping, hint
 from zellige.types import Casting, Durability
 
 
@@ -212,7 +212,7 @@ class Config:
         ('C', 'F')
         """
         dotted = {name.replace("__", "."): value for name, value in named.items()}
-        new = {key: _check(key, value) for key, value in (*_flat(values or {}), *_flat(dotted))}
+        new = {key: _check(key, value) for key, value in (*_flat(as_mapping(values or {}, "values")), *_flat(dotted))}
         before = {key: self._values[key] for key in new}
         self._values |= new
         return self._restoring(before)
@@ -305,7 +305,7 @@ class ArrayConfig:
             return given
         if not given:
             return self
-        checked = {name: _check(f"array.{name}", value) for name, value in given.items()}
+        checked = {name: _check(f"array.{name}", value) for name, value in as_mapping(given, "config").items()}
         own = {name: checked.pop(name) for name in self.__slots__ if name in checked}
         if checked:
             raise KeyError(f"array.{min(checked)} is a setting of the process, not of one array; use config.set")

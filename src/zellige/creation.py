@@ -29,7 +29,7 @@ overwrite
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -46,6 +46,7 @@ from zellige.config import ArrayConfig
 from zellige.config import config as settings
 from zellige.dtypes import DataType, parse_dtype
 from zellige.dtypes.values import as_value, as_values, unmasked
+from zellige.errors import as_mapping
 from zellige.grid import ChunkGrid
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.document import Extension, new_attributes
@@ -199,7 +200,7 @@ def check_format(zarr_format: Any) -> ZarrFormat:
 def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:
     if isinstance(config, ArrayConfig):
         return {name: getattr(config, name) for name in config.__slots__}
-    return dict(config or {})
+    return dict(as_mapping(config or {}, "config"))
 
 
 def _as_data(data: Any, dtype: Any) -> Any:
@@ -242,7 +243,7 @@ def _as_shape(shape: Any) -> Shape:
 def _check_dimension_names(names: Sequence[str | None] | None, rank: int) -> tuple[str | None, ...] | None:
     if names is None:
         return None
-    found = (names,) if isinstance(names, str) else tuple(names)
+    found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
     if len(found) != rank or any(name is not None and not isinstance(name, str) for name in found):
         raise ValueError(f"dimension_names={names!r} must be {rank} strings or None, one for each axis")
     return found

@@ -7,7 +7,7 @@ At the end are the names under which zarr-python has the same things.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -276,6 +276,19 @@ class CredentialsWarning(ZelligeWarning):
 
 class RangesIgnoredWarning(ZelligeWarning):
     """A server sends whole values where only parts were asked for."""
+
+
+def as_mapping(given: Any, name: str) -> Mapping[Any, Any]:
+    """An argument that must be a mapping, such as a dict.
+
+    given
+        What was passed.
+    name
+        The name of the argument, for the message.
+    """
+    if not isinstance(given, Mapping):  # the value is not said, since it may be secret
+        raise TypeError(f"{name} must be a mapping, such as a dict, found {type(given).__name__}")
+    return given
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:

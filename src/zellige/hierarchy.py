@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from zellige import node, placing, pool, removal
 from zellige.array import Array
 from zellige.config import ArrayConfig
-from zellige.errors import ContainsArrayError
+from zellige.errors import ContainsArrayError, as_mapping
 from zellige.group import Group, Node
 from zellige.metadata import GroupMetadata
 from zellige.stores import Store, StoreLike, locate
@@ -42,7 +42,7 @@ def create_hierarchy(
 
 def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
     """Create nodes below a group, by their paths relative to it."""
-    for path in nodes:
+    for path in as_mapping(nodes, "nodes"):
         group._new(path)  # refuses what cannot name a member
     if any(_metadata(path, value).zarr_format != group.metadata.zarr_format for path, value in nodes.items()):
         raise ValueError(f"the members of group {group.name!r} have its Zarr format, {group.metadata.zarr_format}")
@@ -58,6 +58,7 @@ def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool
 
 def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
     """Create nodes below a path, from the root downwards."""
+    nodes = as_mapping(nodes, "nodes")
     given = {node.new_path(path): _metadata(path, value) for path, value in nodes.items()}
     if len(given) < len(nodes):
         raise ValueError("some of the paths mean the same node")

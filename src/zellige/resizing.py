@@ -18,7 +18,7 @@ from zellige.errors import BroadcastError, ChunkShapeError, ConflictError
 from zellige.grid import ChunkGrid
 from zellige.metadata import document
 from zellige.plans import plan as plan_for
-from zellige.runs import EdgeEntries
+from zellige.runs import EdgeEntries, Edges
 from zellige.types import Shape
 
 if TYPE_CHECKING:
@@ -152,8 +152,7 @@ class Resizing:
         self._check_writable()
         value = as_value(data, self.dtype, self.config.casting)
         axis = self._axis(axis)
-        new: list[Any] = [None] * self.ndim
-        new[axis] = chunks
+        new = self._new_chunks(axis, chunks)
         begun: list[tuple[ArrayMetadata, ChunkGrid]] = []
 
         def grow(metadata: ArrayMetadata) -> ArrayMetadata:
@@ -233,8 +232,7 @@ class Resizing:
         """The grid after an axis has grown by so many elements; everything about it is checked."""
         if self.metadata.chunk_grid.bounded:
             raise ChunkShapeError("the last chunk of a 'zarrs.regular_bounded' grid changes as it grows; use append")
-        new: list[Any] = [None] * self.ndim
-        new[axis] = chunks
+        new = self._new_chunks(axis, chunks)
         grid = self.grid.update_shape(tuple(n + length * (k == axis) for k, n in enumerate(self.shape)), new)
         self._check_shards(grid)
         return grid
@@ -312,7 +310,12 @@ class Resizing:
         """
         return self.store.transactional and not metadata.chunk_grid.bounded
 
+    def _new_chunks(self, axis: int, chunks: int | EdgeEntries | None) -> list[int | Edges | None]:
+        """How the new region of one axis is cut, as `ChunkGrid.update_shape` takes it."""
+        return parse_new_chunks([chunks if k == axis else None for k in range(self.ndim)], self.ndim)
+
     def _axis(self, axis: int) -> int:
+        axis = operator.index(axis)
         if not -self.ndim <= axis < self.ndim:
             raise IndexError(f"axis {axis} is out of bounds for an array of {self.ndim} dimensions")
         return axis % self.ndim

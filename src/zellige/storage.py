@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from zellige.node import normalize_path
 from zellige.stores.base import Store
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
@@ -80,7 +81,7 @@ def open_store(
     >>> found.path, found.store.read_only
     ('a/b', False)
     """
-    return StorePath(*locate(store, path.strip("/"), read_only=read_only, storage_options=storage_options))
+    return StorePath(*locate(store, normalize_path(path), read_only=read_only, storage_options=storage_options))
 
 
 @contextmanager
@@ -105,7 +106,7 @@ def opened(
     >>> zellige.load("memory://jobs", path="a")
     array([1, 2, 3])
     """
-    with _opened(store, path.strip("/"), storage_options=storage_options) as found:
+    with _opened(store, normalize_path(path), storage_options=storage_options) as found:
         yield StorePath(*found)
 
 

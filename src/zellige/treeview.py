@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
+from operator import index
 from typing import TYPE_CHECKING, NamedTuple
 
 from zellige.array import Array
@@ -59,7 +60,7 @@ class Tree:
         expand: bool | None = None,
     ) -> Tree:
         """The tree below a group: each document is read once, or none with consolidated metadata."""
-        if level is not None and level < 1:
+        if level is not None and index(level) < 1:
             return cls(_Branch(group.name), 0, plain, expand)
         found = sorted(group._below(None if level is None else level - 1), key=lambda item: item[0].split("/"))
         root = _Branch(group.name)

@@ -97,13 +97,19 @@ def _store(
         _refuse_to_remove(x, target, create.get("name"))
     with forked(target, compute=compute) as place:
         array = place if isinstance(place, Array) else create_array(place, **_creation(x, create))
-        part = Part(x, array, None if region is None else tuple(region), fresh=not isinstance(place, Array))
+        part = Part(x, array, _as_region(region), fresh=not isinstance(place, Array))
         later = store_parts([part], align=align, compute=compute, then=then, progress=progress)
     if later is not None:
         return later
     if place is target:
         return array
     return target if isinstance(target, Array) else open_array(store_of(target), path=array.path, mode="r+")
+
+
+def _as_region(region: Any) -> tuple[Any, ...] | None:
+    if region is not None and not isinstance(region, Iterable):
+        raise TypeError(f"region must be a slice for each axis, found {region!r}")
+    return None if region is None else tuple(region)
 
 
 def _refuse_to_remove(x: da.Array, target: Any, name: str | None) -> None:
@@ -242,7 +248,7 @@ def _checked(part: Part) -> Part:
     check_reachable(part.target.store)
     shape = part.target.shape
     region = part.region or (slice(None),) * len(shape)
-    if len(region) != len(shape) or any(s.step not in (None, 1) for s in region):
+    if len(region) != len(shape) or any(not isinstance(s, slice) or s.step not in (None, 1) for s in region):
         raise ValueError(f"region={part.region}: give one slice without a step for each of {len(shape)} axes")
     whole = tuple(slice(*s.indices(n)[:2]) for s, n in zip(region, shape, strict=True))
     wanted = tuple(max(0, s.stop - s.start) for s in whole)

@@ -256,7 +256,12 @@ def _plain(value: Any, field: str) -> JSON:
     if isinstance(value, list | tuple):
         return [_plain(v, f"{field}[{i}]") for i, v in enumerate(value)]
     if hasattr(value, "tolist"):  # numpy scalars and arrays, without importing numpy here
-        return _plain(value.tolist(), field)
+        found = value.tolist()
+        if type(found) is type(value):  # a type of numpy that Python has not, such as longdouble
+            fail(field, "a number of a type that JSON has, such as float(…)", value)
+        if getattr(value, "mask", False) is not False and value.mask.any():
+            fail(field, "values of which none is masked; fill them first: x.filled(…)", value)
+        return _plain(found, field)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

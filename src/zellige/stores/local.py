@@ -572,4 +572,6 @@ class LocalStore(Store):
     def _named(self, exc: OSError, key: str) -> OSError:
         """The same error, telling which key it was about; OSError picks the class by the number."""
         reason = "not a regular file" if exc.errno in _NOT_A_FILE else exc.strerror
+        if exc.errno == errno.ENOTDIR:
+            reason = "a file is where a directory is needed; remove it, or use another place"
         return OSError(exc.errno, f"key {key!r}: {reason}", self._base + key)

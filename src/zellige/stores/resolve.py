@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, TypeAlias
 
+from zellige.errors import as_mapping
 from zellige.stores.base import Store
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
@@ -86,6 +87,7 @@ def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mappi
 
     With `read_only` the result refuses to write. `storage_options` say how to reach a server.
     """
+    as_mapping(storage_options or {}, "storage_options")
     if isinstance(store, str):
         return _from_text(store, read_only, storage_options)
     if isinstance(store, os.PathLike):
@@ -188,8 +190,8 @@ def _path_of_url(url: str) -> str:
 
 
 def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
-    if options:
-        names = ", ".join(map(repr, options))  # the values may be secret
+    if found := as_mapping(options or {}, "storage_options"):
+        names = ", ".join(map(repr, found))  # the values may be secret
         raise ValueError(f"storage_options ({names}) are for servers, and store is {what}; leave them out")
 
 

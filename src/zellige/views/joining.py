@@ -8,6 +8,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
+from numpy.exceptions import AxisError
 from numpy.lib.array_utils import normalize_axis_index
 
 from zellige.dtypes.values import unmasked
@@ -38,7 +39,7 @@ def concat(arrays: Iterable[Any], axis: int = 0) -> LazyArray:
     pieces = _views(arrays)
     if not pieces[0].ndim:
         raise ValueError("arrays without axes cannot be concatenated; use stack")
-    return _join(pieces, normalize_axis_index(axis, pieces[0].ndim))
+    return _join(pieces, _axis(axis, pieces[0].ndim))
 
 
 def stack(arrays: Iterable[Any], axis: int = 0) -> LazyArray:
@@ -53,12 +54,21 @@ def stack(arrays: Iterable[Any], axis: int = 0) -> LazyArray:
            [0, 1]], dtype=int8)
     """
     pieces = _views(arrays)
-    place = normalize_axis_index(axis, pieces[0].ndim + 1)
+    place = _axis(axis, pieces[0].ndim + 1)
     _check_shapes(pieces, None)
     return _join([piece[(*[slice(None)] * place, None)] for piece in pieces], place)
 
 
+def _axis(axis: int, ndim: int) -> int:
+    try:
+        return normalize_axis_index(axis, ndim)
+    except OverflowError as error:
+        raise AxisError(axis, ndim) from error
+
+
 def _views(arrays: Iterable[Any]) -> list[LazyArray]:
+    if not isinstance(arrays, Iterable):
+        raise TypeError(f"arrays must be a list of arrays, found {arrays!r}")
     pieces = []
     for number, array in enumerate(arrays):
         try:

@@ -7,7 +7,7 @@ which appends fill. How many elements are to come follows from the step of the t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -126,7 +126,12 @@ def resolve_chunks(
 def _sizes(dim: Any, length: int, entry: Any) -> int | list[int]:
     if isinstance(entry, int | np.integer):
         return max(1, length) if entry == -1 else int(entry)
-    edges = [int(size) for size in entry]
+    edges = list(entry) if isinstance(entry, Iterable) else []
+    if not edges or not all(isinstance(size, int | np.integer) and size > 0 for size in edges):
+        raise ValueError(
+            f"chunks: {dim!r} must be a size, edges (a list of sizes above 0), a period such as 'month', or the name "
+            f"of a coordinate, found {entry!r}"
+        )
     if sum(edges) < length:
         raise ValueError(
             f"chunks: the edges of {dim!r} sum to {sum(edges)}, its length is {length}; they may reach beyond its end, "

@@ -172,6 +172,7 @@ def _check_encoding(wishes: Wishes, variables: Iterable[Any], arrays: Iterable[s
             raise ValueError(f"encoding: there is no variable {name!r} in the dataset")
         if name in arrays:
             raise ValueError(f"encoding: {name!r} is stored already, and keeps its encoding; leave it out")
+        errors.as_mapping(wishes.encoding[name] or {}, f"encoding[{name!r}]")
 
 
 def _new(

@@ -198,7 +198,7 @@ def _choose_mode(mode: str | None, append_dim: Any, region: Any) -> str:
 
 def _nodes(data: Any, encoding: Any, *, inherit: bool) -> tuple[dict[str, xr.Dataset], dict[str, Mapping[Any, Any]]]:
     """The datasets to be written by their paths, and the encodings of each."""
-    given = dict(encoding or {})
+    given = dict(errors.as_mapping(encoding or {}, "encoding"))
     if isinstance(data, xr.DataTree):
         found = {node.relative_to(data): node.to_dataset(inherit=inherit or node is data) for node in data.subtree}
         datasets = {"" if path == "." else path: ds for path, ds in found.items()}
