@@ -87,7 +87,8 @@ def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mappi
 
     With `read_only` the result refuses to write. `storage_options` say how to reach a server.
     """
-    as_mapping(storage_options or {}, "storage_options")
+    if storage_options is not None:
+        as_mapping(storage_options, "storage_options")
     if isinstance(store, str):
         return _from_text(store, read_only, storage_options)
     if isinstance(store, os.PathLike):
@@ -190,8 +191,8 @@ def _path_of_url(url: str) -> str:
 
 
 def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
-    if found := as_mapping(options or {}, "storage_options"):
-        names = ", ".join(map(repr, found))  # the values may be secret
+    if options:
+        names = ", ".join(map(repr, as_mapping(options, "storage_options")))  # the values may be secret
         raise ValueError(f"storage_options ({names}) are for servers, and store is {what}; leave them out")
 
 
