@@ -6,12 +6,15 @@ A `Change` follows the commit protocol:
    has written anything.
 2. It stores in the lease what it is going to do. Then chunks are written where no reader looks: beyond the end of
    arrays that grow, and below arrays that have no metadata yet.
-3. It replaces the lease by the commit record: the new shape of every array that grows, and the metadata of every node
-   that is created. This one conditional write is the commit.
-4. It updates the metadata of the arrays, then the group's own and the consolidated metadata, and removes the record.
+3. It stores the commit record in the lease: the new shape of every array that grows, and the metadata of every node
+   that is created. Where there is consolidated metadata, replacing that is the commit, so that all readers, of other
+   libraries too, see the same switch. Elsewhere the record itself is the commit. Either is one conditional write.
+4. It updates the metadata of the arrays, then the group's own and other consolidated metadata, and removes the record.
 
-A writer that dies before step 3 leaves everything as it was, and the next one removes what it left. After step 3 the
+A writer that dies before the commit leaves everything as it was, and the next one removes what it left. After that the
 change is committed: the next writer finishes step 4, and a reader that meets the record applies it to what it reads.
+An owner that was only slow, and has lost its lease to another machine, can do neither: its chunks are refused by a
+`FencedStore`, and its commit because the document that it would replace was changed by the one that took over.
 A store that is a transaction, such as a zip file or an icechunk session, shows nothing before its own commit: there the
 metadata changes at once, and no lease is needed.
 """
@@ -27,18 +30,26 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from zellige import indexing, lease, node, placing, removal
 from zellige.array import Array, open_array_or
 from zellige.config import ArrayConfig, config
-from zellige.consolidated import Consolidated, follow_changes, holds_some
+from zellige.consolidated import Consolidated, bare, change_entries, follow_changes, holds_some, stored_entries
 from zellige.dtypes.values import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError
 from zellige.lease import Lease, Owner
 from zellige.metadata.document import new_attributes
-from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, Documents, Entries, GroupMetadata
+from zellige.metadata.groups import (
+    ARRAY_V2,
+    ATTRIBUTES_V2,
+    CONSOLIDATED_V2,
+    Documents,
+    Entries,
+    GroupMetadata,
+)
 from zellige.metadata.v3 import DOCUMENT
 from zellige.plans import plan as plan_for
 from zellige.pool import gather
 from zellige.resizing import check_appended
 from zellige.runs import EdgeEntries
 from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
+from zellige.stores.wrappers import FencedStore
 from zellige.types import JSON, is_key
 
 if TYPE_CHECKING:
@@ -71,12 +82,29 @@ class Growth:
 
     def applied(self, documents: Documents) -> Documents | None:
         """The documents after the change; None if they are those of neither state."""
-        (name, main), *_ = documents.items()
+        name = DOCUMENT if DOCUMENT in documents else ARRAY_V2
+        main = documents.get(name, {})
         if main.get("shape") == self.after["shape"]:
             return documents
         if main.get("shape") != self.before["shape"]:
             return None
         return {**documents, name: {**main, **self.after}}
+
+    def is_done(self, documents: Documents | None) -> bool:
+        """Whether documents show the state after a change; False also if there is no difference."""
+        return (
+            documents is not None
+            and self.before["shape"] != self.after["shape"]
+            and self.applied(documents) is documents
+        )
+
+    def is_behind(self, documents: Documents) -> bool:
+        """Whether documents show an array that has grown beyond this change."""
+        name = DOCUMENT if DOCUMENT in documents else ARRAY_V2
+        shape, after = documents.get(name, {}).get("shape"), self.after["shape"]
+        if not isinstance(shape, list) or len(shape) != len(after) or shape == after:
+            return False
+        return all(n >= least for n, least in zip(shape, after, strict=True))
 
 
 def _length_fields(metadata: ArrayMetadata) -> dict[str, JSON]:
@@ -89,6 +117,9 @@ class Record:
     """What a change does, by the paths of nodes relative to its group."""
 
     committed: bool = False
+    """Whether it is done; only without a `switch`."""
+    switch: str | None = None
+    """The group whose consolidated metadata says whether it is done, by its path in the store."""
     grown: dict[str, Growth] = field(default_factory=dict)
     created: dict[str, Documents] = field(default_factory=dict)
     attributes: dict[str, dict[str, JSON]] = field(default_factory=dict)
@@ -105,6 +136,7 @@ class Record:
         """The content of the lease."""
         return {
             "committed": self.committed,
+            "switch": self.switch,
             "grown": {path: [growth.before, growth.after] for path, growth in self.grown.items()},
             "created": self.created,
             "attributes": self.attributes,
@@ -118,6 +150,7 @@ class Record:
             grown = {_checked(path): Growth(*map(_sized, pair)) for path, pair in content.get("grown", {}).items()}
             created = {_checked(path): _documents(found) for path, found in content.get("created", {}).items()}
             attributes = {_checked(path): dict(found) for path, found in content.get("attributes", {}).items()}
+            switch = None if content.get("switch") is None else _checked(content["switch"])
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise MetadataError(
                 f"key {key!r}: the record of a change of several arrays cannot be read: {error}; delete the key, and "
@@ -125,7 +158,7 @@ class Record:
                 field="",
             ) from error
         committed, consolidate = content.get("committed") is True, content.get("consolidate") is True
-        return cls(committed, grown, created, attributes, consolidate)
+        return cls(committed, switch, grown, created, attributes, consolidate)
 
 
 def _checked(path: str) -> str:
@@ -232,7 +265,9 @@ class Change:
     def arrays(self, below: str = "") -> dict[str, Array]:
         """The arrays directly below a group, by their names; their shapes stay until the change is over."""
         paths = node.children(self.store, node.join(self.path, below))
-        found = zip(paths, gather(self._settled, paths, self.store), strict=True)
+        found = list(zip(paths, gather(self._settled, paths, self.store), strict=True))
+        if self._lease is not None:
+            self._lease.check()  # who has lost it may have read arrays of several states
         return {path.rpartition("/")[2]: array for path, array in found if array is not None}
 
     def _settled(self, path: str) -> Array | None:
@@ -422,7 +457,7 @@ class Change:
         """
         if self._lease is not None:
             self._lease.check()
-        array = self._targets[path]
+        array = self.fenced(self._targets[path])
         if settings is not None:
             array = array.with_config(settings)
         growth = self._record.grown.get(path)
@@ -433,6 +468,22 @@ class Change:
         selection = indexing.select(region, array.shape)
         work = selection.value_to_work(as_value(value, array.dtype, array.config.casting))
         array._engine.write(plan_for(selection, array.grid), work, to_end=True)
+
+    def fenced(self, array: Array) -> Array:
+        """An array of this change, for others to write to: in object stores, only until another writer takes over.
+
+        Parameters
+        ----------
+        array
+            What `create` or `grow` returned.
+        """
+        if self._lease is None or not self.store.optimistic:
+            return array
+        settings = array.config
+        if self._lease.succeeded:
+            # What a dead writer is still sending must find something everywhere, so that its condition fails.
+            settings = settings.changed({"write_empty_chunks": True})
+        return Array(FencedStore(self.store, self._lease.check), array.path, array.metadata, settings)
 
     def set_attributes(self, attributes: Mapping[str, Any], below: str = "") -> None:
         """Set attributes of a group that is there; others stay.
@@ -466,9 +517,11 @@ class Change:
         then
             Called when readers see the change, and before another writer is let in.
         """
-        self._record.committed = True
-        if self._lease is not None and not self._record.is_empty:
-            self._lease.write(self._record.to_json())
+        try:
+            self._show()
+        except BaseException:
+            self.abort()  # what is stored decides: the answer may have been lost
+            raise
         self._done = True
         try:
             finish(self.store, self.path, self._record)
@@ -482,6 +535,52 @@ class Change:
         finally:
             if self._lease is not None:
                 self._lease.release()
+
+    def _show(self) -> None:
+        """Do the one write that makes the change visible."""
+        record = self._record
+        record.switch = None if self._lease is None else self._find_switch()
+        record.committed = record.switch is None
+        if self._lease is None or record.is_empty:
+            return
+        self._lease.write(record.to_json())
+        if record.switch is not None and not self._switch(record.switch):
+            record.switch, record.committed = None, True  # the consolidated metadata was removed meanwhile
+            self._lease.write(record.to_json())
+
+    def _find_switch(self) -> str | None:
+        """The topmost group whose consolidated metadata shows all arrays as they are; None if there is none."""
+        record = self._record
+        for place in [*node.parents(self.path), self.path] if record.grown or record.created else ():
+            entries = stored_entries(self.store, place, self.zarr_format) or {}
+            grown = (
+                (entries.get(_relative(self.path, below, place), {}), found) for below, found in record.grown.items()
+            )
+            if entries and all(growth.applied(held) is not None for held, growth in grown):
+                return place
+        return None
+
+    def _switch(self, place: str) -> bool:
+        """Show the change in the consolidated metadata of a group; False if it has none any more."""
+        assert self._lease is not None
+        held, record = self._lease, self._record
+
+        def change(entries: Entries) -> None:
+            held.confirm()  # after it was read: who takes over changes it, so that it cannot be replaced any more
+            for below, growth in record.grown.items():
+                relative = _relative(self.path, below, place)
+                found = growth.applied(entries.get(relative, {}))
+                if found is None:
+                    raise ConflictError(
+                        f"array {below!r} of group '/{self.path}' in {self.store!r} was resized or replaced by another "
+                        "program while it grew. Nothing was changed; write it again"
+                    )
+                entries[relative] = found
+            for below, documents in record.created.items():
+                entries[_relative(self.path, below, place)] = bare(documents)
+
+        attributes = record.attributes.get("", {}) if place == self.path else {}
+        return change_entries(self.store, place, self.zarr_format, change, attributes)
 
     def abort(self) -> None:
         """Give the change up: remove what was written; nothing happens after a commit."""
@@ -609,12 +708,48 @@ def settle(store: Store, path: str, held: Lease, content: Mapping[str, Any] | No
     left = held.left if content is None else content
     if left:
         record = Record.from_json(left, held.key)
-        if record.committed:
+        if record.switch is not None and store.optimistic and content is None:
+            _touch(store, record.switch)
+        if is_committed(store, path, record):
             finish(store, path, record)
         else:
             _undo(store, path, record)
         held.write({})
         held.left = None
+
+
+def is_committed(store: Store, path: str, record: Record) -> bool:
+    """Whether a change that is recorded for a group is done, as far as readers see."""
+    if record.switch is None:
+        return record.committed
+    in_v3 = [DOCUMENT in found for found in record.created.values()]
+    in_v3 += ["chunk_grid" in growth.after for growth in record.grown.values()]
+    entries = stored_entries(store, record.switch, 3 if any(in_v3) else 2) or {}
+    if any(
+        growth.is_done(entries.get(_relative(path, place, record.switch))) for place, growth in record.grown.items()
+    ):
+        return True
+    if any(_relative(path, place, record.switch) in entries for place in record.created):
+        return True
+    # Others may have made the consolidated metadata anew; then the arrays, which come after it, tell.
+    grown = [(node.join(path, place), growth) for place, growth in record.grown.items()]
+    return any(gather(lambda item: item[1].is_done(node.load(store, item[0])), grown, store)) or any(
+        gather(lambda place: node.load(store, node.join(path, place)) is not None, list(record.created), store)
+    )
+
+
+def _relative(path: str, below: str, top: str) -> str:
+    """The path of a node below a group, relative to a group at or above that one."""
+    return node.join(path, below)[len(top) :].lstrip("/")
+
+
+def _touch(store: Store, path: str) -> None:
+    """Change the bytes of consolidated metadata, but not what it says: who has read it cannot replace it any more."""
+    for name in (DOCUMENT, CONSOLIDATED_V2):
+        while (found := store.get_versioned(key := node.join(path, name))) is not None:
+            text = found[0].rstrip(b"\n")
+            if store.replace(key, text + b"\n" * (1 + (len(found[0]) - len(text)) % 8), found[1]):
+                break
 
 
 def finish(store: Store, path: str, record: Record) -> None:
@@ -624,14 +759,17 @@ def finish(store: Store, path: str, record: Record) -> None:
     _create_all(store, path, below)
     changed: Entries = {node.join(path, place): found for place, found in {**longer, **below}.items() if found}
     if (new := record.created.get("")) is not None:
-        placing.make_parents(store, path, 3 if DOCUMENT in new else 2)
         group = GroupMetadata.from_documents(new)
         if record.consolidate and not path:
             group = group.with_consolidated(dict(changed))
         node.put_documents(store, path, group.to_documents())
+        placing.make_parents(store, path, 3 if DOCUMENT in new else 2)
         changed[path] = new
     attributes = {node.join(path, place): found for place, found in record.attributes.items()}
-    holds = follow_changes(store, path, changed, attributes)
+    growths = {node.join(path, place): growth for place, growth in record.grown.items()}
+    holds = follow_changes(
+        store, path, changed, attributes, lambda place, held: place in growths and growths[place].is_behind(held)
+    )
     if record.consolidate and not holds:
         _consolidate(store, path)
     if replaced := [place for place, found in longer.items() if found is None]:
@@ -673,6 +811,8 @@ def _grow(store: Store, path: str, place: str, growth: Growth) -> tuple[str, Doc
         if store.exists(node.join(where, names[0])):
             raise
         return place, {}
+    if result[0] is None and growth.is_behind(node.load(store, where) or {}):
+        return place, {}  # another writer has finished this change already, and grown the array further
     return place, result[0]
 
 
@@ -746,7 +886,7 @@ def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[
     def look() -> dict[str, Record | None]:
         """The records that are there; None for one that is not committed."""
         found = zip(keys, gather(store.get, list(keys.values()), store), strict=True)
-        return {group: _committed(raw, keys[group]) for group, raw in found if raw is not None}
+        return {group: _committed(store, group, raw) for group, raw in found if raw is not None}
 
     for _ in range(_TRIES):
         before = look()
@@ -756,12 +896,19 @@ def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[
     raise ConflictError(f"groups {list(keys)} in {store!r} kept changing while they were read; try again")
 
 
-def _committed(raw: bytes, key: str) -> Record | None:
+def created_group(store: Store, path: str) -> Documents | None:
+    """The documents of a group whose creation is committed, and not finished; for those who have found no group."""
+    raw = None if store.transactional else store.get(node.join(path, node.RECORD))
+    record = None if raw is None else _committed(store, path, raw)
+    return None if record is None else record.created.get("")
+
+
+def _committed(store: Store, path: str, raw: bytes) -> Record | None:
     try:
-        record = Record.from_json(lease.read(raw).content, key)
+        record = Record.from_json(lease.read(raw).content, node.join(path, node.RECORD))
     except MetadataError:
         return None  # writers say so; the arrays are still what their own metadata says
-    return record if record.committed else None
+    return record if is_committed(store, path, record) else None
 
 
 def apply(records: Mapping[str, Record], groups: Iterable[str], level: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ class Consolidated:
     def entries(self) -> Entries:
         """The documents of the nodes by their paths, relative to the group that holds them."""
         if self._entries is None:  # after pickling, or not read yet
-            self._entries = _stored(self.store, self.path, self.zarr_format) or {}
+            self._entries = stored_entries(self.store, self.path, self.zarr_format) or {}
         return self._entries
 
     def documents(self, path: str) -> Documents | None:
@@ -198,7 +198,8 @@ def holds_some(store: Store, path: str, zarr_format: int) -> bool:
     return raw is not None and b'"consolidated_metadata"' in raw
 
 
-def _stored(store: Store, path: str, zarr_format: int) -> Entries | None:
+def stored_entries(store: Store, path: str, zarr_format: int) -> Entries | None:
+    """The documents that a group holds, by the paths of nodes relative to it; None if it holds none."""
     found = node.load(store, path, zarr_format=zarr_format, consolidated=True, expect="group")
     metadata = None if found is None else node.parse(found)
     return getattr(metadata, "consolidated", None)
@@ -207,7 +208,42 @@ def _stored(store: Store, path: str, zarr_format: int) -> Entries | None:
 # -- changes of several nodes ---------------------------------------------------------------------
 
 
-def follow_changes(store: Store, path: str, changed: Entries, attributes: Mapping[str, Mapping[str, JSON]]) -> bool:
+def change_entries(
+    store: Store, path: str, zarr_format: int, change: Callable[[Entries], None], attributes: Mapping[str, JSON]
+) -> bool:
+    """Change entries of the consolidated metadata of one group by one write; False, and nothing done, if it has none.
+
+    Parameters
+    ----------
+    store, path, zarr_format
+        Where the group is, and its format.
+    change
+        Changes entries in place. It is called once they were read, and again if others changed them meanwhile; what it
+        raises leaves everything as it is.
+    attributes
+        What the group itself gets beside the attributes that it has; only in Zarr format 3, which has both in one
+        document.
+    """
+    done: list[Entries | None] = []
+
+    def rewrite(documents: Documents) -> tuple[Documents, Entries | None]:
+        if zarr_format == 2:
+            return _change_document(documents, change)
+        if attributes:
+            documents = with_attributes(documents, {**attributes_of(documents), **attributes})
+        return _change_block(documents, change)
+
+    node.update(store, path, [DOCUMENT if zarr_format == 3 else CONSOLIDATED_V2], rewrite, done.append)
+    return done[-1] is not None
+
+
+def follow_changes(
+    store: Store,
+    path: str,
+    changed: Entries,
+    attributes: Mapping[str, Mapping[str, JSON]],
+    is_newer: Callable[[str, Documents], bool] = lambda path, documents: False,
+) -> bool:
     """Set attributes of groups, and put nodes that were changed into the consolidated metadata of all groups above.
 
     Each group is written once, those above others after them. Returns whether there is consolidated metadata at the
@@ -221,6 +257,8 @@ def follow_changes(store: Store, path: str, changed: Entries, attributes: Mappin
         The documents of nodes below it, by their paths in the store.
     attributes
         What groups get beside the attributes that they have, by their paths in the store.
+    is_newer
+        Whether the documents that are held of the node at a path are newer than this change, and stay.
     """
     above = {place for node_path in [*changed, *attributes, path] for place in node.parents(node_path)}
     known, holders = dict(changed), set[str]()
@@ -228,18 +266,21 @@ def follow_changes(store: Store, path: str, changed: Entries, attributes: Mappin
         found = node.load(store, place, expect="group")
         if found is not None and node.is_group(found):
             follow = _follow_v3 if DOCUMENT in found else _follow_v2
-            if follow(store, place, known, attributes.get(place, {})):
+            take = partial(_put_entries, place, known, is_newer)
+            if follow(store, place, known, attributes.get(place, {}), take):
                 holders.add(place)
     return not holders.isdisjoint([*node.parents(path), path])
 
 
-def _follow_v3(store: Store, path: str, known: Entries, attributes: Mapping[str, JSON]) -> bool:
+def _follow_v3(
+    store: Store, path: str, known: Entries, attributes: Mapping[str, JSON], take: Callable[[Entries], None]
+) -> bool:
     """Bring one group into line: attributes and consolidated metadata by one write; tells whether it holds some."""
 
     def rewrite(documents: Documents) -> tuple[Documents, Documents]:
         if attributes:
             documents = with_attributes(documents, {**attributes_of(documents), **attributes})
-        return _change_block(documents, partial(_put_entries, path, known))[0], documents
+        return _change_block(documents, take)[0], documents
 
     def remember(documents: Documents) -> None:
         if attributes:
@@ -251,7 +292,9 @@ def _follow_v3(store: Store, path: str, known: Entries, attributes: Mapping[str,
     return held[-1]
 
 
-def _follow_v2(store: Store, path: str, known: Entries, attributes: Mapping[str, JSON]) -> bool:
+def _follow_v2(
+    store: Store, path: str, known: Entries, attributes: Mapping[str, JSON], take: Callable[[Entries], None]
+) -> bool:
     """The same in Zarr format 2, where attributes and consolidated metadata are documents of their own."""
 
     def rewrite(documents: Documents) -> tuple[Documents, Documents]:
@@ -262,15 +305,16 @@ def _follow_v2(store: Store, path: str, known: Entries, attributes: Mapping[str,
         node.update(store, path, [GROUP_V2, ATTRIBUTES_V2], rewrite, lambda found: known.update({path: found}))
     if not store.exists(node.join(path, CONSOLIDATED_V2)):
         return False
-    change = partial(_change_document, take=partial(_put_entries, path, known))
-    node.update(store, path, [CONSOLIDATED_V2], change)
+    node.update(store, path, [CONSOLIDATED_V2], partial(_change_document, take=take))
     return True
 
 
-def _put_entries(path: str, known: Entries, entries: Entries) -> None:
+def _put_entries(path: str, known: Entries, is_newer: Callable[[str, Documents], bool], entries: Entries) -> None:
     """Put the documents of changed nodes below a group into its entries."""
     for place, documents in known.items():
         relative = place[len(path) :].lstrip("/")
+        if relative in entries and is_newer(place, entries[relative]):
+            continue
         if node.is_below(place, path) and (relative or GROUP_V2 in documents):
             entries[relative] = bare(documents)
 

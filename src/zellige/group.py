@@ -12,6 +12,7 @@ from zellige.array import Array, open_array_or, warned
 from zellige.consolidated import Consolidated, bare, differences, warn_of_rectilinear
 from zellige.errors import (
     BrokenNodeWarning,
+    ConflictError,
     ContainsArrayError,
     ContainsGroupError,
     GroupNotFoundError,
@@ -19,6 +20,7 @@ from zellige.errors import (
     NodeNotFoundError,
     ReadOnlyError,
     StaleMetadataError,
+    warn_caller,
 )
 from zellige.listing import Listing
 from zellige.making import Making, as_name
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 Node: TypeAlias = "Array | Group"
 Found: TypeAlias = tuple[str, "NodeMetadata | MetadataError"]
+
+_TRIES = 16  # attempts to store consolidated metadata that others change meanwhile
 
 
 class Group(Listing, Making, NodeHandle):
@@ -99,6 +103,8 @@ class Group(Listing, Making, NodeHandle):
         store, path = locate(store, node.normalize_path(path))
         used = use_consolidated is not False
         documents = node.load(store, path, zarr_format=zarr_format, consolidated=used, expect="group")
+        if documents is None:
+            documents = _committed_documents(store, path)
         if documents is None:
             raise GroupNotFoundError(f"there is no group at '/{path}' in {store!r}{node.why_missing(store, path)}")
         if not node.is_group(documents):
@@ -174,6 +180,9 @@ class Group(Listing, Making, NodeHandle):
         found = self._find(path)
         if found is None:
             place = self._place(path)
+            documents = None if place is None or self._trusts else _committed_documents(self.store, place)
+            if place is not None and documents is not None:
+                return self._node(place, documents)
             reason = "" if place is None else node.why_missing(self.store, place)
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}{reason}")
         return found
@@ -377,18 +386,29 @@ class Group(Listing, Making, NodeHandle):
     def _consolidate(self) -> Group:
         """As `consolidate_metadata`, without its warning."""
         self._check_writable()
-        entries = self._collect()
+        found: list[Entries] = []
+
+        # Members are read after the document that is replaced: a change meanwhile that was followed there is not lost.
+        def with_block(documents: Documents) -> tuple[Documents, None]:
+            found[:] = [self._collect()]
+            return {"zarr.json": {**documents["zarr.json"], "consolidated_metadata": block_of(found[0])}}, None
+
         if self.metadata.zarr_format == 3:
-            block = block_of(entries)
-
-            def with_block(documents: Documents) -> tuple[Documents, None]:
-                return {"zarr.json": {**documents["zarr.json"], "consolidated_metadata": block}}, None
-
             node.update(self.store, self.path, ["zarr.json"], with_block)
         else:
+            found = [self._put_zmetadata()]
+        return self._holding(found[0])
+
+    def _put_zmetadata(self) -> Entries:
+        """Store consolidated metadata of Zarr format 2; returns the entries."""
+        key = node.join(self.path, ".zmetadata")
+        for _ in range(_TRIES):
+            old = self.store.get_versioned(key)
+            entries = self._collect()
             raw = document.dump(consolidated_document({"": self._own_documents(), **entries}))
-            self.store.put(node.join(self.path, ".zmetadata"), raw)
-        return self._holding(entries)
+            if self.store.create(key, raw) if old is None else self.store.replace(key, raw, old[1]):
+                return entries
+        raise ConflictError(f"key {key!r} in {self.store!r} kept changing; nothing was written, try again", key=key)
 
     def _own_documents(self) -> Documents:
         """The group's own documents as they are in the store."""
@@ -492,5 +512,12 @@ def make_group(
     return Group(store, path, metadata)
 
 
+def _committed_documents(store: Store, path: str) -> Documents | None:
+    """The documents of a group whose creation is committed, and was not finished; None if there is no such."""
+    from zellige.commit import created_group  # only for those who find nothing
+
+    return created_group(store, path)
+
+
 def _warn(message: str) -> None:
-    warnings.warn(message, BrokenNodeWarning, stacklevel=5)  # where `consolidate_metadata` was called
+    warn_caller(message, BrokenNodeWarning)

@@ -3,8 +3,9 @@
 A lease is a document in the store. It is created on condition, so that one of several writers wins, and it names its
 owner: the machine, the process, and the time at which the owner last renewed it. A second writer waits for the
 setting `lease.wait`, and then gets a `ConflictError` before it has written anything. It takes over at once if the owner
-is known to be dead, which a process of the same machine tells; a lease of another machine expires when it was not
-renewed for the setting `lease.timeout`.
+is known to be dead, which a process of the same machine tells, and never while that process is there, even stopped. A
+lease of another machine expires when it was not renewed for the setting `lease.timeout`. An owner that was only slow
+may go on after that; what it writes then is kept out by a `FencedStore`.
 
 The document also carries what its owner is doing, so that whoever takes it over can finish or undo that.
 """
@@ -47,8 +48,9 @@ class Owner(NamedTuple):
         """Whether the owner may still be at work."""
         if self.process == files.owner(os.getpid()):
             return self.id in _held
+        running = files.is_running(self.process)
         timeout: float = config.get("lease.timeout")
-        return not files.is_dead(self.process) and time.time() <= self.time + timeout
+        return time.time() <= self.time + timeout if running is None else running
 
     def is_this_thread(self) -> bool:
         """Whether it is this thread itself that holds the lease, so that waiting for it would never end."""
@@ -107,6 +109,8 @@ class Lease:
         self.content: dict[str, Any] = {}
         self.left: dict[str, Any] | None = None
         """What a dead owner was doing whose lease was taken over; None if the lease was free."""
+        self.succeeded = False
+        """Whether another owner had it before, who may be dead or only slow."""
         self._lost = False
         self._lock = threading.Lock()
 
@@ -131,6 +135,7 @@ class Lease:
                 return owner
             if self._swap(self._document(document.content), found[1]):
                 self.content = self.left = document.content
+                self.succeeded = True
                 break
         _renewer.start()
         return None
@@ -253,6 +258,8 @@ def busy(store: Store, key: str, what: str, owner: Owner) -> ConflictError:
     """The error for a lease that another one holds."""
     if owner.is_this_thread():
         remedy = "it was begun by this thread and not finished: commit it, or give it up"
+    elif files.is_running(owner.process):
+        remedy = "try again, wait longer with the setting 'lease.wait', or end that process"
     else:
         remedy = (
             "try again, or wait longer with the setting 'lease.wait'; if that process is dead, set 'lease.timeout' to "

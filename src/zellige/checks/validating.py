@@ -302,7 +302,7 @@ class Inspection:
         what = f"a change of {_counted(len(record.grown) + len(record.created), 'node')} at once"
         if (owner := found.live_owner) is not None:
             return f"{what} is under way, by {owner}"
-        if record.committed:
+        if commit.is_committed(self.store, path.rstrip("/"), record):
             return f"{what} was committed and not finished; repair, or the next write, finishes it"
         return f"{what} was stopped before its commit; repair, or the next write, removes what it left"
 

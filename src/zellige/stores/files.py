@@ -436,19 +436,26 @@ def clean(folder: str, name: str) -> bool:
 
 def is_dead(writer: str) -> bool:
     """Whether a process, as `owner` names it, is known to have ended; False for one of another machine."""
+    return is_running(writer) is False
+
+
+def is_running(writer: str) -> bool | None:
+    """Whether a process, as `owner` names it, has not ended, also if it is stopped; None if that cannot be told."""
     pid, _, more = writer.partition(".")
     began, _, space = more.partition(".")
     if not (pid.isascii() and pid.isdecimal()) or space != _space():
-        return False
+        return None
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
-        return True
+        return False
     except (PermissionError, OverflowError):
         pass
     state, since = _status(int(pid))
+    if not began or not since:
+        return None  # another process may have its number now
     # A zombie has ended, and waits only for its parent to ask how.
-    return state in ("Z", "X") or (bool(began) and since not in ("", began))
+    return state not in ("Z", "X") and since == began
 
 
 def lock_name(key: str) -> str:

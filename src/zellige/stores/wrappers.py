@@ -12,13 +12,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar
 
-from zellige.errors import ShortReadError
+from zellige.errors import ConflictError, ShortReadError
 from zellige.stores.base import Joined, KeyLock, Store, check_key, check_prefix
 from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
 
 
+BYTES = bytes | bytearray | memoryview
 KEY_WRITES = frozenset({"put", "put_parts", "update", "create", "replace", "delete"})
 """The methods that may change the value of one key."""
 
@@ -219,6 +220,81 @@ class WrapperStore(Store):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r})"
+
+
+class FencedStore(WrapperStore):
+    """An object store that is written to by the owner of a lease, and not by one that has lost it.
+
+    Who was stopped for long between looking at its lease and writing would write over what the next owner has written.
+    So nothing is written without a condition: a write fails where another one has written meanwhile, and the lease is
+    looked at again before the next attempt. An object cannot be removed on condition: there a moment remains.
+
+    Parameters
+    ----------
+    inner
+        The store, whose `replace` and `create` are what keeps others out.
+    check
+        Raises `ConflictError` if the lease is lost; see `Lease.check`.
+
+    """
+
+    def __init__(self, inner: Store, check: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._check = check
+
+    def put(self, key: str, value: Buffer) -> None:
+        """Store the value, all or nothing."""
+        while not self.create(key, value):
+            found = self.inner.get_versioned(key)
+            if found is not None and self.replace(key, value, found[1]):
+                return
+
+    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
+        """Store a value given in parts, all or nothing."""
+        self.put(key, b"".join(parts))
+
+    def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
+        """Read a value, change it and write it back if nobody else has meanwhile; else once more."""
+        made: list[Encoded | None] = []
+
+        def checked(old: Buffer | None) -> Encoded | None:
+            new = change(old)
+            made[:] = [new] if old is None else []
+            self._check()
+            return new
+
+        self.inner.update(key, checked)
+        for value in made:
+            self._check_made(key, value)
+
+    def create(self, key: str, value: Buffer) -> bool:
+        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
+        self._check()
+        if not self.inner.create(key, value):
+            return False
+        self._check_made(key, value)
+        return True
+
+    def _check_made(self, key: str, value: Encoded | None) -> None:
+        """Look at the lease after a key was made where there was none: nobody else would remove it."""
+        try:
+            self._check()
+        except ConflictError:
+            raw = b"" if value is None else value if isinstance(value, BYTES) else b"".join(value)
+            if self.inner.get(key) == raw:
+                self.inner.delete(key)
+            raise
+
+    def replace(self, key: str, value: Buffer, version: str) -> bool:
+        """Store the value if the key still has this version; False, and nothing changed, if not."""
+        self._check()
+        return self.inner.replace(key, value, version)
+
+    def delete(self, key: str) -> None:
+        """Remove the key; nothing happens if there is none."""
+        if self.inner.exists(key):
+            self._check()
+            self.inner.delete(key)
 
 
 class PrefixStore(WrapperStore):

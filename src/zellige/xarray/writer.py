@@ -441,7 +441,11 @@ class _Writing:
         from zellige.dask import Part, store_parts
 
         guard = None if change is None else change.guard
-        parts = [Part(t.step.variable.data, t.array, t.region, stored=t.stored, guard=guard) for t in chunked]
+        arrays = [t.array if t.stored or change is None else change.fenced(t.array) for t in chunked]
+        parts = [
+            Part(t.step.variable.data, array, t.region, stored=t.stored, guard=guard)
+            for t, array in zip(chunked, arrays, strict=True)
+        ]
         with nullcontext() if isinstance(self.progress, bool) else self.progress:
             return store_parts(parts, align=self.align, compute=then is None, then=then, progress=self.progress is True)
 
