@@ -14,8 +14,9 @@ import pytest
 
 import zellige
 from counting_store import CountingStore, contents
-from zellige import commit, node
+from zellige import node
 from zellige.errors import ArrayNotFoundError, BroadcastError, ConflictError, ContainsArrayError, MetadataError
+from zellige.record import Growth, Record
 from zellige.storage import ZipStore
 from zellige.stores import LocalStore, MemoryStore, Store
 from zellige.stores.objects import ObjectStore
@@ -457,8 +458,8 @@ def test_a_record_that_cannot_be_read_is_named_by_writers_and_ignored_by_readers
 
 def test_a_record_is_what_it_says():
     array = zellige.zeros((59,), chunks=[[31, 28]])
-    growth = commit.Growth.of(array.metadata, array.metadata.resized(array.grid.update_shape((90,), [[31]])))
-    record = commit.Record(True, "g", {"t": growth}, {"v": array.metadata.to_documents()}, {"": {"a": 1}}, True)
-    assert commit.Record.from_json(json.loads(json.dumps(record.to_json())), "key") == record
+    growth = Growth.of(array.metadata, array.metadata.resized(array.grid.update_shape((90,), [[31]])))
+    record = Record(True, "g", {"t": growth}, {"v": array.metadata.to_documents()}, {"": {"a": 1}}, True)
+    assert Record.from_json(json.loads(json.dumps(record.to_json())), "key") == record
     assert growth.after["shape"] == [90]
     assert node.RECORD == RECORD

@@ -31,7 +31,7 @@ LAYERS = [
     {"metadata", "indexing", "plans", "codecs", "stores"},
     {"engine", "gathering", "pool", "stopped", "telling", "shards", "turns", "upkeep"},
     {"node", "lookahead", "unfinished", "removal", "placing", "blueprint", "info", "consolidated", "treeview"}
-    | {"htmlview", "views", "array", "selecting", "resizing", "lease", "commit", "group", "listing", "making"}
+    | {"htmlview", "views", "array", "selecting", "resizing", "lease", "record", "commit", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring", "explaining", "sources"},
     {"api", "__init__", "checks", "conversion", "core", "experimental", "hdf5", "dtype", "storage"},

@@ -111,7 +111,7 @@ class Lease:
         """What a dead owner was doing whose lease was taken over; None if the lease was free."""
         self.succeeded = False
         """Whether another owner had it before, who may be dead or only slow."""
-        self._lost = False
+        self._taken = self._lost = False
         self._lock = threading.Lock()
 
     # -- taking -----------------------------------------------------------------------------------
@@ -137,6 +137,7 @@ class Lease:
                 self.content = self.left = document.content
                 self.succeeded = True
                 break
+        self._taken = True
         _renewer.start()
         return None
 
@@ -160,6 +161,8 @@ class Lease:
 
     def renew(self) -> None:
         """Tell others that the owner is alive; what it is doing stays as it is stored."""
+        if not self._taken:
+            return  # it is being taken at this moment
         try:
             self._update(lambda content: content)
         except ConflictError:

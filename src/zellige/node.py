@@ -36,8 +36,8 @@ from zellige.stores.base import is_key
 from zellige.types import JSON
 
 if TYPE_CHECKING:
-    from zellige.commit import Record
     from zellige.metadata.v2 import ArrayV2Metadata
+    from zellige.record import Record
 
     ArrayMetadata: TypeAlias = ArrayV3Metadata | ArrayV2Metadata
     NodeMetadata: TypeAlias = ArrayMetadata | GroupMetadata

@@ -21,6 +21,7 @@ from zellige.errors import CodecError, CorruptChunkError, MetadataError, NodeNot
 from zellige.metadata import document
 from zellige.metadata.groups import ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, GroupMetadata
 from zellige.plans import Tasks
+from zellige.record import Record
 from zellige.reporting import Progress, ProgressLike
 from zellige.stores import Store, StoreLike, locate
 from zellige.stores.base import DOCUMENTS
@@ -292,7 +293,7 @@ class Inspection:
             return "an operation on this node was stopped, or is under way"
         try:
             found = lease.read(raw)
-            record = commit.Record.from_json(found.content, key)
+            record = Record.from_json(found.content, key)
         except MetadataError as error:
             return str(error)
         path = key.removesuffix(node.RECORD)
