@@ -142,6 +142,13 @@ def test_it_is_renewed_while_it_is_held(store):
         mine.release()
 
 
+def test_renewing_while_it_is_being_taken_changes_nothing(store):
+    found = made(store)
+    found.renew()
+    assert found.attempt() is None
+    found.confirm()
+
+
 def test_renewing_keeps_what_another_process_has_written_in_the_name_of_the_owner(tmp_path):
     mine = held(LocalStore(tmp_path))
     mine.write({"committed": False})
