@@ -62,6 +62,17 @@ LOSSES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "integers with a fill value": ([1, 300], {"dtype": "uint8", "_FillValue": 255}, "value 300 .* 0 to 255"),
     "booleans": ([1, 2], {"dtype": "bool"}, r"value 2 at \(1,\) does not fit (bool|int8), which"),
     "floats for integers": ([1.0, 3e9], {"dtype": "int32"}, r"value 3000000000\.0 .* does not fit int32"),
+    "a fraction in plain integers": (
+        [3.0, 2.5],
+        {"dtype": "int32"},
+        r"value 2\.5 at \(1,\) has a fraction, and int32 would store it as 2; round the values, or choose a dtype",
+    ),
+    "a fraction beside missing values": (
+        [np.nan, 0.25],
+        {"dtype": "int16", "_FillValue": -1},
+        r"value 0\.25 at \(1,\) has a fraction, and int16 would store it as 0",
+    ),
+    "a fraction in booleans": ([1.0, 0.5], {"dtype": "bool"}, r"value 0\.5 .*(has a fraction|does not fit)"),
     "floats that become infinite": ([1.0, 1e300], {"dtype": "float32"}, r"value 1e\+300 .* does not fit float32"),
     "packed floats": ([1.0, 1e300], {"dtype": "float32", "scale_factor": 0.1}, r"value 1e\+300"),
     "imaginary numbers": ([1 + 0j, 2j], {"dtype": "float64"}, "value 2j"),
@@ -200,6 +211,33 @@ def test_the_caller_may_let_values_change(blocks, way):
     assert np.array_equal(zellige.open_array(store, path="t")[:], np.tile(wrapped, 2))
     with pytest.raises(ValueError, match="casting='safe' must be"):
         write(dataset(packed, {}), store, append_dim="x", casting="safe")
+
+
+@BLOCKS
+def test_integers_that_were_read_as_floats_go_back(blocks):
+    raw = np.array([-5, -1, 2**31 - 1, 0], "i4")
+    store, other = zellige.MemoryStore(), zellige.MemoryStore()
+    write(xr.Dataset({"t": ("x", raw, {"_FillValue": np.int32(-1)})}), store)
+    found = opened(store, chunks=None if blocks is None else {})
+    assert found.t.dtype.kind == "f"
+    assert np.isnan(found.t[1])
+    write(found, other)
+    write(found.drop_encoding(), other, append_dim="x")
+    assert zellige.open_array(other, path="t").dtype == raw.dtype
+    assert np.array_equal(zellige.open_array(other, path="t")[:], np.tile(raw, 2))
+
+
+@BLOCKS
+def test_fractions_in_the_middle_of_integers_are_found(blocks):
+    store = zellige.MemoryStore()
+    write(dataset(np.array([1, 2], "i4"), {}), store)
+    for how in ({"append_dim": "x"}, {"region": {"x": slice(0, 1)}}):
+        values = [1.0, 7.5, 9.0] if "append_dim" in how else [0.4]
+        with pytest.raises(LossyCastError, match="has a fraction"):
+            write(dataset(values, {}, None if blocks is None else 3), store, **how)
+        assert opened(store).t.values.tolist() == [1, 2]
+    write(dataset([2.5, 3.7], {}, None if blocks is None else 2), store, append_dim="x", casting="unsafe")
+    assert opened(store).t.values.tolist() == [1, 2, 2, 4]  # as xarray rounds
 
 
 def test_what_is_missing_or_marked_by_hand_is_written():

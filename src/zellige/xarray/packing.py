@@ -1,9 +1,10 @@
 """Encoded values that mean what was given: xarray casts without a look, and what does not fit wraps around.
 
 xarray encodes (`compat.encode_variable`). Here its result is compared with what the same encoding gives before the last
-cast. A value may be rounded to the nearest number that can be stored. It is a loss if
+cast. A value may be rounded to the nearest packed number (`scale_factor`, `add_offset`) or float. It is a loss if
 
 * a number for integers lies outside their range, or is infinite; a finite number for floats becomes infinite;
+* a number for integers that are not packed has a fraction;
 * a missing value (NaN, NaT) is stored as something that readers do not take for missing;
 * a value that is not missing is stored as `_FillValue` or `missing_value`, which readers take for missing;
 * text or bytes are cut.
@@ -221,6 +222,8 @@ class _Numbers(_Check):
         """Whether the same are missing, and the least and the greatest fit: then so does what lies between them."""
         if given.dtype.kind not in "biufmM" or not given.size or (pd.isnull(given) != self.hidden(stored)).any():
             return False
+        if given.dtype.kind == "f" and self._is_exact:
+            return False  # any of them may have a fraction
         ends = np.array([np.fmin.reduce(given, axis=None), np.fmax.reduce(given, axis=None)])
         if pd.isnull(ends).any():
             return True  # nothing is there
@@ -240,13 +243,17 @@ class _Numbers(_Check):
     def _wider(self, dtype: str) -> dict[str, Any]:
         return {**{key: value for key, value in self.encoding.items() if key != "_Unsigned"}, "dtype": dtype}
 
-    @staticmethod
-    def _differ(wide: Any, read: Any) -> Any:
+    @property
+    def _is_exact(self) -> bool:
+        """Whether stored numbers mean themselves, so that nobody asked for rounding: integers that are not packed."""
+        return self.dtype.kind in "biu" and not _is_packed(self.encoding)
+
+    def _differ(self, wide: Any, read: Any) -> Any:
         if wide.dtype.kind == "c" and read.dtype.kind != "c":
-            return (wide.imag != 0) | _Numbers._differ(wide.real, read)
+            return (wide.imag != 0) | self._differ(wide.real, read)
         if read.dtype.kind in "fc":
             return np.where(np.isfinite(wide), ~np.isfinite(read), wide != read)
-        return wide != read if wide.dtype.kind in "biu" else ~(np.abs(wide - read) <= 0.5)
+        return wide != read if self._is_exact or wide.dtype.kind in "biu" else ~(np.abs(wide - read) <= 0.5)
 
     def read(self, stored: Any) -> Any:
         """Stored numbers as readers take them: `_Unsigned` says that integers have the other sign."""
@@ -271,7 +278,15 @@ class _Numbers(_Check):
         if self.hidden(np.asarray(stored)):
             what = f"value {given} at {index} would be stored as {stored}, its _FillValue, and be read as missing"
             return what, "choose another _FillValue in encoding, or make the value missing"
+        if self._is_exact and self._is_fraction(given):
+            what = f"value {given} at {index} has a fraction, and {self.dtype} would store it as {stored}"
+            return what, "round the values, or choose a dtype of floats, or a scale_factor, in encoding"
         return f"value {given} at {index} does not fit {self._described()}", self._remedy
+
+    def _is_fraction(self, given: Any) -> bool:
+        """Whether a number is in the range of the type, but between two numbers of it."""
+        low, high = self._ends()
+        return isinstance(given, float | np.floating) and low <= given <= high and not float(given).is_integer()
 
     _remedy = "choose another dtype, scale_factor or add_offset in encoding"
 

@@ -101,9 +101,10 @@ def write(
         How to reach a server; see `zellige.open`.
     casting
         Values that an encoding cannot hold raise `LossyCastError` before anything is written (blocks of dask as they
-        are encoded): numbers out of the range of a packed type, missing values without `_FillValue`, values that are
-        stored as `_FillValue` and are not missing, text that is cut. To be rounded to the nearest packed number is no
-        loss. `"unsafe"` lets them change; by default the setting `array.casting`.
+        are encoded): numbers out of the range of a packed type, fractions for integers without `scale_factor` and
+        `add_offset`, missing values without `_FillValue`, values that are stored as `_FillValue` and are not missing,
+        text that is cut. Rounding to the nearest packed number is no loss. `"unsafe"` lets them change; by default the
+        setting `array.casting`.
     to_zarr
         The other keywords of `Dataset.to_zarr`: `safe_chunks` and `align_chunks` mean `align`, `zarr_version` means
         `zarr_format`. `synchronizer`, `chunk_store` and `chunkmanager_store_kwargs` are refused, with what to use
