@@ -461,6 +461,18 @@ def test_a_forked_child_reads_and_writes(store):
     assert fork(lambda: fork(lambda: store.get("child") == b"xy")())()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_the_first_read_of_a_forked_child_may_be_one_of_many_threads(store):
+    a = zellige.create_array(store, name="a", data=np.arange(64), chunks=1)
+    assert np.array_equal(a[:], np.arange(64))  # the parent has used the store
+
+    def read_many():
+        return all(run_threads(8, lambda _: store.get("a/zarr.json") is not None))
+
+    assert fork(lambda: np.array_equal(a[:], np.arange(64)))()
+    assert fork(read_many)()
+
+
 def start(code: str, *args: str) -> subprocess.Popen[str]:
     """A Python process with the options of the server in `options`."""
     program = "import sys, zellige\nargs = sys.argv[2:]\noptions = {'endpoint_url': sys.argv[1]}\n" + code

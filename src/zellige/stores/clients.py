@@ -11,13 +11,13 @@ import sys
 import warnings
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from zellige.config import config
 from zellige.errors import CredentialsWarning
 from zellige.stores import credentials
+from zellige.stores.base import KeyLock
 
 # -- the library ----------------------------------------------------------------------------------
 
@@ -31,15 +31,23 @@ class Library(NamedTuple):
 
 
 _born = os.getpid()
+_loaded: dict[int, Library] = {}
+"""By process."""
 
 
 def library() -> Library:
-    """The functions, stores and errors of obstore, as this process may use them."""
-    return _library(os.getpid())
+    """The functions, stores and errors of obstore, as this process may use them: one copy for all threads."""
+    pid = os.getpid()
+    found = _loaded.get(pid)
+    if found is None:
+        # A function takes only stores of its own copy, and the first requests of a process may come from many threads.
+        with KeyLock(("obstore", pid)):
+            found = _loaded.get(pid) or _load(pid)
+            _loaded[pid] = found
+    return found
 
 
-@cache
-def _library(pid: int) -> Library:
+def _load(pid: int) -> Library:
     try:
         import obstore
         import obstore.exceptions
