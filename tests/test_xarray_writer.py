@@ -500,3 +500,45 @@ def test_every_way_of_cutting_reads_back(tmp_path):
 def test_arguments_of_another_kind_are_named(options, words):
     with pytest.raises((TypeError, ValueError), match=words):
         xr.Dataset({"t": ("x", [1.0, 2.0, 3.0])}).zellige.write({}, **options)
+
+
+# -- refused writes -------------------------------------------------------------------------------
+
+
+def paths_below(folder) -> set[str]:
+    """Everything in a directory, directories as well."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+REFUSED = {
+    "no such dimension": (everything(), {"chunks": {"zz": 3}}),
+    "an unknown encoding": (everything(), {"encoding": {"wind": {"colour": "blue"}}}),
+    "values that do not fit": (everything(), {"encoding": {"count": {"dtype": "int8", "_FillValue": 3}}}),
+    "blocks that do not fit": (everything()[["count"]].chunk(), {"encoding": {"count": {"_FillValue": 3}}}),
+    "an attribute": (everything().assign_attrs(bad=object()), {}),
+    "an array above it": (everything(), {"group": "v/g/h"}),
+    "nothing to change": (everything(), {"mode": "r+"}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_write_leaves_no_directory(case, tmp_path):
+    ds, options = REFUSED[case]
+    if "group" in options:
+        zellige.create_array(tmp_path / "d.zarr", name="v", data=np.arange(3))
+    for place in ("d.zarr", "a/b/d.zarr") if "group" not in options else ("d.zarr",):
+        before = paths_below(tmp_path)
+        with pytest.raises((ValueError, TypeError, OSError)):
+            write(ds, tmp_path / place, **options)
+        assert paths_below(tmp_path) == before
+
+
+def test_a_refused_write_leaves_what_was_there(tmp_path):
+    (tmp_path / "d.zarr").mkdir()
+    (tmp_path / "d.zarr" / "notes.txt").write_text("mine")
+    (tmp_path / "empty.zarr").mkdir()
+    before = paths_below(tmp_path)
+    for place in ("d.zarr", "empty.zarr", "d.zarr/below"):
+        with pytest.raises(ValueError, match="unknown encoding"):
+            write(everything(), tmp_path / place, encoding={"wind": {"colour": "blue"}})
+        assert paths_below(tmp_path) == before

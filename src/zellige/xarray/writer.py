@@ -143,7 +143,7 @@ def write(
         for path, ds in datasets.items()
     }
     with _opened(store, group, storage_options, compute=compute) as place:
-        with _for_tasks(place, datasets, compute=compute) as reached:
+        with _without_new_folders(place), _for_tasks(place, datasets, compute=compute) as reached:
             writing = _Writing(reached, datasets, wishes, align, progress, compute)
             later = writing.run(consolidate=consolidated is not False)
         if not compute:
@@ -263,6 +263,28 @@ def _opened(
         )
     with place.store:
         yield place
+
+
+@contextmanager
+def _without_new_folders(place: storage.StorePath) -> Iterator[None]:
+    """After an error, remove the directories that the write made and left empty, as the lease of a group does."""
+    store = place.store
+    missing = _first_missing(os.path.join(store.root, place.path)) if isinstance(store, storage.LocalStore) else None
+    try:
+        yield
+    except BaseException:
+        if missing is not None:
+            above, name = os.path.split(missing)
+            storage.LocalStore(above).prune(f"{name}/", lambda _: True)
+        raise
+
+
+def _first_missing(folder: str) -> str | None:
+    """The first directory on the way to one that is not there; None if it is there itself."""
+    found, above = None, os.path.abspath(folder)
+    while not os.path.isdir(above):
+        found, above = above, os.path.dirname(above)
+    return found
 
 
 def _is_archive(place: storage.StorePath, given: Any) -> bool:
