@@ -633,3 +633,75 @@ def test_months_that_were_asked_for_stay_months():
     write(daily(end="2021-02-28").chunk(time=(31, 28)), store, chunks={"time": "month"})
     write(daily("2021-03-01", "2021-03-31").chunk(time=31), store, append_dim="time")
     assert zellige.open_array(store, path="t").write_chunk_sizes[0] == (31, 28, 31)
+
+
+# -- units of times that are appended one by one --------------------------------------------------
+
+
+def at(time, **encoding) -> xr.Dataset:
+    """A value for each of some times."""
+    ds = xr.Dataset({"t": ("time", np.arange(len(time), dtype="f8"))}, {"time": time})
+    ds.time.encoding = encoding
+    return ds
+
+
+FIRST_AND_LATER = {
+    "the step of a rule": (("month", "6h"), "6h", "hours since"),
+    "a step of days": (("year", "D"), "D", "days since"),
+    "a step of months": (("year", "MS"), "MS", "days since"),
+    "half hours": (("day", "90min"), "90min", "minutes since"),
+    "a rule without a step": ("month", "6h", "seconds since"),
+    "hourly values": (None, "h", "seconds since"),
+    "daily values": (None, "D", "seconds since"),
+}
+
+
+@pytest.mark.parametrize("calendar", ["standard", "noleap"])
+@pytest.mark.parametrize("case", FIRST_AND_LATER)
+def test_units_of_the_first_time_hold_those_that_follow(case, calendar):
+    rule, frequency, units = FIRST_AND_LATER[case]
+    times = xr.date_range("2024-01-01", periods=9, freq=frequency, calendar=calendar, use_cftime=calendar != "standard")
+    store = zellige.MemoryStore()
+    chunks = None if rule is None else {"time": rule}
+    write(at(times[:1]), store, append_dim="time", chunks=chunks)
+    for k in range(1, 9):
+        write(at(times[k : k + 1]), store, append_dim="time")
+    assert opened(store).indexes["time"].equals(times)
+    assert zellige.open_array(store, path="time").attrs["units"].startswith(units)
+    assert zellige.open_array(store, path="time").dtype == np.dtype("i8")
+
+
+@pytest.mark.parametrize("rule", [None, ("month", "6h"), "month"])
+def test_a_dataset_without_rows_takes_any_times(rule):
+    times = pd.date_range("2024-01-01", periods=9, freq="6h")
+    store = zellige.MemoryStore()
+    write(at(times[:0]), store, chunks=None if rule is None else {"time": rule})
+    write(at(times), store, append_dim="time")
+    assert opened(store).indexes["time"].equals(times)
+
+
+def test_units_of_many_times_or_of_the_user_stay():
+    days = pd.date_range("2024-01-01", periods=3)
+    for ds in (at(days), at(days[:1], units="days since 2000-01-01"), at(days[:1], dtype="int32")):
+        store = zellige.MemoryStore()
+        write(ds, store)
+        assert zellige.open_array(store, path="time").attrs["units"].startswith("days since")
+    with pytest.raises(ValueError, match=r"write the dataset anew with encoding=\{'time': \{'units': 'hours since"):
+        write(at(pd.date_range("2024-01-02T01", periods=2, freq="h")), store, append_dim="time")
+    store = zellige.MemoryStore()
+    write(at(days), store, chunks={"time": ("month", "6h")})  # finer than what is there
+    assert zellige.open_array(store, path="time").attrs["units"].startswith("hours since")
+
+
+def test_a_kept_rule_whose_step_was_another_one_warns_of_nothing():
+    months = pd.date_range("2024-01-01", periods=15, freq="MS")
+    declared = {"year": (366,), ("year", "MS"): (12, 12)}
+    for rule, sizes in declared.items():
+        store = zellige.MemoryStore()
+        write(at(months[:1]), store, append_dim="time", chunks={"time": rule})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for k in range(1, 15):
+                write(at(months[k : k + 1]), store, append_dim="time")
+        assert zellige.open_array(store, path="t").grid.dimensions[0].chunks == sizes
+        assert opened(store).indexes["time"].equals(months)

@@ -299,6 +299,37 @@ def _step(index: Any) -> _Step | None:
     return _Step(smallest) if all(not difference % smallest for difference in differences) else None
 
 
+# -- units of stored times ------------------------------------------------------------------------
+
+_UNITS = {
+    "days": timedelta(days=1),
+    "hours": timedelta(hours=1),
+    "minutes": timedelta(minutes=1),
+    "seconds": timedelta(seconds=1),
+    "milliseconds": timedelta(milliseconds=1),
+    "microseconds": timedelta(microseconds=1),
+    "nanoseconds": timedelta(0),
+}
+"""The units of xarray, the coarsest first."""
+
+
+def fine_enough(units: str, step: str | None) -> str:
+    """Units in which later times are whole numbers, too: with the origin of those given, and not coarser than they.
+
+    Without a known step that is seconds.
+
+    >>> fine_enough("days since 2024-01-01", "90min"), fine_enough("hours", None)
+    ('minutes since 2024-01-01', 'seconds')
+    """
+    unit, since, origin = units.partition(" since ")
+    if unit not in _UNITS:
+        return units
+    duration = timedelta(seconds=1) if step is None else _parse_step(step).duration or timedelta(days=1)
+    needed = next(name for name, length in _UNITS.items() if not length or not duration % length)
+    order = list(_UNITS)
+    return f"{order[max(order.index(unit), order.index(needed))]}{since}{origin}"
+
+
 # -- frequencies ----------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import xarray as xr
 from zellige import Array, errors
 from zellige.xarray import compat, packing
 from zellige.xarray.backend import RULES, check_lengths, name_dimensions, stored_variable
-from zellige.xarray.calendar import Cut, Ends, Rule, resolve_chunks
+from zellige.xarray.calendar import Cut, Ends, Rule, fine_enough, resolve_chunks
 from zellige.xarray.encoding import array_metadata
 
 _CODED = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
@@ -137,7 +137,7 @@ def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes,
         elif region is not None:
             step = stored.new_in_region(name, variable, wishes, region)
         else:
-            step = _new(name, variable, wishes, cuts, growing)
+            step = _new(name, variable, wishes, cuts, growing, rules=rules)
         steps += [] if step is None else [replace(step, path=join(path, name))]
     found = {str(k): compat.encode_attribute(v) for k, v in attributes.items() if k != RULES}
     if not rules.items() <= rules_there.items():
@@ -182,6 +182,7 @@ def _new(
     cuts: Mapping[Any, Cut],
     growing: Collection[Any] = (),
     shape: Sequence[int] | None = None,
+    rules: Mapping[Any, Rule] | None = None,
 ) -> Step:
     """A new array. Along dimensions that are `growing` more will be appended; `shape` is that of one filled in part."""
     given = wishes.encoding.get(name)
@@ -189,6 +190,11 @@ def _new(
         variable = variable.copy(deep=False)
         variable.encoding = dict(given)
     encoded = packing.encode(variable, name, wishes.zarr_format, wishes.casting)
+    units = _units_to_grow(variable, encoded, rules or {})
+    if units is not None:
+        variable = variable.copy(deep=False)
+        variable.encoding = {**variable.encoding, "units": units}
+        encoded = packing.encode(variable, name, wishes.zarr_format, wishes.casting)
     metadata = array_metadata(
         encoded if shape is None else _of_shape(encoded, shape),
         name,
@@ -200,6 +206,24 @@ def _new(
     empty = wishes.write_empty_chunks
     empty = encoded.encoding.get("write_empty_chunks") if empty is None else empty
     return Step(name, encoded, metadata, config=None if empty is None else {"write_empty_chunks": empty})
+
+
+def _units_to_grow(variable: xr.Variable, encoded: xr.Variable, rules: Mapping[Any, Rule]) -> str | None:
+    """Units of time that hold what is appended later, where those that xarray takes from the values do not.
+
+    Those of one time alone are days. A rule tells the step of what is to come; else seconds are fine enough for most.
+    """
+    found = encoded.attrs.get("units")
+    is_time = variable.dtype.kind in "mM" or "calendar" in encoded.attrs
+    chosen_by_user = "units" in variable.encoding or "units" in variable.attrs
+    if not is_time or not isinstance(found, str) or chosen_by_user or variable.chunks is not None:
+        return None
+    step = next((rule.step for dim, rule in rules.items() if dim in variable.dims and rule.step is not None), None)
+    short = np.dtype(variable.encoding.get("dtype", np.int64)).itemsize < 8  # seconds would leave its range soon
+    if step is None and (variable.size > 1 or not variable.ndim or short):
+        return None
+    units = fine_enough(found, step)
+    return None if units == found else units
 
 
 def _of_shape(variable: xr.Variable, shape: Sequence[int]) -> xr.Variable:
@@ -285,7 +309,10 @@ class _Stored:
             _check_sizes(
                 name, encoded, {d: n for d, n in zip(dims, array.shape, strict=True) if d != wishes.append_dim}
             )
-            edges = _new_edges(name, encoded, array, axis, cuts)
+            asked = wishes.chunks is not None and (
+                not isinstance(wishes.chunks, Mapping) or wishes.chunks.get(wishes.append_dim) is not None
+            )
+            edges = _new_edges(name, encoded, array, axis, cuts, asked=asked)
             return Step(name, encoded, array=array, axis=axis, edges=edges, config=settings)
         places = tuple((region or {}).get(dim, slice(None)) for dim in dims)
         self._check_region(name, encoded, places, array.shape)
@@ -309,20 +336,35 @@ class _Stored:
         is_fixed = raw.dtype.kind in "SU"
         if is_fixed:
             new.encoding.pop("dtype", None)  # xarray would cut strings that do not fit
-        encoded = packing.encode(new, name, wishes.zarr_format, wishes.casting)
+        with warnings.catch_warnings():
+            # xarray takes other units then, and such times are refused below.
+            warnings.filterwarnings("ignore", "Times can't be serialized faithfully", UserWarning)
+            encoded = packing.encode(new, name, wishes.zarr_format, wishes.casting)
         if is_fixed and compat.is_string(encoded.dtype) and encoded.chunks is None:
             encoded = encoded.astype(str)
         for key in _CODED:
             if not _same(_meaning(encoded.attrs.get(key)), _meaning(raw.attrs.get(key))):
+                found, stored = encoded.attrs.get(key), raw.attrs.get(key)
                 raise ValueError(
-                    f"variable {name!r} cannot be encoded as the stored one: {key} would be "
-                    f"{encoded.attrs.get(key)!r}, it is {raw.attrs.get(key)!r}"
+                    f"variable {name!r} cannot be encoded as the stored one: {key} would be {found!r}, it is "
+                    f"{stored!r}{_remedy(name, key, found, raw)}"
                 )
         if not _holds(raw.dtype, encoded):
             raise ValueError(
                 f"variable {name!r} has the type {encoded.dtype} and values that do not fit the stored one, {raw.dtype}"
             )
         return encoded
+
+
+def _remedy(name: str, key: str, found: Any, raw: xr.Variable) -> str:
+    """What to do about values that need other attributes than the stored ones have."""
+    if key != "units" or not isinstance(found, str):
+        return "; encode the values alike, or write the dataset anew"
+    unit, since, origin = found.partition(" since ")
+    return (
+        f". The stored units are of {raw.dtype} and do not hold these times exactly; write the dataset anew with "
+        f"encoding={{{name!r}: {{'units': '{unit}{since}{origin}'}}}}, or round the times"
+    )
 
 
 def _meaning(value: Any) -> Any:
@@ -384,16 +426,19 @@ def _check_append(ds: xr.Dataset, wishes: Wishes, stored: _Stored, variables: Ma
         raise ValueError(f"variables {new} are not stored yet, and would be shorter along {dim!r} than those that are")
 
 
-def _new_edges(name: str, variable: xr.Variable, array: Array, axis: int, cuts: Mapping[Any, Cut]) -> list[int] | None:
-    """How appended values are cut: as the user says, or as dask or one whole block on an axis with edges.
+def _new_edges(
+    name: str, variable: xr.Variable, array: Array, axis: int, cuts: Mapping[Any, Cut], *, asked: bool
+) -> list[int] | None:
+    """How appended values are cut: as the user or a kept rule says, or as dask or one block on an axis with edges.
 
     A regular axis stays regular unless the user says otherwise, for the sake of other readers. Where the last stored
     chunk reaches beyond the end, the new values fill it first: a chunk is stored with its full size, and readers would
-    fail if it were written with another one before they see the new grid.
+    fail if it were written with another one before they see the new grid. If the user has `asked` for other chunks in
+    this write, a warning says so.
     """
     dim, length = variable.dims[axis], variable.shape[axis]
     cut = None if variable.dims == (name,) else cuts.get(dim)
-    asked = cut is not None
+    asked = asked and cut is not None
     stored, reach = array.grid.axes[axis].declared, _reach(array, axis)
     room = reach - array.shape[axis]
     if cut is None and isinstance(stored, int):
