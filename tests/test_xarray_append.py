@@ -705,3 +705,42 @@ def test_a_kept_rule_whose_step_was_another_one_warns_of_nothing():
                 write(at(months[k : k + 1]), store, append_dim="time")
         assert zellige.open_array(store, path="t").grid.dimensions[0].chunks == sizes
         assert opened(store).indexes["time"].equals(months)
+
+
+# -- values of another kind -----------------------------------------------------------------------
+
+TEXT = [np.array(["a", "b"]), np.array(["a", None], object), np.array([b"a", b"b"])]
+NUMBERS = [np.array([1, 2]), np.array([1.5, 2.0]), np.array([True, False]), np.array([1, 2], object)]
+
+
+@pytest.mark.parametrize("how", [{"append_dim": "x"}, {"mode": "r+"}], ids=str)
+@pytest.mark.parametrize("text", TEXT, ids=lambda values: values.dtype.name)
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda values: values.dtype.name)
+def test_text_and_numbers_do_not_replace_each_other(text, number, how):
+    for first, second, found in ((number, text, "text"), (text, number, "no text")):
+        if first.dtype != object or first is text:
+            store = zellige.MemoryStore()
+            write(xr.Dataset({"v": ("x", first)}), store)
+            before = contents(store)
+            with pytest.raises(TypeError, match=rf"variable 'v' holds {found} \(.*\), the stored one is of type"):
+                write(xr.Dataset({"v": ("x", second)}), store, **how)
+            assert contents(store) == before
+
+
+def test_appended_values_are_cut_into_equal_chunks_without_a_rest():
+    store = zellige.MemoryStore()
+    write(xr.Dataset({"v": ("x", np.arange(4))}), store, chunks={"x": [1, 3]})
+    write(xr.Dataset({"v": ("x", np.arange(10))}), store, append_dim="x", chunks={"x": 5})
+    assert zellige.open_array(store, path="v").write_chunk_sizes == ((1, 3, 5, 5),)
+
+
+def test_a_region_of_other_coordinates_says_which_are_missing():
+    store = zellige.MemoryStore()
+    write(daily(), store)
+    later = daily(end="2021-01-03").assign_coords(time=pd.date_range("2023-12-30", periods=3))
+    with pytest.raises(ValueError, match=r"^region: 1 values of 'time', the first of them 2024-01-01 .*append_dim="):
+        write(later, store, region="auto")
+    with pytest.raises(ValueError, match="must be a slice without a step, of integers"):
+        write(later.drop_vars(["time", "x"]), store, region={"time": slice(0, 3.0)})
+    with pytest.raises(TypeError, match=r"append_dim=\['time'\] must be the name of one dimension"):
+        write(later, store, append_dim=["time"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import warnings
 
 import dask
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from dask.diagnostics import Callback
@@ -542,3 +544,81 @@ def test_a_refused_write_leaves_what_was_there(tmp_path):
         with pytest.raises(ValueError, match="unknown encoding"):
             write(everything(), tmp_path / place, encoding={"wind": {"colour": "blue"}})
         assert paths_below(tmp_path) == before
+
+
+# -- what an error says ---------------------------------------------------------------------------
+
+
+def numbers(**encoding) -> xr.Dataset:
+    """Ten days of a variable named "v"."""
+    time = pd.date_range("2024-01-01", periods=10)
+    return xr.Dataset({"v": ("time", np.arange(10.0), {}, encoding)}, {"time": time})
+
+
+BAD_ENCODINGS = {
+    "no type": ({"dtype": "int17"}, "dtype='int17' is no type of numpy"),
+    "a type of another kind": ({"dtype": 7.5}, "dtype=7.5 is no type of numpy"),
+    "a fill value": ({"dtype": "int16", "_FillValue": np.nan}, "cannot convert float NaN to integer; choose"),
+    "text as a fill value": ({"_FillValue": "abc"}, "could not convert string to float: 'abc'; choose"),
+    "text as a factor": ({"dtype": "int16", "scale_factor": "x"}, "cannot be encoded with .*'scale_factor': 'x'"),
+    "a chunk of nothing": ({"chunks": (0,)}, "a chunk size must be at least 1"),
+    "a codec": ({"compressors": "nope"}, "codec 'nope' is not known"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ENCODINGS)
+def test_errors_of_an_encoding_name_the_variable(case):
+    encoding, message = BAD_ENCODINGS[case]
+    with pytest.raises((ValueError, TypeError), match=f"variable 'v'.*{message}"):
+        write(numbers(), {}, encoding={"v": encoding})
+
+
+def test_errors_of_times_name_the_variable():
+    for encoding, message in (({"units": "hours since bar"}, "bar"), ({"calendar": "foo"}, "calendar must be one of")):
+        with pytest.raises(ValueError, match=f"variable 'time' .*{message}.*; choose"):
+            write(numbers(), {}, encoding={"time": encoding})
+
+
+@pytest.mark.parametrize("value", [b"x", datetime.date(2024, 1, 1), {1, 2}], ids=str)
+def test_errors_of_attributes_name_the_variable(value):
+    ds = numbers()
+    ds.v.attrs["b"] = value
+    with pytest.raises(zellige.errors.MetadataError, match=r"variable 'v': attributes\.b must be"):
+        write(ds, {})
+
+
+TYPES_OF_PANDAS = {
+    "category": (xr.Dataset({"v": ("x", pd.Categorical(["a", "b"]))}), r"astype\(str\), or its codes"),
+    "nullable": (xr.Dataset({"v": ("x", pd.array([1, None], dtype="Int64"))}), "as a type of numpy"),
+    "interval": (xr.Dataset(coords={"v": pd.IntervalIndex.from_breaks([0, 1, 2])}), "as a type of numpy"),
+}
+
+
+@pytest.mark.parametrize("case", TYPES_OF_PANDAS)
+def test_types_of_pandas_are_refused_with_the_variable(case):
+    ds, remedy = TYPES_OF_PANDAS[case]
+    if isinstance(ds["v"].dtype, np.dtype):
+        pytest.skip("this version of xarray holds it as a type of numpy")
+    with pytest.raises(
+        TypeError, match=f"variable 'v' has the type .* of pandas, which Zarr has not; store .*{remedy}"
+    ):
+        write(ds, {})
+
+
+@pytest.mark.parametrize("size", ["0D", "-1D", ("month", "0h"), True, False, 0, -2, 2.5, [True, 9]], ids=str)
+def test_chunks_that_are_no_sizes_are_refused(size):
+    with pytest.raises(ValueError, match=r"chunks: .*'time'.*(is not above 0|must be a size, edges)"):
+        write(numbers(), {}, chunks={"time": size})
+
+
+@pytest.mark.parametrize("size", [10**16, [10**16]], ids=["a size", "edges"])
+def test_a_chunk_that_no_memory_holds_is_refused(size):
+    with pytest.raises(zellige.errors.ChunkShapeError, match=r"variable 'v': a chunk .* more than the memory of this"):
+        write(numbers(), {}, chunks={"time": size})
+    assert write(numbers(), {}, chunks={"time": 1000})["v"].chunks == (1000,)
+
+
+@pytest.mark.parametrize("name", ["align", "compute", "consolidated", "write_inherited_coords", "progress"])
+def test_words_are_no_switches(name):
+    with pytest.raises(TypeError, match=f"{name}='no' must be True"):
+        write(numbers(), {}, **{name: "no"})

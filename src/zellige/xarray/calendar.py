@@ -124,13 +124,13 @@ def resolve_chunks(
 
 
 def _sizes(dim: Any, length: int, entry: Any) -> int | list[int]:
-    if isinstance(entry, int | np.integer):
+    if _is_size(entry) or (isinstance(entry, int | np.integer) and entry == -1):
         return max(1, length) if entry == -1 else int(entry)
     edges = list(entry) if isinstance(entry, Iterable) else []
-    if not edges or not all(isinstance(size, int | np.integer) and size > 0 for size in edges):
+    if not edges or not all(map(_is_size, edges)):
         raise ValueError(
-            f"chunks: {dim!r} must be a size, edges (a list of sizes above 0), a period such as 'month', or the name "
-            f"of a coordinate, found {entry!r}"
+            f"chunks: {dim!r} must be a size, edges (a list of sizes), all above 0, -1 for the whole dimension, a "
+            f"period such as 'month', or the name of a coordinate, found {entry!r}"
         )
     if sum(edges) < length:
         raise ValueError(
@@ -138,6 +138,10 @@ def _sizes(dim: Any, length: int, entry: Any) -> int | list[int]:
             "but not end before it"
         )
     return edges
+
+
+def _is_size(entry: Any) -> bool:
+    return isinstance(entry, int | np.integer) and not isinstance(entry, bool) and int(entry) > 0
 
 
 def _by_labels(ds: xr.Dataset, dim: Any, name: str) -> list[int]:
@@ -192,6 +196,7 @@ def _ends(index: Any, rule: Rule) -> Ends:
         counts = _runs(_labels(index, word))
         counts[-1] += 0 if step is None else step.count(index[-1], _next_start(index[-1], word))
     else:
+        _check_forward(word)
         counts = _counts(index, word)
         counts[-1] += 0 if step is None else _more(index, word, step)
     return Ends(tuple(int(end) for end in np.cumsum(counts)))
@@ -270,13 +275,21 @@ class _Step:
 
 def _parse_step(text: str) -> _Step:
     """The step that a user gives, as a frequency of pandas."""
-    offset = pd.tseries.frequencies.to_offset(text)
+    offset = _check_forward(text)
     start = pd.Timestamp("2001-01-01") + 0 * offset
     later = start + offset
     months = (later.year - start.year) * 12 + later.month - start.month
     if months and later.day == start.day:
         return _Step(months=months)
     return _Step((later - start).to_pytimedelta())
+
+
+def _check_forward(text: str) -> Any:
+    """A frequency of pandas; raises if it does not lead forward in time."""
+    offset = pd.tseries.frequencies.to_offset(text)
+    if offset.n <= 0:
+        raise ValueError(f"the frequency {text!r} is not above 0")
+    return offset
 
 
 def _step(index: Any) -> _Step | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
+from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from zellige import create_array, create_group
+from zellige import Array, create_array, create_group, errors
 from zellige.xarray import compat
 from zellige.xarray.calendar import Cut, Ends
 
@@ -56,17 +59,43 @@ def array_metadata(
     if explicit:
         layout = {key: encoding[key] for key in _LAYOUT if encoding.get(key) is not None}
         layout = layout if layout else _layout(variable, name, cuts, {}, growing)
-        return _metadata(common | layout | _codecs(encoding, zarr_format) | _key_encoding(encoding))
+        return _metadata(name, common | layout | _codecs(encoding, zarr_format) | _key_encoding(encoding))
     layout = _layout(variable, name, cuts, encoding, growing)
     try:
-        return _metadata(common | layout | _codecs(encoding, zarr_format))
+        return _metadata(name, common | layout | _codecs(encoding, zarr_format))
     except (ValueError, TypeError):  # of a codec for other data, or of another library
-        return _metadata(common | _layout(variable, name, cuts, {}, growing))
+        return _metadata(name, common | _layout(variable, name, cuts, {}, growing))
 
 
-def _metadata(options: Mapping[str, Any]) -> Any:
+def _metadata(name: str, options: Mapping[str, Any]) -> Any:
     """What a new array with these options would be; made in memory, where nothing is written."""
-    return create_array(**options).metadata
+    try:
+        array = create_array(**options)
+    except errors.ZelligeError as error:
+        error.args = (f"variable {name!r}: {error}",)
+        raise
+    _check_memory(name, array)
+    return array.metadata
+
+
+def _check_memory(name: str, array: Array) -> None:
+    """Refuse chunks that no process of this machine can hold, and so never write."""
+    declared = [axis.declared for axis in array.grid.axes]
+    largest = [size if isinstance(size, int) else max(size, default=1) for size in declared]
+    needed = prod(largest) * array.dtype.itemsize
+    if needed > _memory():
+        raise errors.ChunkShapeError(
+            f"variable {name!r}: a chunk of {tuple(largest)} elements of {array.dtype} takes {needed / 2**30:.4g} GiB, "
+            "more than the memory of this machine; a chunk is stored with its full size, also where it reaches beyond "
+            "the end: choose smaller chunks, or -1 for the whole dimension",
+            axis=None,
+        )
+
+
+@cache
+def _memory() -> int:
+    """The bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _attributes_and_fill(variable: xr.Variable, zarr_format: Any) -> tuple[dict[str, Any], Any]:

@@ -46,6 +46,7 @@ def encode(
     casting
         "unsafe" lets values change, as xarray does.
     """
+    _check_types(variable, name)
     in_memory = variable.chunks is None
     if in_memory and _keeps_values(variable):
         return _encoded(variable, name, zarr_format)  # what comes from a file is read when it is written
@@ -61,6 +62,23 @@ def encode(
     for start, rows in _pieces(variable):
         check.compare(variable[rows].values, encoded[rows].values, start)
     return encoded
+
+
+def _check_types(variable: xr.Variable, name: str) -> None:
+    """Refuse types that cannot be stored, and encodings that name none."""
+    if not isinstance(variable.dtype, np.dtype):
+        is_category = isinstance(variable.dtype, pd.CategoricalDtype)
+        remedy = "its labels with astype(str), or its codes" if is_category else "it as a type of numpy, or its parts"
+        raise TypeError(
+            f"variable {name!r} has the type {variable.dtype!s} of pandas, which Zarr has not; store {remedy}"
+        )
+    wanted = variable.encoding.get("dtype")
+    try:
+        np.dtype(wanted)
+    except TypeError as error:
+        raise TypeError(
+            f"variable {name!r}: the encoding dtype={wanted!r} is no type of numpy; give one such as 'int16'"
+        ) from error
 
 
 def _keeps_values(variable: xr.Variable) -> bool:
@@ -85,11 +103,14 @@ def _encoded(variable: xr.Variable, name: str, zarr_format: Any) -> Any:
         warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
         try:
             return compat.encode_variable(variable, name, zarr_format)
-        except OverflowError as error:
+        except (ValueError, TypeError, OverflowError) as error:
+            if repr(name) in str(error):
+                raise
             fact = f"variable {name!r} cannot be encoded with {_conventions(variable)}: {error}"
-            raise errors.LossyCastError(
-                f"{fact}; choose a _FillValue, dtype or units that fit", index=(), fact=fact
-            ) from error
+            text = f"{fact}; choose a _FillValue, dtype, scale_factor, units or calendar that fit"
+            if isinstance(error, OverflowError):
+                raise errors.LossyCastError(text, index=(), fact=fact) from error
+            raise (TypeError if isinstance(error, TypeError) else ValueError)(text) from error
 
 
 def _conventions(variable: xr.Variable) -> dict[str, Any]:
@@ -286,7 +307,7 @@ class _Numbers(_Check):
     def _is_fraction(self, given: Any) -> bool:
         """Whether a number is in the range of the type, but between two numbers of it."""
         low, high = self._ends()
-        return isinstance(given, float | np.floating) and low <= given <= high and not float(given).is_integer()
+        return isinstance(given, float | np.floating) and bool(low <= given <= high) and not float(given).is_integer()
 
     _remedy = "choose another dtype, scale_factor or add_offset in encoding"
 

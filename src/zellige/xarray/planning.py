@@ -326,6 +326,7 @@ class _Stored:
     def _encoded(self, name: str, variable: xr.Variable, wishes: Wishes) -> Any:
         """Values encoded exactly as the stored ones are."""
         new, raw = variable.copy(deep=False), self.raw(name)
+        _check_kind(name, variable, raw.dtype)
         new.encoding = dict(self.decoded(name).encoding)
         # Given as an attribute, too, they would be there twice, which xarray refuses even if both say the same.
         new.attrs = {
@@ -356,9 +357,27 @@ class _Stored:
         return encoded
 
 
+def _check_kind(name: str, variable: xr.Variable, stored: np.dtype[Any]) -> None:
+    """Refuse text for stored numbers, and anything else for stored text."""
+    expected = stored.kind in "SUT" or compat.is_string(stored)
+    if stored.kind == "O" and not expected:
+        return
+    found = variable.dtype.kind in "SUT" or compat.is_string(variable.dtype)
+    if variable.dtype.kind == "O" and not found:
+        # Objects say by their values what they are; None, NaN and the blocks of dask do not.
+        values: Any = [] if variable.chunks is not None else np.ravel(variable.values)
+        kind = pd.api.types.infer_dtype(values, skipna=True)
+        found = kind in ("string", "bytes") if kind in ("string", "bytes", "integer", "floating") else expected
+    if found != expected:
+        raise TypeError(
+            f"variable {name!r} holds {'' if found else 'no '}text ({variable.dtype}), the stored one is of type "
+            f"{stored}; convert the values with astype, or give the variable another name"
+        )
+
+
 def _remedy(name: str, key: str, found: Any, raw: xr.Variable) -> str:
     """What to do about values that need other attributes than the stored ones have."""
-    if key != "units" or not isinstance(found, str):
+    if key != "units" or not isinstance(found, str) or not isinstance(raw.attrs.get(key), str):
         return "; encode the values alike, or write the dataset anew"
     unit, since, origin = found.partition(" since ")
     return (
@@ -446,7 +465,7 @@ def _new_edges(
     if cut is None or cut == "auto":
         cut = [length] if variable.chunks is None else list(variable.chunks[axis])
     if isinstance(cut, int):
-        cut = [cut] * (length // cut) + [length % cut]
+        cut = [cut] * (length // cut) + [length % cut] * bool(length % cut)
     if not isinstance(cut, Ends):
         cut = Ends(tuple(array.shape[axis] + int(end) for end in np.cumsum(cut)))
     if room and asked and reach not in cut.ends:
@@ -481,8 +500,9 @@ def _resolve_region(ds: xr.Dataset, region: Any, stored: _Stored) -> dict[Any, s
         dim: _auto(ds, dim, stored) if isinstance(v, str) and v == "auto" else v for dim, v in given.items()
     }
     for dim, place in found.items():
-        if not isinstance(place, slice) or place.step not in (None, 1):
-            raise ValueError(f"region: {dim!r} must be a slice without a step or 'auto', found {place!r}")
+        ends = (place.start, place.stop) if isinstance(place, slice) and place.step in (None, 1) else ("",)
+        if not all(end is None or isinstance(end, int | np.integer) for end in ends):
+            raise ValueError(f"region: {dim!r} must be a slice without a step, of integers, or 'auto', found {place!r}")
     outside = [name for name, v in ds.variables.items() if name not in ds.indexes and not set(found) & set(v.dims)]
     if outside:
         raise ValueError(f"variables {outside} have no dimension of region={region!r}; drop them, or write them alone")
@@ -494,8 +514,10 @@ def _auto(ds: xr.Dataset, dim: Any, stored: _Stored) -> slice:
         return slice(0, ds.sizes[dim])
     places = pd.Index(stored.decoded(dim).values).get_indexer(ds.indexes[dim])
     if (places < 0).any():
-        raise KeyError(
-            f"region: some values of {dim!r} are not in the store, whose coordinates a region does not change"
+        first = ds.indexes[dim][int((places < 0).argmax())]
+        raise ValueError(
+            f"region: {int((places < 0).sum())} values of {dim!r}, the first of them {first}, are not in the store, "
+            "whose coordinates a region does not change; append them with append_dim=, or drop them"
         )
     if (np.diff(places) != 1).any():
         raise ValueError(f"region: the values of {dim!r} do not lie side by side in the store; write several regions")

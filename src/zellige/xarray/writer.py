@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -125,6 +125,10 @@ def write(
     >>> root["t"].write_chunk_sizes
     ((31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31),)
     """
+    switches = {"align": align, "compute": compute, "write_inherited_coords": write_inherited_coords}
+    _check_switches(switches | ({} if consolidated is None else {"consolidated": consolidated}))
+    if not isinstance(progress, bool | AbstractContextManager):
+        raise TypeError(f"progress={progress!r} must be True, False or a context manager")
     align, zarr_format = _options_of_to_zarr(to_zarr, align, zarr_format)
     chosen = _choose_mode(mode, append_dim, region)
     casts = config.get("array.casting") if casting is None else casting
@@ -153,6 +157,13 @@ def write(
             _warn_of_rectilinear(found)
     # A path to an archive is written and closed, so that its group is opened again.
     return open_group(store, path=group, mode="r") if _is_archive(place, store) else found
+
+
+def _check_switches(given: Mapping[str, Any]) -> None:
+    """Refuse words such as "no", which would mean yes."""
+    for name, value in given.items():
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name}={value!r} must be True or False")
 
 
 def _warn_of_rectilinear(group: Group) -> None:
@@ -228,6 +239,8 @@ def _check_dims(datasets: Mapping[str, xr.Dataset], append_dim: Any, chunks: Any
     """Refuse names of dimensions that no dataset has; of a tree, some groups may lack them."""
     dims = {dim: None for ds in datasets.values() for dim in ds.sizes}
     known = ", ".join(map(repr, dims)) or "none"
+    if not isinstance(append_dim, Hashable):
+        raise TypeError(f"append_dim={append_dim!r} must be the name of one dimension; known: {known}")
     if append_dim is not None and append_dim not in dims:
         raise ValueError(f"append_dim={append_dim!r} is no dimension of the dataset; known: {known}")
     for dim in chunks if isinstance(chunks, Mapping) else ():
