@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import zellige
 from counting_store import READS, CountingStore
@@ -224,6 +225,16 @@ def test_nothing_there_is_a_missing_file_and_stays_so(tmp_path):
     with pytest.raises(FileNotFoundError, match="no group"):
         opened(tmp_path / "none.zarr")
     assert not (tmp_path / "none.zarr").exists()
+
+
+def test_a_dataset_opens_in_the_state_in_which_it_was_consolidated(tmp_path):
+    ds = xr.Dataset({"v": ("t", np.arange(3.0)), "w": ("t", np.arange(3.0))})
+    ds.to_zarr(tmp_path, consolidated=True)
+    zarr.open_group(tmp_path, use_consolidated=False)["v"].append(np.array([9.0]))
+    xr.testing.assert_identical(opened(tmp_path).load(), ds)
+    with pytest.raises(zellige.errors.DatasetError, match="3: w; 4: v"):
+        opened(tmp_path, consolidated=False)
+    assert any(found.kind == "consolidated" for found in zellige.validate(tmp_path).findings)
 
 
 def test_consolidated_metadata_is_read_in_one_request_and_can_be_ignored_or_demanded(tmp_path):

@@ -546,6 +546,21 @@ def test_a_refused_write_leaves_what_was_there(tmp_path):
         assert paths_below(tmp_path) == before
 
 
+def test_mode_w_removes_the_old_dataset_before_blocks_are_computed(tmp_path):
+    def fail(block):
+        raise RuntimeError("no data")
+
+    write(everything(), tmp_path / "d.zarr")
+    blocks = everything()[["wind"]].chunk()
+    failing = blocks.assign(wind=blocks.wind.copy(data=blocks.wind.data.map_blocks(fail, dtype="f4", meta=np.empty(0))))
+    with pytest.raises(RuntimeError, match="no data"):
+        write(failing, tmp_path / "d.zarr", mode="w")
+    with pytest.raises(zellige.errors.GroupNotFoundError):
+        opened(tmp_path / "d.zarr")
+    write(everything(), tmp_path / "d.zarr")  # nothing is in the way
+    xr.testing.assert_identical(opened(tmp_path / "d.zarr"), everything())
+
+
 # -- what an error says ---------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ is left over. In memory and in an object store here, in the long form also on a 
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NamedTuple
@@ -214,6 +215,33 @@ def test_after_a_death_repair_leaves_the_old_dataset_or_the_new_one(name, make_s
             assert same(read(store, case, consolidated=False), found), when
             assert zellige.validate(store, deep=True).ok, when
             assert not [key for key in store.list() if "__zellige" in key], when
+
+
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_other_programs_see_a_killed_commit_array_by_array_only_without_consolidated_metadata(consolidated):
+    seen: set[tuple[int, ...]] = set()
+    for number in count(1):
+        inner = MemoryStore()
+        write(OLD, inner, consolidated=consolidated)
+        try:
+            write(MORE, CrashingStore(inner, at=number), append_dim="time", consolidated=consolidated)
+        except Killed:
+            seen.add(lengths_for_others(inner, consolidated=consolidated))
+            zellige.repair(inner, dry_run=False)
+            assert lengths_for_others(inner, consolidated=consolidated) in {(20,), (45,)}, number
+        else:
+            break
+    assert {(20,), (45,)} <= seen
+    assert ((20, 45) in seen) is not consolidated
+
+
+def lengths_for_others(store: Store, *, consolidated: bool) -> tuple[int, ...]:
+    """The lengths of "time" that a program finds which knows documents only, or those of the group as its own."""
+    documents = {key: json.loads(bytes(store.get(key) or b"")) for key in store.list() if key.endswith("zarr.json")}
+    if consolidated:
+        documents = documents["zarr.json"]["consolidated_metadata"]["metadata"]
+    grown = [found for found in documents.values() if "time" in (found.get("dimension_names") or ())]
+    return tuple(sorted({found["shape"][found["dimension_names"].index("time")] for found in grown}))
 
 
 @pytest.mark.parametrize("name", CASES)

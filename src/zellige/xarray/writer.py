@@ -60,7 +60,8 @@ def write(
     mode
         `w-` (the default) creates, `w` replaces, `a` adds to what is there, `a-` does so but leaves stored variables
         without `append_dim` as they are, `r+` changes values only. With `append_dim` the default is `a`, with `region`
-        `r+`. What `w` replaces is removed before the new dataset is there.
+        `r+`. What `w` replaces is removed before the new dataset is there, and before blocks of dask are computed: an
+        error in one of them costs the old dataset.
     group
         The path of the group in the store.
     encoding
@@ -87,7 +88,8 @@ def write(
         `"quarter"`, `"month"`, `"week"`, `"day"`, `"hour"` and `"minute"`, a frequency of pandas, or the name of a
         coordinate whose equal labels go together. A word or a frequency is one chunk for each period, declared at its
         full length and filled by what is appended; it is kept in the store, so that it need not be repeated.
-        `("month", "6h")` tells the step of the times as well. Index coordinates are not cut.
+        `("month", "6h")` tells the step of the times as well, for which the units of new times are chosen (hours here).
+        Index coordinates are not cut.
     progress
         True for a progress bar, on a cluster that of its scheduler; or a context manager of your own, such as a
         `dask.diagnostics.Callback`.
