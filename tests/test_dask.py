@@ -138,6 +138,28 @@ def test_where_tags_cost_requests_every_name_is_new():
     assert from_array(array).name != from_array(array).name
 
 
+def test_the_name_of_an_array_in_a_zip_file_leaves_the_archive_open(tmp_path):
+    """The token was made of objects that hold the archive's descriptor, and copies of them closed it."""
+    data = np.arange(100_000)
+    for name, values in {"1.zip": data, "2.zip": data + 10**6}.items():
+        zellige.save(tmp_path / name, values, chunks=25_000, compressors=None)
+    first = zellige.open_array(tmp_path / "1.zip", mode="r")
+    x = from_array(first)
+    second = zellige.open_array(tmp_path / "2.zip", mode="r")  # which got the same descriptor
+    assert np.array_equal(first[:], data)
+    assert np.array_equal(x.compute(), data)
+    assert np.array_equal(second[:], data + 10**6)
+
+
+def test_the_name_of_an_array_in_a_zip_file_is_that_of_the_archive(tmp_path):
+    names = []
+    for value in range(3):
+        zellige.save(tmp_path / "a.zip", np.full(10, value // 2), compressors=None, overwrite=True)
+        names.append(from_array(tmp_path / "a.zip").name)
+        assert from_array(tmp_path / "a.zip").name == names[-1]
+    assert len({*names}) == 3
+
+
 # -- pickles and processes ------------------------------------------------------------------------
 
 

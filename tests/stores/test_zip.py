@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import io
 import os
 import pathlib
@@ -25,6 +26,7 @@ from running import fork, run_threads
 from zellige.errors import BadArchiveError, ConflictError, ReadOnlyError, StoreKeyError, ZelligeWarning
 from zellige.stores import MemoryStore
 from zellige.stores.archive import TAIL, Entry
+from zellige.stores.file_locks import FileLock
 from zellige.stores.zip import ZipStore
 
 
@@ -428,10 +430,10 @@ def test_a_store_that_is_read_may_be_pickled_and_forked(path):
     values = {f"c/{n}": b"%d" % n * 1000 for n in range(50)}
     write(path, values)
     store = ZipStore(path)
-    copy = pickle.loads(pickle.dumps(store))
-    assert copy == store
-    assert copy != ZipStore(path, path="c")
-    assert copy.get("c/7") == values["c/7"]
+    again = pickle.loads(pickle.dumps(store))
+    assert again == store
+    assert again != ZipStore(path, path="c")
+    assert again.get("c/7") == values["c/7"]
 
     def read() -> bool:
         return all(store.get(key) == value for key, value in values.items())
@@ -439,6 +441,31 @@ def test_a_store_that_is_read_may_be_pickled_and_forked(path):
     children = [fork(read) for _ in range(2)]
     assert read()
     assert all(child() for child in children)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_holds_a_descriptor_is_never_copied(path, duplicate):
+    write(path, {"a": b"x"})
+    store = ZipStore(path)
+    with ZipStore(path, mode="r+") as changed, FileLock.taken(f"{path}.lock") as lock:
+        changed.put("b", b"y")
+        for owner in (store._archive._base, changed._archive._draft, lock):
+            with pytest.raises(TypeError, match="cannot"):
+                duplicate(owner)
+        lock.remove()
+    assert store.get("a") == b"x"
+    assert {type(found) for found in store._archive.entries.values()} == {Entry}
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_tag_is_plain(path, mode):
+    write(path, {"a": b"x"})
+    with ZipStore(path, mode=mode) as store:
+        (value,), tag = store.get_tagged("a", [(0, None)])
+        assert (value, type(tag)) == (b"x", str)
+        assert ZipStore(path).get_tagged("a", [])[1] == tag
+    write(path, {"a": b"x"})
+    assert ZipStore(path).get_tagged("a", [])[1] != tag
 
 
 def test_a_forked_process_cannot_write_nor_close_what_its_parent_writes(path):

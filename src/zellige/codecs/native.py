@@ -19,7 +19,7 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_loader
 from itertools import accumulate, repeat
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -179,6 +179,9 @@ class _Context:
 
     def __del__(self) -> None:
         self._free(self.pointer)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a context of zstd cannot be copied or pickled: both would free it")
 
 
 @cache

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import IO, NoReturn, Protocol, TypeVar
+from uuid import uuid4
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from zellige.errors import BadArchiveError
@@ -51,6 +52,8 @@ class Source(Protocol):
 
     size: int
     name: str
+    stamp: str
+    """What no other archive has, nor the same one once it was changed."""
 
     def read(self, start: int, length: int) -> bytes:
         """So many bytes, fewer only at the end."""
@@ -60,10 +63,17 @@ class Source(Protocol):
 
 
 class Descriptor:
-    """A descriptor that is closed when the last one who may still read from it is gone."""
+    """A descriptor that is closed when the last one who may still read from it is gone.
+
+    It cannot be copied or pickled: the copy would close the descriptor of the original.
+    """
 
     def __init__(self, path: str, flags: int) -> None:
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        self.stamp = uuid4().hex
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} holds a file descriptor and cannot be copied or pickled; open the path")
 
     def __del__(self) -> None:
         if hasattr(self, "fd"):
@@ -84,6 +94,11 @@ class Descriptor:
         return into[:filled]
 
 
+def stamp_of(info: os.stat_result) -> tuple[int, ...]:
+    """What tells a file from every other one, and from itself once it was changed."""
+    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
+
+
 class FileSource(Descriptor):
     """A file of this machine, read from one descriptor: also if another file takes its name meanwhile."""
 
@@ -91,6 +106,7 @@ class FileSource(Descriptor):
         super().__init__(path, os.O_RDONLY)
         self.name = repr(path)
         self.info = os.fstat(self.fd)
+        self.stamp = "-".join(f"{number:x}" for number in stamp_of(self.info))
         try:
             self.size = files.regular(self.info)
         except OSError as exc:
@@ -102,6 +118,7 @@ class HandleSource:
 
     def __init__(self, file: IO[bytes]) -> None:
         self.name = repr(getattr(file, "name", file))
+        self.stamp = uuid4().hex
         self._file, self._lock = file, threading.Lock()
         self.size = file.seek(0, io.SEEK_END)
 
@@ -119,6 +136,7 @@ class ValueSource:
 
     def __init__(self, store: Store, key: str) -> None:
         self.name = f"{key!r} in {store!r}"
+        self.stamp = uuid4().hex
         self.store, self.key = store, key
         size = store.size(key)
         if size is None:
@@ -140,7 +158,7 @@ class _WithTail:
     """A source whose end is kept: the directory, and often documents."""
 
     def __init__(self, source: Source) -> None:
-        self.source, self.size, self.name = source, source.size, source.name
+        self.source, self.size, self.name, self.stamp = source, source.size, source.name, source.stamp
         self._start = max(source.size - TAIL, 0)
         self._tail = source.read(self._start, source.size - self._start)
 
@@ -229,12 +247,11 @@ class Entry:
     crc: int
     method: int
     data: int = -1  # where the bytes begin, once the header has been read
-    number: int = field(default_factory=numbers.__next__)
 
     @property
     def version(self) -> str:
         """What no other value has."""
-        return f"{self.number:x}-{self.crc:x}"
+        return f"{self.source.stamp}-{self.start:x}-{self.crc:x}"
 
     def read(self) -> Buffer:
         """The whole value, compared with its checksum."""

@@ -120,9 +120,9 @@ class ZipStore(Store):
         return None if found is None else found.read_ranges(key, spans)
 
     def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        """Several ranges, with the entry as the tag."""
+        """Several ranges, with the version as the tag."""
         found = self._find(key)
-        return None if found is None else (found.read_ranges(key, spans), found)
+        return None if found is None else (found.read_ranges(key, spans), found.version)
 
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
         """The value with its version, or None if there is no such key."""
@@ -441,7 +441,7 @@ class _Archive:
             now = os.stat(path)
         except FileNotFoundError:
             return self._base is None
-        return isinstance(self._base, archive.FileSource) and _stamp(now) == _stamp(self._base.info)
+        return isinstance(self._base, archive.FileSource) and archive.stamp_of(now) == archive.stamp_of(self._base.info)
 
 
 class _Closed(dict[str, Any]):
@@ -467,14 +467,10 @@ def _opened(source: Place) -> archive.Source:
 
 def _identity_of(source: archive.Source | None) -> Hashable:
     if isinstance(source, archive.FileSource):
-        return _stamp(source.info)
+        return archive.stamp_of(source.info)
     if isinstance(source, archive.ValueSource):
         return source.store.identity, source.key
     return id(source)
-
-
-def _stamp(info: os.stat_result) -> tuple[int, ...]:
-    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
 
 
 def _clean_folder(path: str) -> None:
