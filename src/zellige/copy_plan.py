@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from zellige import node, pool
@@ -21,8 +21,9 @@ from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GR
 from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import ProgressLike
 from zellige.stores import Store
+from zellige.stores.base import DOCUMENTS, Obstacle
 from zellige.stores.path import place
-from zellige.transfer import LogLike, check, line, moved
+from zellige.transfer import LogLike, check, line, moved, refuse_obstacle
 from zellige.types import JSON, Coords
 from zellige.unfinished import Chunks, Mark, Work, is_begun, key_of, read
 
@@ -75,7 +76,7 @@ class Survey:
     """What is stored below some paths of a store, from listings; documents are read when they are asked for."""
 
     def __init__(self, store: Store, tops: Sequence[str], first: int) -> None:
-        self.store, self.first = store, first
+        self.store, self.tops, self.first = store, tops, first
         listed = pool.gather(lambda top: list(store.list(top and top + "/")), tops, store, large=True)
         self.keys = sorted(key for keys in listed for key in keys)
         self.names: dict[str, set[str]] = {}
@@ -91,6 +92,35 @@ class Survey:
             parent, _, name = path.rpartition("/")
             if name and not name.startswith(node.OWN):
                 self._below.setdefault(parent, []).append(path)
+
+    @cached_property
+    def obstacles(self) -> dict[str, Obstacle]:
+        """What lies in the place of keys and is no value, by its key, sorted; directories are among it."""
+        return dict(sorted(found for top in self.tops for found in self.store.obstacles(top and top + "/")))
+
+    @cached_property
+    def _blocked(self) -> list[str]:
+        return list(self.obstacles)
+
+    def blocked(self, path: str, metadata: NodeMetadata) -> Iterator[tuple[str, str]]:
+        """The keys of obstacles where something of a node belongs, each with what belongs there.
+
+        For a group that is what its direct members need.
+        """
+        names, cut = Chunks.of(metadata), len(path and path + "/")
+        for key in node.keys_below(self._blocked, path):
+            what, rest = self.obstacles[key], key[cut:]
+            if f"/{node.OWN}" in f"/{rest}":
+                continue
+            if not names:
+                if what.is_hidden and rest.partition("/")[2] in DOCUMENTS:
+                    yield key, "the document"
+                elif what is Obstacle.OUTER_DIRECTORY and "/" not in rest:
+                    yield key, "a node"
+            elif any(found.has(rest) for found in names):
+                yield key, "the chunk"
+            elif what.is_hidden and any(found.has_folder(rest) for found in names):
+                yield key, "a directory of chunks"
 
     def below(self, path: str) -> list[str]:
         """The paths directly below a group that may hold nodes."""
@@ -200,10 +230,14 @@ class Plan:
 
     def left_out(self) -> tuple[str, ...]:
         """The keys of the source that belong to none of its nodes."""
-        return tuple(key for key in self.origin.keys if key not in self._claimed)
+        hidden = [key for key, what in self.origin.obstacles.items() if what.is_hidden]
+        return tuple(key for key in sorted([*self.origin.keys, *hidden]) if key not in self._claimed)
 
     def claim(self, found: Found) -> None:
-        """The documents of a node are not left out."""
+        """The documents of a node are not left out; raises if something hides its chunks, or members of a group."""
+        for key, _ in self.origin.blocked(found.path, found.metadata):
+            if (what := self.origin.obstacles[key]) is not Obstacle.UNREADABLE:  # reading says why
+                refuse_obstacle(self.origin.store, key, what)
         more = [CONSOLIDATED_V2] if GROUP_V2 in found.documents else []
         self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
 

@@ -75,8 +75,10 @@ def copy(
         Options of `from_array`, such as `chunks` or `compressors`: the arrays are encoded anew with them, in the Zarr
         format of the group. Without such options every node keeps its format.
 
-    Each key of the source is read once. Keys that belong to no node are not copied; the result names them. A copy that
-    was stopped is no node; the same call finishes it, beginning anew.
+    Each key of the source is read once. Keys that belong to no node are not copied; the result names them. A
+    symbolic link that hides chunks or a member, because it leads out of a local store or nowhere, raises
+    `UnsafeLinkError` before anything is written. A copy that was stopped is no node; the same call finishes it,
+    beginning anew.
 
     >>> import zellige
     >>> root = zellige.group()

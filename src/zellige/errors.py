@@ -163,7 +163,7 @@ class StoreKeyError(ZelligeError, ValueError):
 
 
 class UnsafeLinkError(StoreKeyError):
-    """A symbolic link leads out of a store that stays within its root."""
+    """A symbolic link leads out of a store that stays within its root, or nowhere."""
 
 
 class ReadOnlyError(ZelligeError, PermissionError, ValueError):

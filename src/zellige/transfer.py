@@ -6,17 +6,17 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from zellige import node, pool, removal, unfinished
 from zellige.consolidated import meaning
-from zellige.errors import ConflictError, MetadataError, ZelligeError
+from zellige.errors import ConflictError, MetadataError, UnsafeLinkError, ZelligeError
 from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2
 from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, finishing, locate
-from zellige.stores.base import DOCUMENTS
+from zellige.stores.base import DOCUMENTS, Obstacle
 from zellige.stores.path import Place, place
 from zellige.unfinished import Mark, Work
 
@@ -86,6 +86,10 @@ def copy_store(
     dry_run, verify, progress, log
         See `copy`.
 
+    What listings leave out is never left out in silence: a symbolic link that leads out of a local store or nowhere
+    raises `UnsafeLinkError`, a FIFO or the like raises `CopyError`, both before anything is written. `excludes` leaves
+    them out.
+
     A copy that was stopped is finished by the same call: all keys are copied again. Until then there is a mark, and no
     documents that would make others take it for whole.
 
@@ -102,6 +106,9 @@ def copy_store(
     there, top = locate(dest, node.normalize_path(dest_path))
     there._check_writable()
     wanted = _filter(excludes, includes, flags)
+    for key, what in here.obstacles(path and path + "/"):
+        if what.is_hidden and wanted(key) and wanted(key + "/"):
+            refuse_obstacle(here, key, what)
     keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}
     if keys.pop(unfinished.key_of(top), None) is not None and node.there(here, path) is None:
         unfinished.is_begun(here, path)  # which raises if it is a node that is being made
@@ -130,6 +137,12 @@ def copy_store(
         copied = Copied(n_copied, len(skipped), sum(nbytes for _, nbytes in carried))
         say(copied.summary(dry_run=dry_run))
     return copied
+
+
+def refuse_obstacle(store: Store, key: str, what: Obstacle) -> NoReturn:
+    """Raise for something that a copy would have to leave out in silence."""
+    error = CopyError if what in (Obstacle.DIRECTORY, Obstacle.SPECIAL) else UnsafeLinkError
+    raise error(f"key {key!r} in {store!r} cannot be copied: it is {what}; {what.remedy}; nothing was copied", key=key)
 
 
 def _filter(

@@ -15,6 +15,7 @@ import pytest
 from store_suite import READING, enter, pieces_of
 
 import zellige
+from zellige.copying import CopyError
 from zellige.errors import ReadOnlyError, UnsafeLinkError
 from zellige.stores import LocalStore, files
 
@@ -441,13 +442,122 @@ def test_removing_links_inside_keeps_what_they_lead_to(linked):
 # -- leading nowhere ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("links", ["inside", "anywhere"])
 @pytest.mark.parametrize("method", READS)
-def test_a_link_to_nothing_is_a_missing_key(store, method):
+def test_a_link_to_nothing_is_no_missing_key(store, method, links):
+    """Whatever it led to is lost, which is not the same as a value that was never written."""
     plant(store, {"dangling": "nothing", "chain": "dangling", "deep/far": "{root}/no/thing"})
-    for key in ("dangling", "chain", "deep/far", "dangling/k", "chain/k", "deep/far/k"):
-        assert not READS[method](store, key)
+    store = LocalStore(store.root, links=links)
+    for key in ("dangling", "chain", "deep/far", "dangling/k", "chain/k", "deep/far/k", "deep/far/l/k"):
+        for _ in range(2):  # what was refused is not remembered as seen
+            with pytest.raises(UnsafeLinkError, match="leads nowhere") as caught:
+                READS[method](store, key)
+            assert f"{key}/".startswith(f"{caught.value.key}/")
     assert sorted(store.list()) == ["deep/k", "inner/k"]
     assert store.list_dir() == ([], ["deep/", "inner/"])
+
+
+@pytest.mark.parametrize("method", READS)
+def test_what_is_not_there_behind_a_link_is_missing(store, method):
+    plant(store, {"folder": "inner", "deep/folder": "../inner"})
+    for key in ("folder/none", "folder/none/deeper/k", "deep/folder/none", "deep/folder/none/k"):
+        assert not READS[method](store, key)
+
+
+@pytest.mark.parametrize("method", ["list", "list_dir"])
+def test_a_directory_that_is_nowhere_is_not_listed(store, method):
+    plant(store, {"dangling": "nothing"})
+    with pytest.raises(UnsafeLinkError, match="leads nowhere"):
+        list(getattr(store, method)("dangling/"))
+
+
+def test_a_missing_chunk_costs_one_call(store, monkeypatch):
+    """Whether a link leads nowhere is asked once for each directory, not for each chunk that is missing."""
+    array = zellige.create_array(store, name="a", shape=(1000,), chunks=1, dtype="i4")
+    assert array[:2].tolist() == [0, 0]
+    asked = []
+    for name in ("stat", "lstat", "readlink"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, real=real, **o: asked.append(a) or real(*a, **o))
+    assert array[2:].sum() == 0
+    assert asked == []
+
+
+LOST = {"the chunks": "a/c", "a row of chunks": "a/c/1", "a chunk": "a/c/1/0"}
+
+
+@pytest.mark.parametrize("target", ["outside", "nowhere"])
+@pytest.mark.parametrize("what", LOST)
+def test_chunks_behind_a_link_are_never_taken_for_missing(tmp_path, what, target):
+    """Plain reading, `validate` and copies all say so; copies that were made held fill values."""
+    path, root = tmp_path / "x.zarr" / LOST[what], zellige.create_group(tmp_path / "x.zarr")
+    root.create_array("a", data=np.arange(1, 17).reshape(4, 4), chunks=2)
+    os.rename(path, tmp_path / "moved")
+    os.symlink(tmp_path / ("moved" if target == "outside" else "nothing"), path)
+    source = tmp_path / "x.zarr"
+    with pytest.raises(UnsafeLinkError):
+        zellige.open_array(source, path="a", mode="r")[:]
+    for deep in (False, True):
+        report = zellige.validate(source, deep=deep)
+        assert [(one.level, one.kind, one.key) for one in report.findings if one.level != "note"] == [
+            ("error", "chunk", LOST[what])
+        ]
+        message = next(one.message for one in report.findings if one.level == "error")
+        assert ("links='anywhere'" in message) == (target == "outside")
+    dest = tmp_path / "copy.zarr"
+    for copy in (
+        lambda: zellige.copy_store(source, dest, verify=True),
+        lambda: zellige.copy(f"{source}/a", dest, "a"),
+        lambda: zellige.copy(f"{source}/a", dest, "a", chunks=4),
+        lambda: zellige.copy_all(source, dest),
+    ):
+        with pytest.raises(UnsafeLinkError):
+            copy()
+    assert not dest.exists()
+    if target == "outside":
+        anywhere = LocalStore(source, links="anywhere")
+        assert zellige.validate(anywhere, deep=True).ok
+        zellige.copy_store(anywhere, dest)
+        assert zellige.open_array(dest, path="a")[:].tolist() == np.arange(1, 17).reshape(4, 4).tolist()
+
+
+@pytest.mark.parametrize("name", ["a", "deep/a", "deep"])
+def test_a_member_behind_a_link_is_told_and_stops_copies(tmp_path, name):
+    source, dest = tmp_path / "x.zarr", tmp_path / "copy.zarr"
+    root = zellige.create_group(source)
+    root.create_array("deep/a", data=np.arange(4), chunks=2)
+    root.create_array("a", data=np.arange(4), chunks=2)
+    os.rename(source / name, tmp_path / "moved")
+    os.symlink(tmp_path / "moved", source / name)
+    errors = [one for one in zellige.validate(source).findings if one.level != "note"]
+    assert [(one.level, one.kind, one.key) for one in errors] == [("error", "document", name)]
+    assert "links='anywhere'" in errors[0].message
+    for copy in (zellige.copy_store, zellige.copy_all):
+        with pytest.raises(UnsafeLinkError, match=name):
+            copy(source, dest)
+    assert not dest.exists()
+    assert zellige.copy_store(source, dest, excludes=f"^{name}(/|$)").n_copied
+    assert zellige.validate(LocalStore(source, links="anywhere")).ok
+
+
+def test_what_lies_beside_nodes_and_is_no_file_is_stray(tmp_path):
+    source = tmp_path / "x.zarr"
+    zellige.create_group(source).create_array("a", data=np.arange(4), chunks=2)
+    (tmp_path / "README").write_text("hello")
+    os.symlink("nothing", source / ".#lock")
+    os.symlink(tmp_path / "README", source / "README")
+    os.symlink("nothing", source / "a" / "backup")
+    os.mkfifo(source / "a" / "pipe")
+    stray = [".#lock", "README", "a/backup", "a/pipe"]
+    found = zellige.validate(source, deep=True).findings
+    assert [(one.level, one.kind, one.key) for one in found] == [("warning", "stray", key) for key in stray]
+    done = zellige.repair(source, dry_run=False, stray=True)
+    assert [finding.key for finding in done.left] == stray
+    assert list(zellige.copy_all(source, tmp_path / "copy.zarr").left_out) == stray
+    for key in stray:
+        with pytest.raises((UnsafeLinkError, CopyError)):
+            zellige.copy_store(source, tmp_path / "other.zarr", excludes=[f"^{one}$" for one in stray if one != key])
+    assert zellige.copy_store(source, tmp_path / "other.zarr", excludes=[f"^{one}$" for one in stray]).n_copied == 4
 
 
 @pytest.mark.parametrize("target", ["nothing", "../outside/nothing", "{outside}/nothing", "{outside}/no/thing"])

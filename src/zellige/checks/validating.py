@@ -24,7 +24,7 @@ from zellige.plans import Tasks
 from zellige.record import Record
 from zellige.reporting import Progress, ProgressLike
 from zellige.stores import Store, StoreLike, locate
-from zellige.stores.base import DOCUMENTS
+from zellige.stores.base import DOCUMENTS, Obstacle
 from zellige.types import Coords
 from zellige.unfinished import Chunks
 
@@ -48,7 +48,6 @@ _LEVELS: dict[Kind, Level] = {
     "missing": "note",
     "lengths": "note",
 }
-_REMEDY = "restore the value, or remove what is there"
 
 
 @dataclass(frozen=True)
@@ -140,9 +139,7 @@ class Inspection:
     def __init__(self, store: Store, top: str) -> None:
         self.store, self.top = store, top
         self.survey = Survey(store, [top], 3)
-        self.obstacles = dict(sorted(store.obstacles(top and top + "/")))
-        """What lies in the place of keys and is no value, with what it is; directories among it."""
-        self._blocked = list(self.obstacles)
+        self.obstacles = self.survey.obstacles
         self.arrays: dict[str, Array] = {}
         self.groups: dict[str, tuple[GroupMetadata, Documents]] = {}
         self.stored: dict[str, list[tuple[Coords, str]]] = {}
@@ -166,7 +163,7 @@ class Inspection:
 
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
-        found = [*self._broken, *self._consolidated(), *self._own(), *self._lengths()]
+        found = [*self._broken, *self._hidden_nodes(), *self._consolidated(), *self._own(), *self._lengths()]
         for path, array in self.arrays.items():
             found += self._places(path, array)
         found += self._stray()
@@ -202,7 +199,17 @@ class Inspection:
         for key, what in self.obstacles.items():
             path, _, name = key.rpartition("/")
             if name in DOCUMENTS and f"/{node.OWN}" not in f"/{path}":
-                yield Finding("document", path, key, f"{what} is in the place of the document; {_REMEDY}")
+                self._claimed.add(key)
+                yield Finding("document", path, key, f"{what} is in the place of the document; {what.remedy}")
+
+    def _hidden_nodes(self) -> Iterator[Finding]:
+        """Links out of the store that lie where members of groups do; what they lead to may be nodes."""
+        for key, what in self.obstacles.items():
+            hides = what is Obstacle.OUTER_DIRECTORY and not key.rpartition("/")[2].startswith(node.OWN)
+            if hides and not any(above in self.arrays for above in self._above(key)):
+                self._claimed.add(key)
+                message = f"{what}; what it leads to is neither listed nor copied; {what.remedy}"
+                yield Finding("document", key, key, message)
 
     def _parsed(self, path: str, name: str) -> dict[str, Any]:
         raw = node.read_document(self.store, path, name) or b""
@@ -337,25 +344,27 @@ class Inspection:
         """Chunks beyond the end of an array, and chunks that are not stored."""
         rank, start = array.ndim, len(path and path + "/")
         here = self.stored[path] = []
-        names, blocked = Chunks(array._engine.keys, rank), 0
+        names = Chunks(array._engine.keys, rank)
         for key in self.survey.under(path):
             coords = None if key in self._claimed else names.keys.decode_chunk_key(key[start:], rank)
             if coords is None:
                 if key not in self._claimed and names.has_folder(key[start:]):
                     self._claimed.add(key)
-                    yield Finding("chunk", path, key, f"a file is in the place of a directory of chunks; {_REMEDY}")
+                    message = "a file is in the place of a directory of chunks; restore the directory"
+                    yield Finding("chunk", path, key, message)
                 continue
             self._claimed.add(key)
             if all(k < n for k, n in zip(coords, array.grid.grid_shape, strict=True)):
                 here.append((coords, key))
             else:
                 yield Finding("outside", path, key, f"chunk {coords} lies beyond the end of the array", coords)
-        for key in node.keys_below(self._blocked, path):
+        blocked = 0
+        for key, place in self.survey.blocked(path, array.metadata):
             coords = names.keys.decode_chunk_key(key[start:], rank)
-            if coords is not None:
-                blocked += 1
-                message = f"{self.obstacles[key]} is in the place of the chunk; {_REMEDY}"
-                yield Finding("chunk", path, key, message, coords)
+            blocked += coords is not None
+            self._claimed.add(key)
+            message = f"{self.obstacles[key]} is in the place of {place}; {self.obstacles[key].remedy}"
+            yield Finding("chunk", path, key, message, coords)
         total = prod(array.grid.grid_shape)
         if 0 < len(here) < total - blocked:
             stored = {coords for coords, _ in here}
@@ -364,10 +373,11 @@ class Inspection:
             yield Finding("missing", path, array._engine.key(first), f"{message}; the first is {first}", first)
 
     def _stray(self) -> Iterator[Finding]:
-        for key in self.survey.keys:
-            if key not in self._claimed:
+        hidden = {key: f"{what}, which" for key, what in self.obstacles.items() if what.is_hidden}
+        for key in [*self.survey.keys, *hidden]:
+            if key not in self._claimed and f"/{node.OWN}" not in f"/{key}":
                 path = next((above for above in self._above(key) if above in self.survey.names), self.top)
-                yield Finding("stray", path, key, "belongs to no node")
+                yield Finding("stray", path, key, f"{hidden.get(key, '')} belongs to no node".strip())
 
     def _above(self, key: str) -> Iterator[str]:
         while key:

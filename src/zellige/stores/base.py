@@ -17,6 +17,7 @@ from _thread import RLock
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import ref
 
@@ -31,6 +32,29 @@ if TYPE_CHECKING:
 # A name that the file system cannot hold is not there either.
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+
+
+class Obstacle(StrEnum):
+    """What lies in the place of a key and cannot be read as a value."""
+
+    DIRECTORY = "a directory"
+    OUTER_DIRECTORY = "a link to a directory out of the store"
+    OUTER_FILE = "a link to a file out of the store"
+    NOWHERE = "a link that leads nowhere"
+    SPECIAL = "no regular file"
+    UNREADABLE = "a file that this process may not read"
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether listings leave it out, with all that may be behind it."""
+        return self not in (Obstacle.DIRECTORY, Obstacle.UNREADABLE)
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it where a value belongs."""
+        if self in (Obstacle.OUTER_DIRECTORY, Obstacle.OUTER_FILE):
+            return "open LocalStore(…, links='anywhere') to follow such links, or put what it leads to in its place"
+        return "restore the value, or remove what is there"
 
 
 DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
@@ -207,7 +231,7 @@ class Store(ABC):
         A sub-prefix may outlive its last key, where prefixes are directories.
         """
 
-    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
         """What lies below the prefix in the place of keys and cannot be read as a value, with what it is.
 
         Directories are among it; whether a value belongs where one is, the caller knows. Where prefixes are only the

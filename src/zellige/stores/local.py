@@ -16,7 +16,18 @@ from weakref import ref
 from zellige.errors import UnsafeLinkError
 from zellige.scratch import buffer
 from zellige.stores import files
-from zellige.stores.base import DOCUMENTS, MISSING, TEMPORARY, Joined, KeyLock, Store, check_key, check_prefix, is_key
+from zellige.stores.base import (
+    DOCUMENTS,
+    MISSING,
+    TEMPORARY,
+    Joined,
+    KeyLock,
+    Obstacle,
+    Store,
+    check_key,
+    check_prefix,
+    is_key,
+)
 from zellige.types import Buffer, Durability, Encoded, Span, Splice, Use
 
 if TYPE_CHECKING:
@@ -201,24 +212,44 @@ class LocalStore(Store):
             return -1
         if error.errno != errno.ELOOP:
             raise self._named(error, key) from error
+        target = self._target(key)
         try:
-            return os.open(self._target(key), files.READ)
+            return os.open(target, files.READ)
         except OSError as exc:
             if exc.errno in MISSING:
-                return -1
+                raise self._leads_nowhere(key, target) from exc
             raise self._named(exc, key) from exc
 
     def _check_folder(self, folder: str) -> None:
-        """Refuse a directory, given as a prefix of keys, that a link puts elsewhere; remember the others."""
-        if folder and self._links == "inside":
-            path = folder.rstrip("/")
-            above = path[: path.rfind("/") + 1]
-            # In one that was looked at only a link leads elsewhere.
-            if (above and above not in self._inside) or os.path.islink(self._base + path):
-                self._target(path)
+        """Refuse a directory, given as a prefix of keys, that a link puts elsewhere or nowhere; remember the others."""
+        path = folder.rstrip("/")
+        above = path[: path.rfind("/") + 1]
+        # In one that was looked at only a link leads elsewhere.
+        if path and ((above and above not in self._inside) or os.path.islink(self._base + path)):
+            self._check_links(path)
         if len(self._inside) >= _KNOWN:
             self._inside.clear()
         self._inside.add(folder)
+
+    def _check_links(self, path: str) -> None:
+        """Refuse a path in which a link leads out of the root, or nowhere: what is below it is not merely missing."""
+        target = self._target(path)
+        if target == f"{self.identity[1].rstrip('/')}/{path}":
+            return  # without a link
+        for end in [*(at for at, letter in enumerate(path) if letter == "/"), len(path)]:
+            try:
+                os.stat(self._base + path[:end])
+            except OSError as exc:
+                if exc.errno in MISSING and os.path.islink(self._base + path[:end]):
+                    raise self._leads_nowhere(path[:end], target) from exc
+                return  # opening it says what is wrong
+
+    def _leads_nowhere(self, key: str, target: str) -> UnsafeLinkError:
+        return UnsafeLinkError(
+            f"key {key!r}: a link in {self!r} leads nowhere, to {target!r}; restore what it leads to, or remove the "
+            "link if there is to be nothing",
+            key=key,
+        )
 
     def _target(self, key: str) -> str:
         """Where a key really is."""
@@ -259,7 +290,7 @@ class LocalStore(Store):
                 keys.append(prefix + entry.name)
         return sorted(keys), sorted(prefixes)
 
-    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
         """Directories, files that may not be read, links that lead nowhere or out of the root, and what is no file."""
         todo = [check_prefix(prefix)]
         while todo:
@@ -268,14 +299,20 @@ class LocalStore(Store):
             for name in self._names(folder):
                 key, entry = folder + name, within.get(name)
                 if entry is None:
-                    yield key, "a link that leads nowhere or out of the store"
+                    yield key, self._behind(key)
                 elif entry.is_dir():
-                    yield key, "a directory"
+                    yield key, Obstacle.DIRECTORY
                     todo += [] if entry.is_symlink() else [key + "/"]
                 elif not entry.is_file():
-                    yield key, "no regular file"
+                    yield key, Obstacle.SPECIAL
                 elif not os.access(self._base + key, os.R_OK):
-                    yield key, "a file that this process may not read"
+                    yield key, Obstacle.UNREADABLE
+
+    def _behind(self, key: str) -> Obstacle:
+        """What a link is that is not followed."""
+        if not os.path.exists(self._base + key):
+            return Obstacle.NOWHERE
+        return Obstacle.OUTER_DIRECTORY if os.path.isdir(self._base + key) else Obstacle.OUTER_FILE
 
     def _names(self, prefix: str) -> Sequence[str]:
         """All names in a directory but those of temporary files; none if it is gone."""
@@ -294,6 +331,8 @@ class LocalStore(Store):
                 found = list(entries)
         except OSError as exc:
             if exc.errno in MISSING:
+                if prefix:
+                    self._check_links(prefix.rstrip("/"))
                 return ()
             raise self._named(exc, prefix) from exc
         if prefix not in self._inside:

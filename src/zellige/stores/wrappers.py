@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar
 
 from zellige.errors import ConflictError, ShortReadError
-from zellige.stores.base import Joined, KeyLock, Store, check_key, check_prefix
+from zellige.stores.base import Joined, KeyLock, Obstacle, Store, check_key, check_prefix
 from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
@@ -120,9 +120,9 @@ class WrapperStore(Store):
         found: tuple[Sequence[str], Sequence[str]] = self._ask("list_dir", prefix)
         return found
 
-    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
         """What lies in the place of keys and is no value; see `Store.obstacles`."""
-        found: Iterator[tuple[str, str]] = self._ask("obstacles", prefix)
+        found: Iterator[tuple[str, Obstacle]] = self._ask("obstacles", prefix)
         return found
 
     # -- writing ----------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ class PrefixStore(WrapperStore):
         keys, prefixes = self.inner.list_dir(self.prefix + check_prefix(prefix))
         return list(self._below(keys)), list(self._below(prefixes))
 
-    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
         """What lies in the place of keys and is no value; see `Store.obstacles`."""
         found = self.inner.obstacles(self.prefix + check_prefix(prefix))
         return ((key[len(self.prefix) :], what) for key, what in found)
