@@ -291,6 +291,185 @@ def test_a_broken_document_is_named_and_its_chunks_stay(store):
         assert snapshot(store) == before
 
 
+@pytest.mark.parametrize("deep", [False, True])
+def test_chunks_beyond_the_end_are_put_aside_and_removed_if_asked_for(store, deep):
+    """With a damaged shape they are good data."""
+    content = json.loads(store.get("regular/zarr.json"))
+    store.put("regular/zarr.json", json.dumps({**content, "shape": [2, 10]}).encode())
+    beyond = {key: store.get(key) for key in store.list("regular/c/") if not key.startswith("regular/c/0/")}
+    done = zellige.repair(store, dry_run=False, deep=deep)
+    assert [(what, one.key) for what, one in done.actions] == [("put aside", key) for key in sorted(beyond)]
+    assert {key: store.get(f"{QUARANTINE}/{key}") for key in beyond} == beyond
+    for key, value in beyond.items():
+        store.put(key, value)
+    assert {what for what, _ in zellige.repair(store, dry_run=False, drop=True).actions} == {"removed"}
+
+
+def test_what_was_put_aside_before_is_kept(store):
+    for value in (b"first", b"second", b"first", b"third"):
+        store.put("regular/c/0/0", value)
+        zellige.repair(store, dry_run=False)
+    kept = [store.get(key) for key in sorted(store.list(f"{QUARANTINE}/"))]
+    assert kept == [b"first", b"second", b"third"]
+
+
+# -- lost documents -------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[3, 2])
+def consolidated(request):
+    """A tree with consolidated metadata at the root, of both formats."""
+    root = zellige.create_group(zellige.MemoryStore(), zarr_format=request.param, attributes={"title": "all"})
+    root.create_group("g", attributes={"kind": "group"})
+    root.create_array("g/a", data=np.arange(1, 61).reshape(6, 10), chunks=(2, 5), attributes={"unit": "K"})
+    root.create_array("b", data=np.arange(1, 5), chunks=2)
+    zellige.consolidate_metadata(root.store, zarr_format=request.param)
+    return root.store
+
+
+def names(store):
+    return ("zarr.json", "zarr.json") if store.exists("zarr.json") else (".zarray", ".zgroup")
+
+
+def damage(store, key, how):
+    """Damage a document, and return what a repair must put aside."""
+    if how == "missing":
+        store.delete(key)
+        return []
+    store.put(key, how)
+    return [(f"{QUARANTINE}/{key}", how)]
+
+
+@pytest.mark.parametrize("how", ["missing", b"{", b"", b'{"zarr_format": 7}'])
+@pytest.mark.parametrize("path", ["g/a", "b", "g"])
+def test_a_lost_document_comes_back_from_consolidated_metadata(consolidated, path, how):
+    """The consolidated metadata was made anew without the member, so that nothing could read it any more."""
+    before = snapshot(consolidated)
+    key = f"{path}/{names(consolidated)[path == 'g']}"
+    aside = damage(consolidated, key, how)
+    report = zellige.validate(consolidated, deep=True)
+    assert [(one.level, one.kind, one.key) for one in report.findings] == [("error", "document", key)]
+    assert "repair restores it from the consolidated metadata" in report.findings[0].message
+    would = zellige.repair(consolidated)
+    assert [what for what, _ in would.actions] == ["mended"]
+    assert zellige.repair(consolidated, dry_run=False).actions == would.actions
+    after = snapshot(consolidated)
+    assert json.loads(after.pop(key)) == json.loads(before.pop(key))
+    assert after == before | dict(aside)
+    assert zellige.validate(consolidated, deep=True).findings == ()
+
+
+def test_several_documents_that_are_lost_come_back_at_once(consolidated):
+    array, group = names(consolidated)
+    for key in (f"g/{group}", f"g/a/{array}", f"b/{array}"):
+        consolidated.put(key, b"{")
+    consolidated.put("b/c/9" if array == "zarr.json" else "b/9", b"beyond")
+    zellige.repair(consolidated, dry_run=False)
+    assert zellige.validate(consolidated, deep=True).findings == ()
+    root = zellige.open_group(consolidated, use_consolidated=False)
+    assert sorted(name for name, _ in root.members(None)) == ["b", "g", "g/a"]
+    assert root["g/a"].attrs["unit"] == "K"
+    assert root["b"][:].tolist() == [1, 2, 3, 4]
+
+
+def test_damaged_attributes_of_format_2_are_named_and_come_back():
+    store = zellige.MemoryStore()
+    root = zellige.create_group(store, zarr_format=2, attributes={"title": "all"})
+    root.create_array("a", data=[1, 2], attributes={"unit": "K"})
+    for value in (b"{", b"[]"):
+        for key in (".zattrs", "a/.zattrs"):
+            store.put(key, value)
+        assert found(store) == [("document", ".zattrs"), ("document", "a/.zattrs"), ("stray", "a/0")]
+    zellige.create_group(store, zarr_format=2, overwrite=True, attributes={"title": "all"})
+    zellige.open_group(store).create_array("a", data=[1, 2], attributes={"unit": "K"})
+    zellige.consolidate_metadata(store, zarr_format=2)
+    for key in (".zattrs", "a/.zattrs"):
+        store.put(key, b"{")
+    assert found(store) == [("document", ".zattrs"), ("document", "a/.zattrs")]
+    zellige.repair(store, dry_run=False)
+    assert found(store) == []
+    opened = zellige.open_group(store, use_consolidated=False)
+    assert (opened.attrs["title"], opened["a"].attrs["unit"]) == ("all", "K")
+
+
+def test_the_document_of_a_group_of_format_2_comes_back_from_its_own_consolidated_metadata():
+    store = zellige.MemoryStore()
+    zellige.create_group(store, zarr_format=2, attributes={"title": "all"}).create_array("a", data=[1, 2])
+    zellige.consolidate_metadata(store, zarr_format=2)
+    store.delete(".zgroup")
+    store.delete("a/.zarray")
+    assert found(store) == [("document", ".zgroup"), ("document", "a/.zarray")]
+    zellige.repair(store, dry_run=False)
+    assert zellige.open_group(store, use_consolidated=False)["a"][:].tolist() == [1, 2]
+
+
+def test_a_member_that_was_removed_is_not_restored(consolidated):
+    for key in list(consolidated.list("b/")):
+        consolidated.delete(key)
+    assert [kind for kind, _ in found(consolidated)] == ["consolidated"]
+    before = snapshot(consolidated)
+    zellige.repair(consolidated, dry_run=False)
+    assert found(consolidated) == []
+    assert sorted(zellige.open_group(consolidated)) == ["g"]
+    holder = "zarr.json" if consolidated.exists("zarr.json") else ".zmetadata"
+    assert consolidated.get(f"{QUARANTINE}/{holder}") == before[holder], "nothing is lost that was written over"
+
+
+def test_an_entry_is_kept_while_chunks_of_a_member_are_there_that_nothing_else_knows(consolidated):
+    holder = "zarr.json" if consolidated.exists("zarr.json") else ".zmetadata"
+    content = json.loads(consolidated.get(holder))
+    block = content["consolidated_metadata"]["metadata"] if holder == "zarr.json" else content["metadata"]
+    key = "b" if holder == "zarr.json" else "b/.zarray"
+    block[key]["shape"] = "unknown"
+    consolidated.put(holder, json.dumps(content).encode())
+    consolidated.put(f"b/{names(consolidated)[0]}", b"{")
+    before = snapshot(consolidated)
+    done = zellige.repair(consolidated, dry_run=False)
+    assert {what for what, _ in done.actions} == {"left"}
+    assert snapshot(consolidated) == before
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("path", ["", "s", "s/t"])
+def test_a_group_without_a_document_is_an_error_and_gets_one(path, zarr_format):
+    """`validate` found nothing where nothing could be listed."""
+    store = zellige.MemoryStore()
+    root = zellige.create_group(store, zarr_format=zarr_format)
+    root.create_array("s/t/b", data=[1, 2, 3])
+    root.create_array("a", data=[4])
+    key = node.join(path, ".zgroup" if zarr_format == 2 else "zarr.json")
+    store.delete(key)
+    report = zellige.validate(store, deep=True)
+    assert [(one.level, one.kind, one.key) for one in report.findings] == [("error", "document", key)]
+    assert "no document of a group here" in report.findings[0].message
+    assert [what for what, _ in zellige.repair(store, dry_run=False).actions] == ["mended"]
+    assert zellige.validate(store, deep=True).findings == ()
+    opened = zellige.open_group(store)
+    assert opened.metadata.zarr_format == zarr_format
+    assert sorted(name for name, _ in opened.members(None)) == ["a", "s", "s/t", "s/t/b"]
+    assert opened["s/t/b"][:].tolist() == [1, 2, 3]
+
+
+def test_what_is_being_removed_is_not_restored(consolidated):
+    array = names(consolidated)[0]
+    consolidated.delete(f"b/{array}")
+    consolidated.put("b/" + node.UNFINISHED, json.dumps({"nodes": {}}).encode())
+    assert ("document", f"b/{array}") not in found(consolidated)
+
+
+def test_a_node_inside_of_an_array_is_a_warning(tmp_path):
+    zellige.create_array(tmp_path / "p.zarr", data=[1, 2])
+    zellige.create_array(tmp_path / "p.zarr/w", data=[3, 4])
+    zellige.copy_store(tmp_path / "p.zarr/w", tmp_path / "p.zarr/deep/q")
+    report = zellige.validate(tmp_path / "p.zarr", deep=True)
+    nested = [("warning", "nested", f"{path}/zarr.json") for path in ("deep/q", "w")]
+    assert [(one.level, one.kind, one.key) for one in report.findings] == nested
+    assert "copy_store" in report.findings[0].message
+    done = zellige.repair(tmp_path / "p.zarr", dry_run=False, stray=True)
+    assert {what for what, _ in done.actions} == {"left"}
+    assert zellige.open_array(tmp_path / "p.zarr/w")[:].tolist() == [3, 4]
+
+
 def test_chunks_that_were_never_written_are_noted_and_no_damage(store):
     store.delete("regular/c/0/0")
     done = zellige.repair(store, dry_run=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Any, Literal, TypeAlias
 
 from zellige import commit, node, removal, unfinished
@@ -53,11 +54,14 @@ def repair(
 ) -> Repaired:
     """Mend what `validate` finds at a path and below it; by default only say what would be done.
 
-    Chunks beyond the end of an array and what a killed writer left are removed. A change of several arrays that was
-    stopped is finished if it was committed, and undone otherwise. Consolidated metadata is made anew. A document that
-    cannot be read is left, since nothing tells what it said. Chunks that were never written are no damage: the result
-    has them among its `notes`. What a `rechunk`, `copy` or `convert` has left that was stopped stays, since the same
-    call can finish it.
+    Damaged chunks, and chunks beyond the end of an array, are put aside below `__zellige_quarantine`. What a killed
+    writer left is removed. A change of several arrays that was stopped is finished if it was committed, and undone
+    otherwise. A document that is damaged, or missing above keys that are there, is restored from consolidated metadata;
+    the damaged one is put aside. A group without a document gets that of an empty group. Consolidated metadata that
+    differs from the documents is made anew, and the old is put aside; it is left where nothing else knows a node whose
+    keys are there. Other documents that cannot be read are left, since nothing tells what they said. Chunks that were
+    never written are no damage: the result has them among its `notes`. What a `rechunk`, `copy` or `convert` has left
+    that was stopped stays, since the same call can finish it.
 
     Parameters
     ----------
@@ -68,8 +72,9 @@ def repair(
     deep
         Whether to decode every chunk to find damage.
     drop
-        Whether to remove damaged chunks; otherwise they are put aside below `__zellige_quarantine`. Both read as the
-        fill value from then on.
+        Whether to remove damaged chunks, and those beyond the end, instead of putting them aside. Damaged chunks read
+        as the fill value from then on, either way. Damaged values of a zip file whose bytes cannot be read are left
+        unless this is given.
     stray
         Whether to put aside, or remove, keys that belong to no node; otherwise they are left, and named.
     shrink
@@ -89,7 +94,17 @@ def repair(
     >>> a[:]
     array([0, 1, 0, 0])
     """
-    kinds: set[Kind] = {"chunk", "index", "consolidated", "dataset", "outside", "leftover", "document", "stray"}
+    kinds: set[Kind] = {
+        "chunk",
+        "index",
+        "consolidated",
+        "dataset",
+        "outside",
+        "leftover",
+        "document",
+        "stray",
+        "nested",
+    }
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
     with finishing(store, where):
         inspection, settled = _settled(where, top, dry_run=dry_run)
@@ -185,13 +200,15 @@ class _Mending:
             "chunk": self._set_aside,
             "index": self._set_aside,
             "stray": self._set_stray_aside if stray else lambda _: "left",
-            "outside": self._remove,
+            "outside": self._set_aside,
             "leftover": self._finish,
             "consolidated": self._consolidate,
-            "document": lambda _: "left",
+            "document": self._restore,
+            "nested": lambda _: "left",
             "dataset": self._shrink if shrink else lambda _: "left",
         }
         self._consolidated: set[str] = set()
+        self._restored: set[str] = set()
 
     def mend(self, report: Report) -> Repaired:
         """Do it, or say what would be done."""
@@ -199,31 +216,50 @@ class _Mending:
             self.store._check_writable()
             if isinstance(self.store, LocalStore):
                 self.store.clean()
-        actions = [(self._ways[found.kind](found), found) for found in report.findings if found.kind in self.kinds]
-        return Repaired(tuple(actions), self.dry_run)
+        found = [one for one in report.findings if one.kind in self.kinds]
+        # Documents first: what else is mended may need them.
+        done = {one: self._ways[one.kind](one) for one in sorted(found, key=lambda one: one.kind != "document")}
+        return Repaired(tuple((done[one], one) for one in found), self.dry_run)
 
     def _set_aside(self, found: Finding) -> Done:
         if found.key in self.inspection.obstacles:
             return "left"  # it is no value, and what is below it may be
+        if found.key in self.inspection.unreadable and not self.drop:
+            return "left"
         if not self.dry_run:
-            raw = None if self.drop else self.store.get(found.key)
-            if raw is not None:
-                self.store.put(self._aside(found.key), raw)
+            if not self.drop:
+                self._put_aside(found.key)
             self.store.delete(found.key)
         return "removed" if self.drop else "put aside"
+
+    def _put_aside(self, key: str) -> None:
+        """Keep a value below the quarantine, beside what was put aside from the same place before."""
+        raw = self.store.get(key)
+        place = node.join(self.top, f"{QUARANTINE}/{key[len(self.top and self.top + '/') :]}")
+        names = chain([place], (f"{place}.{number}" for number in count(1)))
+        while raw is not None and not self.store.create(name := next(names), raw):
+            if self.store.get(name) == raw:
+                return
+
+    def _restore(self, found: Finding) -> Done:
+        """Write the documents of a node that are known from elsewhere, and put the damaged ones aside."""
+        lost = self.inspection.lost.get(found.path)
+        if lost is None:
+            return "left"
+        if not self.dry_run and found.path not in self._restored:
+            self._restored.add(found.path)
+            for key in (node.join(lost.path, name) for name in lost.damaged):
+                if key not in self.inspection.unreadable:
+                    self._put_aside(key)
+                self.store.delete(key)
+            for name in lost.written:
+                self.store.put(node.join(lost.path, name), document.dump(lost.whole[name]))
+        return "mended"
 
     def _set_stray_aside(self, found: Finding) -> Done:
         """Put a key aside; those below a node that cannot be read may be its chunks, and stay."""
         below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
         return "left" if below_broken else self._set_aside(found)
-
-    def _aside(self, key: str) -> str:
-        return node.join(self.top, f"{QUARANTINE}/{key[len(self.top and self.top + '/') :]}")
-
-    def _remove(self, found: Finding) -> Done:
-        if not self.dry_run:
-            self.store.delete(found.key)
-        return "removed"
 
     def _finish(self, found: Finding) -> Done:
         """Undo what a killed writer had begun; what the same call can finish is left, unless it is to go."""
@@ -269,7 +305,11 @@ class _Mending:
         return "removed"
 
     def _consolidate(self, found: Finding) -> Done:
+        """Make consolidated metadata anew, unless it is the only place that still knows a node; the old is kept."""
+        if found.path in self.inspection.last_copies:
+            return "left"
         if not self.dry_run and found.path not in self._consolidated:
             self._consolidated.add(found.path)
+            self._put_aside(found.key)
             Group.open(self.store, found.path, use_consolidated=False)._consolidate()
         return "mended"

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import commit, lease, node, pool, unfinished
 from zellige.array import Array
+from zellige.checks.lost import Lost, find_lost, new_group, read_documents
 from zellige.consolidated import bare, differences
 from zellige.copy_plan import Survey
 from zellige.errors import CodecError, CorruptChunkError, MetadataError, NodeNotFoundError, ShortReadError
 from zellige.metadata import document
-from zellige.metadata.groups import ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, GroupMetadata
+from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
 from zellige.plans import Tasks
 from zellige.record import Record
 from zellige.reporting import Progress, ProgressLike
@@ -28,8 +30,21 @@ from zellige.stores.base import DOCUMENTS, Obstacle
 from zellige.types import Coords
 from zellige.unfinished import Chunks
 
+if TYPE_CHECKING:
+    from zellige.node import NodeMetadata
+
 Kind: TypeAlias = Literal[
-    "document", "chunk", "index", "consolidated", "dataset", "outside", "leftover", "stray", "missing", "lengths"
+    "document",
+    "chunk",
+    "index",
+    "consolidated",
+    "dataset",
+    "outside",
+    "leftover",
+    "stray",
+    "nested",
+    "missing",
+    "lengths",
 ]
 Level: TypeAlias = Literal["error", "warning", "note"]
 
@@ -45,6 +60,7 @@ _LEVELS: dict[Kind, Level] = {
     "outside": "warning",
     "leftover": "warning",
     "stray": "warning",
+    "nested": "warning",
     "missing": "note",
     "lengths": "note",
 }
@@ -146,24 +162,32 @@ class Inspection:
         """The chunks of each array that lie within its grid."""
         self._claimed: set[str] = set()
         self._broken: list[Finding] = []
+        self.unreadable: set[str] = set()
+        """The keys whose bytes a damaged zip file does not give."""
+        self.last_copies: set[str] = set()
+        """The groups whose consolidated metadata knows nodes that have keys, and cannot be read or restored."""
+        self.lost: dict[str, Lost] = {}
+        """The nodes that `repair` can give back their documents, by path."""
         for place in sorted(self.survey.names):
             self._load(place)
-        self._broken += self._blocked_documents()
         self.records = sorted(key for key in self.survey.keys if f"/{key}".endswith(f"/{node.RECORD}"))
         """The keys of changes of several arrays that are under way, or were stopped."""
         self.marks = {path: mark for path in self._marked() if (mark := unfinished.read(store, path)) is not None}
         """What is unfinished, by path: nodes that are being made, moved or removed."""
+        self._find_lost()
+        self._broken += self._blocked_documents()
         if not (self.arrays or self.groups or self._broken or self.records or self.marks):
             raise NodeNotFoundError(f"there is no array and no group at or below '/{top}' in {store!r}")
 
     @property
     def broken(self) -> list[str]:
         """The paths of the nodes whose documents cannot be read."""
-        return [found.path for found in self._broken]
+        return [found.path for found in self._broken if found.path not in self.lost]
 
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
-        found = [*self._broken, *self._hidden_nodes(), *self._consolidated(), *self._own(), *self._lengths()]
+        found = [*self._broken, *self._hidden_nodes(), *self._nested()]
+        found += [*self._consolidated(), *self._own(), *self._lengths()]
         for path, array in self.arrays.items():
             found += self._places(path, array)
         found += self._stray()
@@ -177,22 +201,72 @@ class Inspection:
         """Read the documents of a node."""
         names = self.survey.own(path)
         keys = [node.join(path, name) for name in names]
-        if not names:
+        if not names or f"/{node.OWN}" in f"/{path}":
             return  # attributes or consolidated metadata without a node, which are stray
         if not self.obstacles.keys().isdisjoint(keys):
             self._claimed.update(keys)
             return
         # Those of the other format as well, which a migration leaves beside the new one.
         self._claimed.update(node.join(path, name) for name in self.survey.names[path])
+        documents, damaged = read_documents(self.store, path, names)
+        self._broken += [Finding("document", path, node.join(path, name), what) for name, what in damaged.items()]
         try:
-            documents = {name: self._parsed(path, name) for name in names}
-            metadata = node.parse(documents)
-            if isinstance(metadata, GroupMetadata):
-                self.groups[path] = metadata, documents
-            else:
-                self.arrays[path] = Array.from_documents(self.store, path, documents)
+            if not damaged:
+                self._take(path, node.parse(documents), documents)
         except MetadataError as error:
             self._broken.append(Finding("document", path, keys[0], str(error)))
+
+    def _take(self, path: str, metadata: NodeMetadata, documents: Documents) -> None:
+        if isinstance(metadata, GroupMetadata):
+            self.groups[path] = metadata, documents
+        else:
+            self.arrays[path] = Array.from_documents(self.store, path, documents)
+
+    def _find_lost(self) -> None:
+        """Find out which documents can be restored, and which groups have none; both are nodes from here on."""
+        groups = {path: metadata for path, (metadata, _) in self.groups.items()}
+        for lost in find_lost(self.store, self.survey, groups, self._is_settled):
+            with suppress(MetadataError):
+                self._take(lost.path, lost.metadata, lost.whole)
+                self._note_lost(lost, "the document is missing")
+        for path in self._groups_without_document():
+            below = [found.zarr_format for place, found in self._nodes() if node.is_below(place, path)]
+            lost = new_group(path, 2 if below and set(below) == {2} else 3)
+            self._take(path, lost.metadata, lost.whole)
+            self._note_lost(lost, "there are nodes below, but no document of a group here, so that they are not listed")
+
+    def _note_lost(self, lost: Lost, missing: str) -> None:
+        path = lost.path
+        self.lost[path] = lost
+        self._claimed.update(node.join(path, name) for name in self.survey.names.get(path, ()))
+        told = [found for found in self._broken if found.path == path]
+        for found in told:
+            self._broken[self._broken.index(found)] = replace(found, message=f"{found.message}; {lost.remedy}")
+        if not told:
+            key = node.join(path, lost.written[-1])
+            self._broken.append(Finding("document", path, key, f"{missing}; {lost.remedy}"))
+
+    def _nodes(self) -> list[tuple[str, NodeMetadata]]:
+        found = [(path, array.metadata) for path, array in self.arrays.items()]
+        return [*found, *((path, metadata) for path, (metadata, _) in self.groups.items())]
+
+    def _groups_without_document(self) -> list[str]:
+        """The paths that have nodes below, and no documents; not within arrays, which hold no nodes."""
+        places = {*self.arrays, *self.groups, *(found.path for found in self._broken)}
+        above = {path for place in places for path in node.parents(place) if node.is_below(path, self.top)}
+        return sorted(
+            path
+            for path in above - places
+            if not self._is_settled(path) and self.arrays.keys().isdisjoint(node.parents(path))
+        )
+
+    def _is_settled(self, path: str) -> bool:
+        """Whether there is nothing to restore at a path: it is whole, blocked, or a change of it is not finished."""
+        if path in self.arrays or path in self.groups or f"/{node.OWN}" in f"/{path}":
+            return True
+        changing = {*self.marks, *(key.removesuffix(node.RECORD).rstrip("/") for key in self.records)}
+        blocked = any(node.join(path, name) in self.obstacles for name in DOCUMENTS)
+        return blocked or not changing.isdisjoint([*node.parents(path), path])
 
     def _blocked_documents(self) -> Iterator[Finding]:
         """What lies in the place of documents and is none."""
@@ -211,9 +285,16 @@ class Inspection:
                 message = f"{what}; what it leads to is neither listed nor copied; {what.remedy}"
                 yield Finding("document", key, key, message)
 
-    def _parsed(self, path: str, name: str) -> dict[str, Any]:
-        raw = node.read_document(self.store, path, name) or b""
-        return document.parse_attributes(raw) if name == ATTRIBUTES_V2 else document.parse(raw)
+    def _nested(self) -> Iterator[Finding]:
+        """Nodes that lie inside of arrays."""
+        for path, metadata in self._nodes():
+            outer = next((above for above in node.parents(path) if above in self.arrays), None)
+            if outer is not None:
+                message = (
+                    f"a node inside of the array '/{outer}', where no reader lists it; copy it to a place of its own "
+                    "(copy_store), and remove it here"
+                )
+                yield Finding("nested", path, node.join(path, node.document_names(metadata)[0]), message)
 
     def _consolidated(self) -> Iterator[Finding]:
         """What consolidated metadata says otherwise than the documents."""
@@ -221,7 +302,7 @@ class Inspection:
             key = node.join(path, node.document_names(metadata)[0])
             try:
                 held = metadata.consolidated
-                if metadata.zarr_format == 2 and CONSOLIDATED_V2 in self.survey.names[path]:
+                if metadata.zarr_format == 2 and CONSOLIDATED_V2 in self.survey.names.get(path, ()):
                     key = node.join(path, CONSOLIDATED_V2)
                     documents = node.load(self.store, path, zarr_format=2, consolidated=True, expect="group") or {}
                     held = getattr(node.parse(documents), "consolidated", None)
@@ -231,6 +312,9 @@ class Inspection:
             if held is not None:
                 found = dict(self._below(path, metadata.zarr_format))
                 inner = {entry: documents for entry, documents in held.items() if entry}
+                places = [node.join(path, entry) for entry in inner if entry not in found]
+                if any(self.survey.under(place) and not self._is_settled(place) for place in places):
+                    self.last_copies.add(path)
                 for sentence in differences(inner, found):
                     yield Finding("consolidated", path, key, sentence)
 

@@ -161,7 +161,7 @@ def _validate(parser: argparse.ArgumentParser) -> None:
 def _repair(parser: argparse.ArgumentParser) -> None:
     _place(parser)
     _flag(parser, "--do", "do it; otherwise only say what would be done")
-    _flag(parser, "--drop", "remove damaged chunks, instead of putting them aside")
+    _flag(parser, "--drop", "remove damaged chunks and those beyond the end, instead of putting them aside")
     _flag(parser, "--stray", "also put aside keys that belong to no node")
     _flag(parser, "--shrink", "make arrays of a dataset that disagree about a dimension as long as the shortest one")
     _flag(parser, "--shallow", "do not decode the chunks")
