@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -161,3 +162,83 @@ def test_other_chunks_are_a_difference_of_metadata_only(local, run):
     assert "elements differ" not in ran.out
     assert "chunk_grid" in ran.out
     assert np.array_equal(zellige.load(local, path="regular"), VALUES)
+
+
+# -- archives -------------------------------------------------------------------------------------
+
+
+def damage_entry(path, name):
+    """Change one byte of an entry's data, as a bad disk does."""
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(name)
+    raw = bytearray(path.read_bytes())
+    begin = info.header_offset + 30 + int.from_bytes(raw[info.header_offset + 26 :][:2], "little")
+    begin += int.from_bytes(raw[info.header_offset + 28 :][:2], "little")
+    raw[begin + info.compress_size // 2] ^= 0xFF
+    path.write_bytes(raw)
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """An archive of which two chunks, a chunk beyond the end, and the document of an array are damaged."""
+    path = tmp_path / "z.zip"
+    with zellige.open_group(path, mode="w") as root:
+        for name in "abc":
+            root.create_array(name, data=np.arange(1, 101), chunks=25, compressors=None)
+        root.store.put("a/c/7", b"beyond the end")
+    for name in ("a/c/1", "b/c/2", "a/c/7", "c/zarr.json"):
+        damage_entry(path, name)
+    return path
+
+
+def test_damaged_entries_of_an_archive_are_findings_like_others(archive, run):
+    """The first of them ended the command with exit code 2, and nothing else was named."""
+    ran = run("validate", "--deep", archive, "--json")
+    assert (ran.code, ran.err) == (1, "")
+    found = [(one["level"], one["kind"], one["key"]) for one in ran.json["findings"]]
+    errors = [("error", "chunk", "a/c/1"), ("error", "chunk", "b/c/2"), ("error", "document", "c/zarr.json")]
+    assert [one for one in found if one[0] == "error"] == errors
+    assert ("warning", "outside", "a/c/7") in found
+    assert "--drop" in ran.json["findings"][0]["message"]
+
+
+def test_damaged_entries_of_an_archive_stay_unless_they_are_dropped(archive, run):
+    def entries():
+        with zipfile.ZipFile(archive) as found:
+            return {info.filename: info.CRC for info in found.infolist()}
+
+    before = entries()
+    assert {one["done"] for one in run("repair", archive, "--json").json["actions"]} == {"left"}
+    ran = run("repair", archive, "--do", "--json")
+    assert (ran.code, {one["done"] for one in ran.json["actions"]}) == (1, {"left"})
+    assert entries() == before
+    dropped = run("repair", archive, "--do", "--drop", "--json").json
+    gone = ["a/c/1", "a/c/7", "b/c/2"]
+    assert [one["key"] for one in dropped["actions"] if one["done"] == "removed"] == gone
+    assert entries() == {name: crc for name, crc in before.items() if name not in gone}
+    values = np.arange(1, 101)
+    assert np.array_equal(zellige.load(archive, path="b"), np.where((values > 50) & (values <= 75), 0, values))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_damaged_document_in_an_archive_comes_back_from_consolidated_metadata(tmp_path, run, zarr_format):
+    path = tmp_path / "z.zip"
+    with zellige.open_group(path, mode="w", zarr_format=zarr_format) as root:
+        root.create_array("a", data=VALUES)
+        zellige.consolidate_metadata(root.store, zarr_format=zarr_format)
+    damage_entry(path, "a/.zarray" if zarr_format == 2 else "a/zarr.json")
+    assert run("repair", path, "--do").code == 0
+    assert run("validate", "--deep", path).code == 0
+    assert np.array_equal(zellige.open_group(path, mode="r", use_consolidated=False)["a"][...], VALUES)
+
+
+def test_damaged_consolidated_metadata_in_an_archive_is_made_anew(tmp_path, run):
+    path = tmp_path / "z.zip"
+    with zellige.open_group(path, mode="w", zarr_format=2) as root:
+        root.create_array("a", data=VALUES)
+        zellige.consolidate_metadata(root.store, zarr_format=2)
+    damage_entry(path, ".zmetadata")
+    assert [one["kind"] for one in run("validate", path, "--json").json["findings"]] == ["consolidated"]
+    assert run("repair", path, "--do").code == 0
+    assert run("validate", "--deep", path).code == 0
+    assert np.array_equal(zellige.open_group(path, mode="r", use_consolidated=True)["a"][...], VALUES)

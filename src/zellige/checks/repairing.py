@@ -11,7 +11,7 @@ from zellige import commit, node, removal, unfinished
 from zellige.array import Array
 from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
 from zellige.consolidated import follow_changes
-from zellige.errors import NodeNotFoundError
+from zellige.errors import BadArchiveError, NodeNotFoundError
 from zellige.group import Group
 from zellige.metadata import document
 from zellige.reporting import ProgressLike
@@ -224,22 +224,27 @@ class _Mending:
     def _set_aside(self, found: Finding) -> Done:
         if found.key in self.inspection.obstacles:
             return "left"  # it is no value, and what is below it may be
-        if found.key in self.inspection.unreadable and not self.drop:
+        if not self.drop and not self._put_aside(found.key):
             return "left"
         if not self.dry_run:
-            if not self.drop:
-                self._put_aside(found.key)
             self.store.delete(found.key)
         return "removed" if self.drop else "put aside"
 
-    def _put_aside(self, key: str) -> None:
-        """Keep a value below the quarantine, beside what was put aside from the same place before."""
-        raw = self.store.get(key)
+    def _put_aside(self, key: str) -> bool:
+        """Keep a value below the quarantine, beside what was put aside from the same place before.
+
+        False if its bytes cannot be read, because it is a damaged entry of a zip file.
+        """
+        try:
+            raw = self.store.get(key)
+        except BadArchiveError:
+            return False
         place = node.join(self.top, f"{QUARANTINE}/{key[len(self.top and self.top + '/') :]}")
         names = chain([place], (f"{place}.{number}" for number in count(1)))
-        while raw is not None and not self.store.create(name := next(names), raw):
+        while raw is not None and not self.dry_run and not self.store.create(name := next(names), raw):
             if self.store.get(name) == raw:
-                return
+                break
+        return True
 
     def _restore(self, found: Finding) -> Done:
         """Write the documents of a node that are known from elsewhere, and put the damaged ones aside."""
@@ -249,8 +254,7 @@ class _Mending:
         if not self.dry_run and found.path not in self._restored:
             self._restored.add(found.path)
             for key in (node.join(lost.path, name) for name in lost.damaged):
-                if key not in self.inspection.unreadable:
-                    self._put_aside(key)
+                self._put_aside(key)
                 self.store.delete(key)
             for name in lost.written:
                 self.store.put(node.join(lost.path, name), document.dump(lost.whole[name]))
@@ -310,6 +314,7 @@ class _Mending:
             return "left"
         if not self.dry_run and found.path not in self._consolidated:
             self._consolidated.add(found.path)
-            self._put_aside(found.key)
+            if not self._put_aside(found.key):
+                self.store.delete(found.key)
             Group.open(self.store, found.path, use_consolidated=False)._consolidate()
         return "mended"

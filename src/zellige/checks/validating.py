@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import commit, lease, node, pool, unfinished
 from zellige.array import Array
-from zellige.checks.lost import Lost, find_lost, new_group, read_documents
+from zellige.checks.lost import DAMAGE, Lost, find_lost, new_group, read_documents
 from zellige.consolidated import bare, differences
 from zellige.copy_plan import Survey
-from zellige.errors import CodecError, CorruptChunkError, MetadataError, NodeNotFoundError, ShortReadError
+from zellige.errors import (
+    BadArchiveError,
+    CodecError,
+    CorruptChunkError,
+    MetadataError,
+    NodeNotFoundError,
+    ShortReadError,
+)
 from zellige.metadata import document
 from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
 from zellige.plans import Tasks
@@ -64,6 +71,9 @@ _LEVELS: dict[Kind, Level] = {
     "missing": "note",
     "lengths": "note",
 }
+
+
+_UNREADABLE = "its bytes cannot be put aside, so repair leaves it, or removes it with drop=True (--drop)"
 
 
 @dataclass(frozen=True)
@@ -162,8 +172,6 @@ class Inspection:
         """The chunks of each array that lie within its grid."""
         self._claimed: set[str] = set()
         self._broken: list[Finding] = []
-        self.unreadable: set[str] = set()
-        """The keys whose bytes a damaged zip file does not give."""
         self.last_copies: set[str] = set()
         """The groups whose consolidated metadata knows nodes that have keys, and cannot be read or restored."""
         self.lost: dict[str, Lost] = {}
@@ -306,7 +314,7 @@ class Inspection:
                     key = node.join(path, CONSOLIDATED_V2)
                     documents = node.load(self.store, path, zarr_format=2, consolidated=True, expect="group") or {}
                     held = getattr(node.parse(documents), "consolidated", None)
-            except MetadataError as error:
+            except DAMAGE as error:
                 yield Finding("consolidated", path, key, str(error))
                 continue
             if held is not None:
@@ -502,11 +510,16 @@ class Inspection:
         except (CodecError, ShortReadError) as error:
             yield finding(kind="index", message=str(error))
             return
+        except BadArchiveError as error:
+            yield finding(kind="chunk", message=f"{error}; {_UNREADABLE}")
+            return
         try:
             if deep:
                 array[spec.slices]
         except CorruptChunkError as error:
             yield finding(kind="chunk", message=str(error.__cause__ or error))
+        except BadArchiveError as error:
+            yield finding(kind="chunk", message=f"{error}; {_UNREADABLE}")
 
     def _index(self, shard: Any, key: str) -> None:
         """Read and check the index of a shard."""
