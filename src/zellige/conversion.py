@@ -29,7 +29,7 @@ from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
 from zellige.stores.path import place
-from zellige.transfer import Courier, moved
+from zellige.transfer import Courier, moved, refuse_hidden
 from zellige.types import JSON, AnyArray, Shape
 from zellige.unfinished import Work
 
@@ -493,6 +493,7 @@ class _Upgrade:
             if not dry_run:
                 migrate(store, top, dry_run=False, progress=progress)
         elif not dry_run:
+            refuse_hidden(store, top)
             keys = [key for key in store.list(top and top + "/") if key not in old]
             with opened(self.dest, node.new_path(self.name), storage_options=self.dest_options) as (there, where):
                 if overwrite and place(store, top).within(place(there, where)):

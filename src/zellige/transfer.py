@@ -106,9 +106,7 @@ def copy_store(
     there, top = locate(dest, node.normalize_path(dest_path))
     there._check_writable()
     wanted = _filter(excludes, includes, flags)
-    for key, what in here.obstacles(path and path + "/"):
-        if what.is_hidden and wanted(key) and wanted(key + "/"):
-            refuse_obstacle(here, key, what)
+    refuse_hidden(here, path, wanted)
     keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}
     if keys.pop(unfinished.key_of(top), None) is not None and node.there(here, path) is None:
         unfinished.is_begun(here, path)  # which raises if it is a node that is being made
@@ -137,6 +135,13 @@ def copy_store(
         copied = Copied(n_copied, len(skipped), sum(nbytes for _, nbytes in carried))
         say(copied.summary(dry_run=dry_run))
     return copied
+
+
+def refuse_hidden(store: Store, path: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
+    """Raise if listings leave out something below a path that is to be copied."""
+    for key, what in store.obstacles(path and path + "/"):
+        if what.is_hidden and wanted(key) and wanted(key + "/"):
+            refuse_obstacle(store, key, what)
 
 
 def refuse_obstacle(store: Store, key: str, what: Obstacle) -> NoReturn:

@@ -521,6 +521,19 @@ def test_chunks_behind_a_link_are_never_taken_for_missing(tmp_path, what, target
         assert zellige.open_array(dest, path="a")[:].tolist() == np.arange(1, 17).reshape(4, 4).tolist()
 
 
+@pytest.mark.parametrize("name", ["a", "deep/a", "deep/a/0"])
+def test_a_conversion_leaves_out_nothing_behind_a_link(tmp_path, name):
+    source, dest = tmp_path / "x.zarr", tmp_path / "copy.zarr"
+    root = zellige.create_group(source, zarr_format=2)
+    root.create_array("deep/a", data=np.arange(4).reshape(2, 2), chunks=1, dimension_separator="/")
+    root.create_array("a", data=np.arange(4), chunks=2)
+    os.rename(source / name, tmp_path / "moved")
+    os.symlink(tmp_path / "moved", source / name)
+    with pytest.raises(UnsafeLinkError, match=name):
+        zellige.convert(source, dest)
+    assert not dest.exists()
+
+
 @pytest.mark.parametrize("name", ["a", "deep/a", "deep"])
 def test_a_member_behind_a_link_is_told_and_stops_copies(tmp_path, name):
     source, dest = tmp_path / "x.zarr", tmp_path / "copy.zarr"

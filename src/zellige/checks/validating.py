@@ -141,7 +141,19 @@ def validate(
     """Check the node at a path, and everything below it; nothing is changed.
 
     Documents are read and checked, consolidated metadata is compared with them, every key must belong to something,
-    shard indexes are read, and chunks whose size is known must have it. `deep` decodes every chunk.
+    shard indexes are read, and chunks whose size is known must have it. Nodes that no reader lists are reported: those
+    below a path without a document of a group, inside of an array, or behind a link out of a local store.
+
+    Parameters
+    ----------
+    store, path
+        An array, or the place, and the path of the node within it.
+    deep
+        Whether to decode every chunk.
+    progress
+        Whether to show a progress bar, or a function to be called; see `zellige.progress`.
+    storage_options
+        How to reach a server; see `zellige.open`.
 
     >>> import zellige
     >>> root = zellige.group()
