@@ -178,6 +178,27 @@ def test_groups_above_are_created_and_those_there_are_kept(store):
     assert store.get("a/zarr.json") == GROUP
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_the_directory_of_an_array_holds_no_other_store(tmp_path, zarr_format):
+    outer, inner, data = tmp_path / "p.zarr", tmp_path / "p.zarr/w", np.arange(4)
+    zellige.create_array(outer, data=data, chunks=2, zarr_format=zarr_format)
+    before = sorted(outer.rglob("*"))
+    for action in (
+        lambda: zellige.create_array(inner, data=data),
+        lambda: zellige.create_array(inner, name="x", data=data),
+        lambda: zellige.create_group(inner),
+        lambda: zellige.save(inner, data),
+        lambda: zellige.rechunk(outer, inner, chunks=4),
+        lambda: zellige.copy_store(outer, inner),
+        lambda: zellige.copy(outer, inner, "x"),
+    ):
+        with pytest.raises(ContainsArrayError, match=r"p\.zarr.*choose another place"):
+            action()
+    assert sorted(outer.rglob("*")) == before
+    zellige.create_group(tmp_path / "g.zarr", zarr_format=zarr_format)
+    assert zellige.create_array(tmp_path / "g.zarr/w", data=data)[:].tolist() == data.tolist()
+
+
 def test_an_array_holds_no_other_node(store):
     zellige.create_array(store, name="a/array", shape=1)
     store.delete("zarr.json")

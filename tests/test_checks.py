@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -458,9 +459,10 @@ def test_what_is_being_removed_is_not_restored(consolidated):
 
 
 def test_a_node_inside_of_an_array_is_a_warning(tmp_path):
+    zellige.create_array(tmp_path / "w", data=[3, 4])
+    shutil.copytree(tmp_path / "w", tmp_path / "p.zarr/w")
+    shutil.copytree(tmp_path / "w", tmp_path / "p.zarr/deep/q")
     zellige.create_array(tmp_path / "p.zarr", data=[1, 2])
-    zellige.create_array(tmp_path / "p.zarr/w", data=[3, 4])
-    zellige.copy_store(tmp_path / "p.zarr/w", tmp_path / "p.zarr/deep/q")
     report = zellige.validate(tmp_path / "p.zarr", deep=True)
     nested = [("warning", "nested", f"{path}/zarr.json") for path in ("deep/q", "w")]
     assert [(one.level, one.kind, one.key) for one in report.findings] == nested

@@ -350,7 +350,22 @@ def check_parent(store: Store, path: str) -> bool:
     is_array = _node_type(found) == "array" if found is not None else has(ARRAY_V2)
     if is_array:
         raise ContainsArrayError(f"'/{path}' in {store!r} is an array, which holds no other nodes; choose another path")
-    return found is not None or has(GROUP_V2)
+    is_group = found is not None or has(GROUP_V2)
+    if not path and not is_group:
+        check_outer(store)
+    return is_group
+
+
+def check_outer(store: Store) -> None:
+    """Raise if the root of a store, which is no node yet, lies directly in the directory of an array."""
+    outer = store.outer()
+    if outer is not None:
+        found, has = _look(outer, "")
+        if _node_type(found) == "array" if found is not None else has(ARRAY_V2):
+            raise ContainsArrayError(
+                f"{outer!r} is an array, which holds no other nodes, and {store!r} lies in its directory; choose "
+                "another place"
+            )
 
 
 def _look(store: Store, path: str) -> tuple[bytes | None, Callable[[str], bool]]:

@@ -59,6 +59,8 @@ def missing_parents(store: Store, path: str) -> list[str]:
     What is left of a group that was being removed goes first: a new one in its place would show it.
     """
     missing = [parent for parent in node.parents(path) if not node.check_parent(store, parent)]
+    if not path:
+        node.check_outer(store)
     for parent in missing:
         removal.finish(store, parent)
     return missing

@@ -105,6 +105,8 @@ def copy_store(
     here, path = locate(source, node.normalize_path(source_path), read_only=True)
     there, top = locate(dest, node.normalize_path(dest_path))
     there._check_writable()
+    if not top:
+        node.check_outer(there)
     wanted = _filter(excludes, includes, flags)
     refuse_hidden(here, path, wanted)
     keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}

@@ -231,6 +231,10 @@ class Store(ABC):
         A sub-prefix may outlive its last key, where prefixes are directories.
         """
 
+    def outer(self) -> Store | None:
+        """The store that this one lies in: of the directory above, where stores are directories; else None."""
+        return None
+
     def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
         """What lies below the prefix in the place of keys and cannot be read as a value, with what it is.
 

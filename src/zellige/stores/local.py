@@ -290,6 +290,11 @@ class LocalStore(Store):
                 keys.append(prefix + entry.name)
         return sorted(keys), sorted(prefixes)
 
+    def outer(self) -> Self | None:
+        """The directory above, to be read only; None if there is none."""
+        above = os.path.dirname(self._root)
+        return None if above == self._root else type(self)(above, read_only=True, links=self._links)
+
     def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
         """Directories, files that may not be read, links that lead nowhere or out of the root, and what is no file."""
         todo = [check_prefix(prefix)]
