@@ -449,6 +449,20 @@ def test_validate_reports_arrays_that_disagree_and_repair_shrinks_them_if_asked(
     xr.testing.assert_identical(opened(tmp_path), ds)
 
 
+def test_repair_leaves_consolidated_metadata_that_hides_arrays_that_disagree(tmp_path):
+    """By new consolidated metadata the dataset would not open any more."""
+    ds = daily(end="2021-01-20")
+    write(ds, tmp_path)
+    zellige.open_array(tmp_path, path="t", mode="r+").append(np.full((5, 3), 7.0))
+    xr.testing.assert_identical(opened(tmp_path), ds)
+    assert not zellige.validate(tmp_path).ok
+    zellige.repair(tmp_path, dry_run=False)
+    xr.testing.assert_identical(opened(tmp_path), ds)
+    zellige.repair(tmp_path, dry_run=False, shrink=True)
+    assert zellige.validate(tmp_path).ok
+    xr.testing.assert_identical(opened(tmp_path), ds)
+
+
 def test_levels_of_a_pyramid_may_have_different_lengths():
     root = zellige.create_group()
     for level, size in enumerate((64, 32, 16)):

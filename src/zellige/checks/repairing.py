@@ -195,7 +195,7 @@ class _Mending:
     ) -> None:
         self.store, self.top = inspection.store, inspection.top
         self.inspection, self.kinds, self.drop, self.dry_run = inspection, kinds, drop, dry_run
-        self.unfinished = unfinished
+        self.unfinished, self.shrink = unfinished, shrink
         self._ways: dict[Kind, Callable[[Finding], Done]] = {
             "chunk": self._set_aside,
             "index": self._set_aside,
@@ -309,8 +309,13 @@ class _Mending:
         return "removed"
 
     def _consolidate(self, found: Finding) -> Done:
-        """Make consolidated metadata anew, unless it is the only place that still knows a node; the old is kept."""
-        if found.path in self.inspection.last_copies:
+        """Make consolidated metadata anew; the old is kept.
+
+        It is left where it is the only place that still knows a node, and where it hides that arrays of a dataset
+        disagree: by the new one the dataset would not open any more.
+        """
+        hides = (one.path for one in self.inspection.torn if node.is_below(one.path, found.path))
+        if found.path in self.inspection.last_copies or (not self.shrink and any(True for _ in hides)):
             return "left"
         if not self.dry_run and found.path not in self._consolidated:
             self._consolidated.add(found.path)

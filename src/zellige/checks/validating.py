@@ -252,8 +252,14 @@ class Inspection:
         for path in self._groups_without_document():
             below = [found.zarr_format for place, found in self._nodes() if node.is_below(place, path)]
             lost = new_group(path, 2 if below and set(below) == {2} else 3)
+            missing = "there are nodes below, but no document of a group here, so that they are not listed"
+            if path == self.top:  # it may be a directory of several stores
+                remedy = "if they belong together, make one with zellige.open_group(…, mode='a')"
+                key = node.join(path, lost.written[-1])
+                self._broken.append(Finding("document", path, key, f"{missing}; {remedy}"))
+                continue
             self._take(path, lost.metadata, lost.whole)
-            self._note_lost(lost, "there are nodes below, but no document of a group here, so that they are not listed")
+            self._note_lost(lost, missing)
 
     def _note_lost(self, lost: Lost, missing: str) -> None:
         path = lost.path
@@ -424,14 +430,22 @@ class Inspection:
         Where the dimension has a coordinate, they are a dataset that cannot be opened. Elsewhere, as in the levels of
         an image pyramid, that may be meant.
         """
+        changing = [key.removesuffix(node.RECORD).rstrip("/") for key in self.records]
         for path in self.groups:
+            if any(node.is_below(path, group) for group in changing):
+                continue  # finishing or undoing the change brings them into line
             for dim, lengths in self.disagreements(path).items():
                 told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
                 message = f"arrays disagree about the length of dimension {dim!r} ({told})"
                 kind: Kind = "lengths"
                 if node.join(path, dim) in self.arrays:
-                    kind, message = "dataset", f"{message}; shrink=True makes all as long as the shortest one"
+                    kind, message = "dataset", f"{message}; shrink=True (--shrink) cuts all to the shortest one"
                 yield Finding(kind, path, path, message)
+
+    @property
+    def torn(self) -> list[Finding]:
+        """The datasets whose arrays disagree about the length of a dimension."""
+        return [found for found in self._lengths() if found.kind == "dataset"]
 
     def disagreements(self, path: str) -> dict[str, dict[int, list[str]]]:
         """The dimensions of the arrays of a group that have several lengths: the names of the arrays by length."""
