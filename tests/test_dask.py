@@ -6,6 +6,7 @@ import os
 import pickle
 import time
 import warnings
+from functools import partial
 
 import cloudpickle
 import dask
@@ -389,8 +390,56 @@ READERS = {
     "delayed": lambda place: da.from_delayed(dask.delayed(np.asarray)(zellige.open_array(place, mode="r")), (6,), int),
     "fused": lambda place: dask.optimize(from_array(place)[1:] + 1)[0],
     "zarr-python": lambda place: da.from_zarr(zarr.open_array(place, mode="r")),
+    "a path read by zarr-python": lambda place: da.from_zarr(str(place)) + 1,
+    "a relative path": lambda place: da.from_zarr(os.path.relpath(place)),
+    "a URL read by zarr-python": lambda place: da.from_zarr(place.as_uri()),
     "xarray": lambda place: xr.DataArray(xr.Variable("x", from_array(place) * 2)).data,
+    "a closure": lambda place: _with_closure(zarr.open_array(place, mode="r")),
+    "a default": lambda place: _with_default(zellige.open_array(place, mode="r")),
+    "a method": lambda place: ones().map_blocks(_Reader(zellige.open_array(place, mode="r")).add),
+    "a method of the array": lambda place: da.from_delayed(
+        dask.delayed(zarr.open_array(place, mode="r").get_basic_selection)(slice(0, 6)), (6,), int
+    ),
+    "a partial": lambda place: ones().map_blocks(partial(_add, zarr.open_array(place, mode="r"))),
+    "a dataset in a closure": lambda place: _with_closure(xr.Dataset({"a": ("x", from_array(place))})["a"]),
+    "a global variable": lambda place: _with_global(zellige.open_array(place, mode="r")),
 }
+
+
+def ones():
+    return da.ones(6, chunks=2, dtype=int)
+
+
+def _with_closure(found):
+    def add(block):
+        def inner():
+            return add and np.asarray(found[0])
+
+        return block + inner()
+
+    return ones().map_blocks(add, dtype=int)
+
+
+class _Reader:
+    def __init__(self, found):
+        self.found = found
+
+    def add(self, block):
+        return block + self.found[0]
+
+
+def _add(found, block):
+    return block + found[0]
+
+
+def _with_default(found):
+    return ones().map_blocks(lambda block, found=found: block + found[0], dtype=int)
+
+
+def _with_global(found):
+    names = {"found": found}
+    exec("def add(block): return block + found[0]", names)
+    return ones().map_blocks(names["add"], dtype=int)
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -456,6 +505,16 @@ def test_a_part_is_filled_with_values_from_another_part():
     a = zellige.create_array(data=np.arange(12), chunks=[[3, 3, 4, 2]])
     store(from_array(a)[:3] * 10, a, region=[slice(3, 6)])
     assert a[:].tolist() == [0, 1, 2, 0, 10, 20, 6, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("open_again", [str, os.path.relpath])
+def test_an_array_that_zarr_python_reads_is_changed_in_place_but_not_shifted(tmp_path, open_again):
+    a = zellige.create_array(tmp_path / "a.zarr", data=np.arange(12), chunks=3)
+    store(da.from_zarr(open_again(tmp_path / "a.zarr")) * 2, a)
+    assert a[:].tolist() == list(range(0, 24, 2))
+    with pytest.raises(ValueError, match=r"reads parts of '/'.*other blocks.*another place"):
+        store(da.from_zarr(open_again(tmp_path / "a.zarr"))[::-1], a)
+    assert a[:].tolist() == list(range(0, 24, 2))
 
 
 RACES = {

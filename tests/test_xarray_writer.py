@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import os
 import warnings
 
 import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -423,6 +425,25 @@ def test_a_dataset_does_not_replace_what_it_is_read_from(chunks, tmp_path):
     xr.testing.assert_identical(opened(tmp_path), ds)
     write(opened(tmp_path, chunks=chunks).load(), tmp_path, mode="w")
     xr.testing.assert_identical(opened(tmp_path), ds)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize(
+    "read",
+    [
+        xr.open_zarr,
+        lambda place: xr.open_dataset(place, engine="zarr", chunks={}),
+        lambda place: xr.open_dataset(place, engine="zarr"),
+        lambda place: xr.Dataset({"a": ("x", da.from_zarr(str(place), component="a"))}),
+        lambda place: xr.Dataset({"a": ("x", da.from_zarr(os.path.relpath(place), component="a") + 1)}),
+    ],
+)
+def test_a_dataset_does_not_replace_what_zarr_python_reads_it_from(read, zarr_format, tmp_path):
+    ds = xr.Dataset({"a": ("x", np.arange(1.0, 7.0))})
+    write(ds, tmp_path / "x.zarr", zarr_format=zarr_format, chunks={"x": 2})
+    with pytest.raises(ValueError, match="would remove first"):
+        write(read(tmp_path / "x.zarr"), tmp_path / "x.zarr", mode="w")
+    assert zellige.load(tmp_path / "x.zarr", path="a").tolist() == [1, 2, 3, 4, 5, 6]
 
 
 # -- computing ------------------------------------------------------------------------------------

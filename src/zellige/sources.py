@@ -6,8 +6,10 @@ read here, and no library is imported: its objects can only be there if it is im
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Container, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from zellige.array import Array
@@ -99,7 +101,7 @@ def _kind_of(part: Any) -> Kind:
     found: Kind = "plain"
     if kind.__module__ == _TASKS and kind.__name__ in ("TaskRef", "DataNode"):
         found = "reference" if kind.__name__ == "TaskRef" else "constant"
-    elif isinstance(part, str | list | tuple | set | frozenset | Mapping | partial):
+    elif isinstance(part, str | list | tuple | set | frozenset | Mapping | partial | FunctionType | MethodType):
         found = "holder"
     elif library in ("zellige", "zarr", "xarray") or callable(getattr(kind, "__dask_graph__", None)):
         found = "array"
@@ -133,9 +135,53 @@ def _inner(part: Any) -> list[Any]:
         return [part.func, *part.args, *part.keywords.values()]
     if isinstance(part, list | tuple | set | frozenset):
         return list(part)
+    if isinstance(part, FunctionType | MethodType):
+        return _held_by(part)
     inner = [*(getattr(part, "args", None) or ()), *(getattr(part, "kwargs", None) or {}).values()]
     inner += [getattr(part, name) for name in ("func", "value", "dsk", "target") if hasattr(part, name)]
     return inner
+
+
+def _held_by(function: FunctionType | MethodType) -> list[Any]:
+    """The arrays that a function has without being given them, and what a function that it encloses has.
+
+    These are variables of the functions around it, defaults of parameters, global variables that it names, and of a
+    method its object and that object's attributes. What it gets by calling others is not looked for.
+    """
+    found: list[Any] = []
+    met: set[int] = set()
+    todo: list[Any] = [function]
+    while todo:
+        part = todo.pop()
+        if id(part) in met:  # a function may enclose itself
+            continue
+        met.add(id(part))
+        if isinstance(part, MethodType):
+            todo += [part.__func__, part.__self__]
+            todo += [one for one in getattr(part.__self__, "__dict__", {}).values() if not isinstance(one, MethodType)]
+        elif isinstance(part, FunctionType):
+            todo += [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
+            todo += [*(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values()]
+            named = (part.__globals__.get(name) for name in _globals_in(part.__code__))
+            todo += [one for one in named if not isinstance(one, FunctionType)]
+        elif isinstance(part, partial):
+            todo += _inner(part)
+        elif (_kinds.get(type(part)) or _kind_of(part)) == "array":
+            found.append(part)
+    return found
+
+
+@cache
+def _globals_in(code: CodeType) -> tuple[str, ...]:
+    """The global variables that a function names."""
+    return tuple({found.argval for found in dis.get_instructions(code) if found.opname == "LOAD_GLOBAL"})
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a variable that has no value yet
+        return False
 
 
 def _region_of(part: Any, inner: list[Any]) -> Region | None:
@@ -190,8 +236,12 @@ def _reads_of_ours(data: Any) -> Iterator[tuple[Read, bool]]:
 
 
 def _reads_of_xarray(data: Any) -> Iterator[tuple[Read, bool]]:
-    """Behind a data array, a variable, or one of the objects that index, decode or copy lazily."""
-    for name in ("variable", "_data", "array"):
+    """Behind a dataset, a data array, a variable, or one of the objects that index, decode or copy lazily."""
+    if isinstance(variables := getattr(data, "variables", None), Mapping):
+        for variable in variables.values():
+            yield from _reads(variable)
+        return
+    for name in ("variable", "_data", "array", "_array"):  # the last one around an array of zarr-python
         inner = getattr(data, name, None)
         if inner is not None and inner is not data:
             exact = _is_whole(getattr(data, "key", None)) and getattr(data, "shape", None) == getattr(

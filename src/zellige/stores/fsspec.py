@@ -29,7 +29,7 @@ class FsspecStore(ForeignStore):
 
     def __new__(cls, fs: Any = None, root: str = "", *, read_only: bool = False) -> Any:
         """The store; a LocalStore for the local file system."""
-        local = None if fs is None else _local_path(fs, root)
+        local = None if fs is None else local_path(fs, root)
         if local is None:
             return object.__new__(cls)
         from zellige.stores.local import LocalStore
@@ -203,13 +203,14 @@ def _protocols(fs: Any) -> tuple[str, ...]:
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
-def _local_path(fs: Any, root: str) -> str | None:
+def local_path(fs: Any, root: str) -> str | None:
     """The directory that is meant, if the file system is the local one, also through `DirFileSystem`."""
     if "dir" in _protocols(fs):
-        return _local_path(fs.fs, f"{fs.path}/{root}" if root else fs.path)
+        return local_path(fs.fs, f"{fs.path}/{root}" if root else fs.path)
     from fsspec.implementations.local import LocalFileSystem
 
-    return str(fs._strip_protocol(root)) if isinstance(fs, LocalFileSystem) else None
+    plain = getattr(fs, "sync_fs", fs)  # in what fsspec puts around a file system for those who need coroutines
+    return str(plain._strip_protocol(root)) if isinstance(plain, LocalFileSystem) else None
 
 
 def _blocking(fs: Any) -> Any:

@@ -239,11 +239,20 @@ def _from_foreign(store: Any, read_only: bool) -> Store | None:
         found = _class("fsspec", "FsspecStore").from_mapper(store)
     elif _is_from("zarr.storage", store, "LocalStore"):
         found = LocalStore(store.root, read_only=store.read_only)  # for the same reason
+    elif _is_from("zarr.storage", store, "FsspecStore") and (local := _local_path(store)) is not None:
+        found = LocalStore(local, read_only=store.read_only)  # dask.array.from_zarr opens paths so
     elif _is_from("zarr.abc.store", store, "Store"):
         found = _class("zarr_python", "ZarrPythonStore")(store)
     else:
         return None
     return found.as_read_only() if read_only and not found.read_only else found
+
+
+def _local_path(store: Any) -> str | None:
+    """The directory of zarr-python's store of files of fsspec, if these are local ones."""
+    from zellige.stores.fsspec import local_path
+
+    return local_path(store.fs, store.path)
 
 
 def _is_from(module: str, thing: object, *names: str) -> bool:
