@@ -1265,6 +1265,60 @@ def test_copy_store_and_keys_that_are_there():
     assert contents(there) == contents(source)
 
 
+OLDER: dict[str, Callable[[Store], Any]] = {
+    "the same": lambda s: zellige.create_array(s, name="a", data=np.full(8, 9), chunks=2),
+    "fewer dimensions": lambda s: zellige.create_array(s, name="a", data=np.full(8, 9), chunks=1),
+    "more dimensions": lambda s: zellige.create_array(s, name="a", data=np.full((4, 4, 2), 9), chunks=1),
+    "other names": lambda s: zellige.create_array(
+        s, name="a", data=np.full((8, 2), 9), chunks=1, chunk_key_encoding={"name": "default", "separator": "."}
+    ),
+    "format 2": lambda s: zellige.create_array(
+        s, name="a", data=np.full((8, 2), 9), chunks=2, zarr_format=2, attributes={"old": 1}
+    ),
+    "a lost document": lambda s: (
+        zellige.create_array(s, name="a", data=np.full((8, 2), 9), chunks=1),
+        s.delete("a/zarr.json"),
+    ),
+}
+
+
+@pytest.mark.parametrize("place", ["memory", "local", "zip"])
+@pytest.mark.parametrize("older", OLDER)
+def test_copy_store_replaces_nodes_with_all_their_chunks_and_nothing_else(older, place, tmp_path):
+    source, values = MemoryStore(), np.zeros((8, 2), int)
+    zellige.open_group(source)
+    values[:2] = 1
+    zellige.create_array(source, name="a", data=values, chunks=1, config={"write_empty_chunks": False})
+    there: Any = {"memory": MemoryStore(), "local": tmp_path / "x.zarr", "zip": tmp_path / "x.zip"}[place]
+    with zellige.storage.opened(there) as target:
+        zellige.open_group(target)
+        OLDER[older](target.store)
+        zellige.create_array(target, name="a_too", data=np.full((8, 2), 7), chunks=1)
+        target.store.put("a/notes.txt", b"mine")
+        target.store.put("a_too/notes.txt", b"mine")
+    copied = copy_store(source, there, if_exists="replace", verify=True)
+    assert copied.n_copied == len(contents(source))
+    with zellige.storage.opened(there) as target:
+        assert np.array_equal(zellige.load(target, path="a"), values)
+        assert (zellige.load(target, path="a_too") == 7).all()
+        found = contents(target.store)
+        assert found.pop("a/notes.txt") == found.pop("a_too/notes.txt") == b"mine"
+        assert {key: raw for key, raw in found.items() if not key.startswith("a_too/")} == contents(source)
+
+
+def test_copy_store_replaces_only_the_keys_that_it_is_about():
+    source, there = MemoryStore(), MemoryStore()
+    for store, value in ((source, 1), (there, 9)):
+        zellige.create_array(store, name="a", data=np.full(4, value), chunks=2, attributes={"value": value})
+    source.delete("a/c/1")
+    copy_store(source, there, if_exists="replace", excludes="/c/")
+    a = zellige.open_array(there, path="a")
+    assert a[:].tolist() == [9, 9, 9, 9]
+    assert a.attrs["value"] == 1
+    copy_store(source, there, if_exists="replace", excludes="c/0")
+    assert a[:].tolist() == [9, 9, 0, 0]
+
+
 def test_copy_store_refuses_keys_that_are_read_and_written(tmp_path):
     for store in (MemoryStore(), LocalStore(tmp_path)):
         build(store)

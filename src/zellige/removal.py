@@ -62,18 +62,56 @@ def chunks_of(key: str, raw: bytes) -> list[Chunks]:
 # -- what goes, and what stays --------------------------------------------------------------------
 
 
+class Owners:
+    """To which of some nodes keys belong, by how the chunks of each node are named."""
+
+    def __init__(self, nodes: Mapping[str, Iterable[Chunks]]) -> None:
+        self._nodes = nodes
+        self._near: dict[str, tuple[str, Iterable[Chunks]]] = {}
+
+    def owner(self, key: str) -> str | None:
+        """The path of the node whose document or chunk a key is."""
+        folder, name = _split(key)
+        if name in _ORDER:
+            return folder if folder in self._nodes else None
+        path, chunks = self.nearest(folder)
+        cut = len(path and path + "/")
+        return path if any(found.has(key[cut:]) for found in chunks) else None
+
+    def nearest(self, folder: str) -> tuple[str, Iterable[Chunks]]:
+        """The path of the nearest node at or above a directory, and how its chunks are named."""
+        found = self._near.get(folder)
+        if found is None:
+            if folder in self._nodes:
+                found = folder, self._nodes[folder]
+            else:
+                found = self.nearest(_split(folder)[0]) if folder else ("", [])
+            self._near[folder] = found
+        return found
+
+
 class Removal:
     """What goes with the node at a path, found by one listing and the documents of all nodes below it."""
 
-    def __init__(self, store: Store, path: str, more: Iterable[str] = (), kept: Iterable[str] = ()) -> None:
-        """`more` are keys, relative to the node, that go although they are not its own, `kept` are some that stay."""
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        more: Iterable[str] = (),
+        kept: Iterable[str] = (),
+        nodes: Mapping[str, Iterable[Chunks]] | None = None,
+    ) -> None:
+        """`more` are keys, relative to the node, that go although they are not its own, `kept` are some that stay.
+
+        `nodes` are such that have no document here, by their paths relative to this one.
+        """
         self.store, self.path, self.prefix = store, path, path and path + "/"
         cut, staying = len(self.prefix), {node.UNFINISHED, *kept}
         self.keys = [key[cut:] for key in store.list(self.prefix) if key[cut:] not in staying]
-        self.nodes: dict[str, list[Chunks]] = {}
+        self.nodes: dict[str, list[Chunks]] = {path: list(chunks) for path, chunks in (nodes or {}).items()}
         """How the chunks of each node are named, by the paths of the nodes relative to this one."""
         self._find_nodes()
-        self._near: dict[str, tuple[int, list[Chunks]]] = {}
+        self._owners = Owners(self.nodes)
         given = set(more)
         self.own = [key for key in self.keys if key in given or self._owns(key)]
         self._folders = {above for path in self.nodes for above in (*node.parents(path), path)} | {""}
@@ -99,24 +137,17 @@ class Removal:
             return place in self.nodes
         if name in _ORDER or name in _MARKS:
             return folder in self.nodes
-        cut, chunks = self._nearest(folder)
-        return any(found.has(key[cut:]) for found in chunks)
+        return self.owner(key) is not None
 
-    def _nearest(self, folder: str) -> tuple[int, list[Chunks]]:
-        """Where keys relative to the nearest node at or above a directory begin, and how its chunks are named."""
-        found = self._near.get(folder)
-        if found is None:
-            if folder in self.nodes:
-                found = (len(folder) + 1 if folder else 0), self.nodes[folder]
-            else:
-                found = self._nearest(_split(folder)[0]) if folder else (0, [])
-            self._near[folder] = found
-        return found
+    def owner(self, key: str) -> str | None:
+        """The path of the node whose document or chunk a key is; both relative to this node."""
+        return self._owners.owner(key)
 
     def _owns_folder(self, folder: str) -> bool:
         if (place := _place_of_work(folder)) is not None:
             return place in self.nodes
-        cut, chunks = self._nearest(_split(folder)[0])
+        path, chunks = self._owners.nearest(_split(folder)[0])
+        cut = len(path and path + "/")
         return folder in self._folders or any(found.has_folder(folder[cut:]) for found in chunks)
 
     def refuse_chunks_of(self, new: Mapping[str, NodeMetadata]) -> None:
@@ -148,6 +179,12 @@ class Removal:
         """Remove the chunks and the marks of nodes below, and the directories that are empty then."""
         self._delete([key for key in self.own if _split(key)[1] not in _ORDER])
         self.store.prune(self.prefix, self._owns_folder)
+
+    def remove_only(self, keys: Iterable[str]) -> None:
+        """Remove some keys, documents first and from the top downwards, and the directories that are empty then."""
+        self.own = list(keys)
+        self.remove_documents()
+        self.remove_rest()
 
     def _delete(self, keys: Sequence[str]) -> None:
         self.store.delete_below(self.prefix, [self.prefix + key for key in keys])

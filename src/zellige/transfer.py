@@ -18,7 +18,7 @@ from zellige.reporting import Progress, ProgressLike, check_progress
 from zellige.stores import Store, StoreLike, finishing, locate
 from zellige.stores.base import DOCUMENTS, Obstacle
 from zellige.stores.path import Place, place
-from zellige.unfinished import Mark, Work
+from zellige.unfinished import Chunks, Mark, Work
 
 
 class _File(Protocol):
@@ -82,7 +82,9 @@ def copy_store(
     flags
         Of the regular expressions, as for `re.compile`.
     if_exists
-        For keys that are there already: `"raise"`; `"replace"`, of which documents are removed first; `"skip"`.
+        For keys that are there already: `"raise"`; `"replace"`, of which documents are removed first; `"skip"`. A node
+        that is replaced by one of the source loses all its old chunks and documents, as far as the regular expressions
+        let their keys through. Nodes that the source does not have, and keys of no node, stay.
     dry_run, verify, progress, log
         See `copy`.
 
@@ -90,8 +92,8 @@ def copy_store(
     raises `UnsafeLinkError`, a FIFO or the like raises `CopyError`, both before anything is written. `excludes` leaves
     them out.
 
-    A copy that was stopped is finished by the same call: all keys are copied again. Until then there is a mark, and no
-    documents that would make others take it for whole.
+    A copy that was stopped is finished by the same call: all keys are copied again, and chunks that the source has no
+    longer are removed. Until then there is a mark, and no documents that would make others take it for whole.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -119,16 +121,18 @@ def copy_store(
     clears = earlier is not None and not resumed and node.there(there, top) is None
     if clears and if_exists != "replace":
         unfinished.is_begun(there, top)  # which raises if it is a node that is being made
+    begun = earlier.nodes if earlier is not None and resumed else {}
     mode = "replace" if resumed and if_exists == "raise" else if_exists
-    skipped = {key: keys.pop(key) for key in _existing(there, keys, mode)}
+    skipped = {key: keys.pop(key) for key in _existing((there, top), keys, mode, removal.Owners(begun))}
     batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.transactional)]
     with finishing(dest, there), opened(log) as say, Progress(progress, len(keys), "copied") as report:
         for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
-            for key, old in pairs.items():
-                say(line(verb, old, key))
+            for key, from_key in pairs.items():
+                say(line(verb, from_key, key))
         if clears and not dry_run:
             removal.clear(there, top, whole=False)
-        known = {} if dry_run else _begin((here, keys), (there, top), work, replaces=mode == "replace")
+        old = _Old(begun, lambda key: key not in skipped and wanted(moved(key, top, path)))
+        known = {} if dry_run else _begin((here, keys), (there, top), work, old, replaces=mode == "replace")
         courier = Courier((here, path), (there, top), {}, report, known, verify=verify)
         carried = [] if dry_run else [courier.carry_all(batch) for batch in batches]
         if not dry_run:
@@ -164,35 +168,58 @@ def _filter(
     return lambda key: not any(found(key) for found in out) or any(found(key) for found in back)
 
 
+class _Old(NamedTuple):
+    """What the target may have of the nodes that are copied."""
+
+    begun: Mapping[str, Iterable[Chunks]]
+    """The nodes that an earlier call was copying, which was stopped."""
+    may_go: Callable[[str], bool]
+    """Whether a key of the target is one that this copy is about."""
+
+
 def _begin(
-    source: tuple[Store, Mapping[str, str]], target: tuple[Store, str], work: Work, *, replaces: bool
+    source: tuple[Store, Mapping[str, str]], target: tuple[Store, str], work: Work, old: _Old, *, replaces: bool
 ) -> dict[str, bytes]:
-    """Leave a mark, and remove documents that are replaced; returns the documents of nodes that were read for that."""
+    """Leave a mark, and remove what is replaced; returns the documents of nodes that were read for that.
+
+    Documents go first. Of a node that comes, or that an earlier call was copying, so do chunks and documents that it
+    has no longer: in the new node they would be read as its own.
+    """
     (here, keys), (there, top) = source, target
-    if there.transactional or not keys:
+    if not keys and not old.begun:
         return {}
     mains = [key for key in keys if key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)]
     found = zip(mains, pool.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
     known = {key: raw for key, raw in found if raw is not None}
     cut = len(top and top + "/")
     nodes = {key[cut:].rpartition("/")[0]: removal.chunks_of(key, raw) for key, raw in known.items()}
-    unfinished.write(there, top, Mark(nodes, work=work))
-    if replaces:
-        documents = [key for key in keys if key.rpartition("/")[2] in DOCUMENTS]
-        stored = zip(documents, pool.gather(there.exists, documents, there, large=True), strict=True)
-        for batch in reversed(node.copy_order(key for key, exists in stored if exists)):
-            pool.gather(there.delete, batch, there, large=True)
+    changed = {*(nodes if replaces else ()), *old.begun}
+    if not changed:
+        unfinished.write(there, top, Mark(nodes, work=work))
+        return known
+    before = removal.Removal(there, top, nodes={**old.begun, **nodes})
+    unfinished.write(there, top, Mark({path: before.nodes[path] for path in {**nodes, **old.begun}}, work=work))
+
+    def goes(key: str) -> bool:
+        full = node.join(top, key)
+        if full not in keys:
+            return old.may_go(full)
+        # In a transaction nobody sees a document before its chunks.
+        return key.rpartition("/")[2] in DOCUMENTS and not there.transactional
+
+    before.remove_only(key for key in before.own if before.owner(key) in changed and goes(key))
     return known
 
 
-def _existing(store: Store, keys: Mapping[str, str], if_exists: str) -> list[str]:
-    """The keys that are there already, and stay."""
+def _existing(target: tuple[Store, str], keys: Mapping[str, str], if_exists: str, begun: removal.Owners) -> list[str]:
+    """The keys that are there already, and stay; not those that an earlier call, which was stopped, has copied."""
     if if_exists == "replace":
         return []
+    store, top = target
     found = [
         key
         for key, exists in zip(keys, pool.gather(store.exists, list(keys), store, large=True), strict=True)
-        if exists
+        if exists and begun.owner(moved(key, top, "")) is None
     ]
     if found and if_exists == "raise":
         key = min(found)

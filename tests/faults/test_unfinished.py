@@ -144,6 +144,13 @@ JOBS = {
         {"g/x": -VALUES},
         "g/x",
     ),
+    "copy_store over one of another rank": Job(
+        lambda s, _: zellige.copy_store(V3.store, s, "a", "g/x", if_exists="replace"),
+        {"g/x": VALUES},
+        lambda s: zellige.create_array(s, name="g/x", data=OLD.ravel(), chunks=1),
+        {"g/x": OLD.ravel()},
+        "g/x",
+    ),
     "convert .npz": Job(
         lambda s, folder: zellige.convert(numbers(folder), s, name="g", chunks=2),
         {"g/a": VALUES, "g/b": VALUES[0], "g/c": VALUES.astype("float64")},
@@ -328,6 +335,29 @@ def test_another_call_is_refused_or_starts_anew_and_nothing_is_mixed(name, tmp_p
             assert not [key for key in cleaned.list() if key.startswith(path and path + "/")]
             job.run(cleaned, tmp_path)
             check_done(cleaned, job)
+
+
+@pytest.mark.parametrize("if_exists", ["raise", "replace", "skip"])
+def test_a_copy_store_that_was_stopped_copies_the_source_as_it_is_now(if_exists):
+    for number in count(1):
+        source, there = MemoryStore(), MemoryStore()
+        root = zellige.open_group(source)
+        for name in ("a", "b", "gone"):
+            root.create_array(name, data=np.full(8, 1), chunks=2)
+        try:
+            zellige.copy_store(source, CrashingStore(there, at=number))
+        except Killed:
+            pass
+        else:
+            break
+        del root["gone"]
+        root["a"][2:6] = 0
+        source.delete("a/c/1")
+        root.create_array("b", data=np.full((4, 4), 2), chunks=2, overwrite=True)
+        zellige.copy_store(source, there, if_exists="raise" if number == 1 else if_exists)
+        left = {key: there.get(key) for key in there.list()}
+        assert left == {key: source.get(key) for key in source.list()}, number
+    assert number > 10
 
 
 # -- filling an array that is there ---------------------------------------------------------------
