@@ -379,6 +379,50 @@ def test_any_blocks_go_onto_any_chunks(data):
     assert np.array_equal(from_array(array).compute(), model)
 
 
+MASKED = np.ma.masked_array([1, -9999, 3, 4], [0, 1, 0, 0])
+UNFIT = {
+    "masked": (lambda: da.from_array(MASKED, chunks=2), zellige.errors.MaskedValueError, -9999),
+    "masked by a task": (
+        lambda: da.ones(4, chunks=2, dtype=int).map_blocks(lambda b: np.ma.masked_equal(b, 1), dtype=int),
+        zellige.errors.MaskedValueError,
+        1,
+    ),
+    "of another type than dask knows": (
+        lambda: da.ones(4, chunks=2, dtype=int).map_blocks(lambda b: b + 0.5, dtype=int, meta=np.empty(0, int)),
+        zellige.errors.LossyCastError,
+        1,
+    ),
+    "too large": (
+        lambda: da.from_array(np.array([1, 2, 3, 2.0**70]), chunks=2),
+        zellige.errors.LossyCastError,
+        np.iinfo(int).min,
+    ),
+}
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.parametrize("chunks", [2, 3, 4, [[1, 3]]], ids=str)
+@pytest.mark.parametrize("name", UNFIT)
+@pytest.mark.filterwarnings("ignore::zellige.dask.AlignmentWarning")
+def test_blocks_that_an_array_cannot_store_are_refused_however_they_are_cut(name, chunks, scheduler, tmp_path):
+    make, error, wrong = UNFIT[name]
+    a = zellige.create_array(tmp_path / "a.zarr", shape=4, chunks=chunks, dtype=int)
+    with dask.config.set(scheduler=scheduler):
+        with pytest.raises(error):
+            store(make(), a)
+        with pytest.raises(error):
+            store(make(), tmp_path / "new.zarr", chunks=chunks, dtype=int)
+    assert wrong not in a[:]
+
+
+@pytest.mark.filterwarnings("ignore::zellige.dask.AlignmentWarning")
+def test_masked_blocks_without_masked_elements_are_stored():
+    values = np.ma.masked_array(np.arange(4), False)
+    a = zellige.create_array(shape=4, chunks=3, dtype=int)
+    store(da.from_array(values, chunks=2), a)
+    assert a[:].tolist() == [0, 1, 2, 3]
+
+
 # -- storing over what is read --------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from zellige.stores.resolve import StoreLike, locate
 from zellige.stores.resolve import opened as _opened
 
 if TYPE_CHECKING:
+    from zellige.array import Array
     from zellige.sources import TaskReads
     from zellige.stores.caching import CacheStatistics, CacheStore
     from zellige.stores.fsspec import FsspecStore
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from zellige.stores.wrappers import LoggingStore, PrefixStore, WrapperStore
     from zellige.stores.zarr_python import ZarrPythonStore
     from zellige.stores.zip import ZipStore
+    from zellige.types import AnyArray
 
 __all__ = [
     "CacheStatistics",
@@ -45,6 +47,7 @@ __all__ = [
     "Store",
     "StoreLike",
     "StorePath",
+    "as_stored",
     "open_store",
     "opened",
     "places_of",
@@ -108,6 +111,30 @@ def opened(
     """
     with _opened(store, normalize_path(path), storage_options=storage_options) as found:
         yield StorePath(*found)
+
+
+def as_stored(values: Any, array: Array) -> AnyArray:
+    """Values as an array takes them when they are assigned to it; numbers may still be of another type, which fits.
+
+    Raises `MaskedValueError` for masked elements, `LossyCastError` for values that the array's type cannot hold.
+
+    values
+        Anything array-like.
+    array
+        The array that they are meant for. Nothing is written.
+
+    >>> import zellige
+    >>> a = zellige.zeros(3, dtype="uint8")
+    >>> as_stored([1, 2.0, 3], a).tolist()
+    [1, 2, 3]
+    >>> as_stored([1, 2.5, 300], a)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+      ...
+    zellige.errors.LossyCastError: float64 value 2.5 at (1,) does not fit an array of uint8; ...
+    """
+    from zellige.dtypes.values import as_value
+
+    return as_value(values, array.dtype, array.config.casting)
 
 
 def places_of(data: Any) -> list[StorePath]:

@@ -18,7 +18,7 @@ import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from zellige import Array
+from zellige import Array, storage
 from zellige.dask.reading import Handle
 
 Slices: TypeAlias = tuple[slice, ...]
@@ -34,18 +34,20 @@ class _Piece(NamedTuple):
 class Assembly:
     """Chunks that are being put together: a buffer for each, from its first block to its last."""
 
-    def __init__(self, handle: Handle, dtype: np.dtype[Any]) -> None:
-        self._handle, self._dtype = handle, dtype
+    def __init__(self, handle: Handle, array: Array) -> None:
+        self._handle, self._array = handle, array
         self._buffers: dict[tuple[int, ...], Any] = {}
         self._guard, self._writing = threading.Lock(), threading.Lock()
 
     def put(self, coords: tuple[int, ...], shape: tuple[int, ...], piece: _Piece, block: Any) -> None:
-        """Copy a part of a block to its place in a chunk."""
+        """Copy a part of a block to its place in a chunk; raises if the array cannot store it."""
+        # numpy would drop a mask here, and cut what does not fit if the block is not of the type that dask expects.
+        values = storage.as_stored(block[piece.inside], self._array)
         with self._guard:
             buffer = self._buffers.get(coords)
             if buffer is None:
-                buffer = self._buffers[coords] = np.empty(shape, self._dtype)
-        buffer[piece.outside] = block[piece.inside]
+                buffer = self._buffers[coords] = np.empty(shape, self._array.dtype)
+        buffer[piece.outside] = values
 
     def write(self, coords: tuple[int, ...], region: Slices, _blocks: Any) -> None:
         """Write a chunk that is complete; one at a time, since its encoded form needs memory as well."""
@@ -60,7 +62,7 @@ def assembled(x: da.Array, array: Array, region: Slices, chunks: Sequence[Sequen
     """A dask array whose blocks, cut as `chunks` says, are written to a region of an array once they are computed."""
     (x,) = dask.optimize(x)
     name = f"zellige-assembled-{uuid4().hex}"
-    assembly = Assembly(handle, array.dtype if x.dtype.hasobject else x.dtype)
+    assembly = Assembly(handle, array)
     starts = [place.start for place in region]
     axes = [list(_overlaps(cut, blocks)) for cut, blocks in zip(chunks, x.chunks, strict=True)]
     layer: dict[Any, Any] = {}
