@@ -125,8 +125,8 @@ def as_stored(values: Any, array: Array) -> AnyArray:
 
     >>> import zellige
     >>> a = zellige.zeros(3, dtype="uint8")
-    >>> as_stored([1, 2.0, 3], a).tolist()
-    [1, 2, 3]
+    >>> as_stored([1, 2, 3], a)
+    array([1, 2, 3])
     >>> as_stored([1, 2.5, 300], a)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
       ...
