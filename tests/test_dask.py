@@ -400,9 +400,13 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "processes"])
-@pytest.mark.parametrize("chunks", [2, 3, 4, [[1, 3]]], ids=str)
-@pytest.mark.parametrize("name", UNFIT)
+@pytest.mark.parametrize(
+    ("name", "chunks", "scheduler"),
+    [
+        *((name, chunks, "threads") for name in UNFIT for chunks in (2, 3, 4, [[1, 3]])),
+        *((name, 3, "processes") for name in UNFIT),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::zellige.dask.AlignmentWarning")
 def test_blocks_that_an_array_cannot_store_are_refused_however_they_are_cut(name, chunks, scheduler, tmp_path):
     make, error, wrong = UNFIT[name]
@@ -421,6 +425,69 @@ def test_masked_blocks_without_masked_elements_are_stored():
     a = zellige.create_array(shape=4, chunks=3, dtype=int)
     store(da.from_array(values, chunks=2), a)
     assert a[:].tolist() == [0, 1, 2, 3]
+
+
+# -- failures -----------------------------------------------------------------------------------
+
+
+def _failing(block, block_info=None):
+    if block_info[0]["chunk-location"] == (1,):
+        raise RuntimeError("a bad block")
+    return block
+
+
+WAYS = {
+    "store": lambda x, place: store(x, place),
+    "store in other chunks": lambda x, place: store(x, place, chunks=4),
+    "store and overwrite": lambda x, place: store(x, place, overwrite=True),
+    "create_array": lambda x, place: zellige.create_array(place, data=x, chunks=3),
+    "from_array": lambda x, place: zellige.from_array(place, data=x),
+    "save": lambda x, place: zellige.save(place, x),
+    "a member": lambda x, place: zellige.open_group(place.parent).create_array(place.name, data=x),
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "at_once", "scheduler"),
+    [*((way, size, "threads") for way in WAYS for size in (0, 1 << 20)), ("store in other chunks", 0, "processes")],
+)
+@pytest.mark.filterwarnings("ignore::zellige.dask.AlignmentWarning")
+def test_a_task_that_fails_leaves_no_array_and_the_call_can_be_repeated(way, at_once, scheduler, tmp_path, monkeypatch):
+    monkeypatch.setattr(zellige.creation, "_AT_ONCE", at_once)
+    good = da.from_array(np.arange(1, 10), chunks=3)
+    with dask.config.set(scheduler=scheduler):
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="a bad block"):
+                WAYS[way](good.map_blocks(_failing, dtype=int), tmp_path / "x.zarr")
+            with pytest.raises(zellige.errors.NodeNotFoundError):
+                zellige.open_array(tmp_path / "x.zarr")
+            with pytest.raises(FileNotFoundError):
+                zarr.open(tmp_path / "x.zarr", mode="r")
+        WAYS[way](good, tmp_path / "x.zarr")
+    assert zellige.load(tmp_path / "x.zarr").tolist() == list(range(1, 10))
+    assert [name for name in os.listdir(tmp_path / "x.zarr") if "zellige" in name] == []
+
+
+def test_a_store_that_is_under_way_keeps_others_out(tmp_path):
+    seen = []
+
+    def look(block):
+        with zellige.config.set({"lease.wait": 0}), pytest.raises(zellige.errors.ConflictError) as caught:
+            store(da.zeros(6, chunks=2), tmp_path / "x.zarr")
+        seen.append(caught.value)
+        return block
+
+    with dask.config.set(scheduler="threads", num_workers=1):
+        store(da.ones(6, chunks=6).map_blocks(look, dtype=float, meta=np.empty(0)), tmp_path / "x.zarr")
+    assert len(seen) == 1
+    assert zellige.load(tmp_path / "x.zarr").tolist() == [1] * 6
+
+
+def test_what_is_computed_later_is_there_at_once(tmp_path):
+    later = store(da.ones(6, chunks=2), tmp_path / "x.zarr", compute=False)
+    assert zellige.load(tmp_path / "x.zarr").tolist() == [0] * 6
+    later.compute()
+    assert zellige.load(tmp_path / "x.zarr").tolist() == [1] * 6
 
 
 # -- storing over what is read --------------------------------------------------------------------

@@ -29,7 +29,7 @@ overwrite
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -105,7 +105,7 @@ def create_array(
         from zellige.creation_v2 import object_type
 
         dtype = object_type(filters)
-    data = _as_data(data, dtype)
+    data = as_data(data, dtype)
     shape_, data_type = _shape_and_type(shape, dtype, data)
     names = _check_dimension_names(dimension_names, len(shape_))
     grid = parse_shards(
@@ -137,9 +137,11 @@ def create_array(
     handle = ArrayConfig.of({**_as_dict(config), **({"order": order} if order else {})})
     array = Array(target, path, metadata, handle)  # checks everything before anything is written
     array._check_shards(array.grid)
-    _place(array, data, overwrite=overwrite)
-    if data is not None and write_data:
-        copy_values(array, data)
+    if write_data:
+        put(array, data, copy_values, overwrite=overwrite)
+    else:
+        _check_data(array, data, overwrite=overwrite)
+        _create(array, overwrite=overwrite)
     return array
 
 
@@ -176,17 +178,45 @@ def _metadata_v3(
     )
 
 
-def _place(array: Array, data: Any, *, overwrite: bool) -> None:
-    """Put the documents of a new array into the store."""
-    from zellige import placing  # only for those who write
+def put(array: Array, data: Any, copy: Callable[[Array, Any], None], *, overwrite: bool) -> None:
+    """Put a new array into its store with its values, if there are any; an error, or a kill, leaves no array by half.
 
+    Values that are not in memory are read first if they are few. If they are many, the document comes after them.
+    """
+    _check_data(array, data, overwrite=overwrite)
+    if data is None:
+        _create(array, overwrite=overwrite)
+        return
+    from zellige import placing
+
+    place = (array.store, array.path, array.metadata)
+    if isinstance(data, np.ndarray) or array.nbytes <= _AT_ONCE:
+        values = data if isinstance(data, np.ndarray | Array) else _loaded(data)
+        placing.create_with_values(*place, lambda: copy(array, values), overwrite=overwrite)
+        return
+    with placing.filling(*place, overwrite=overwrite):
+        copy(array, data)
+
+
+def _check_data(array: Array, data: Any, *, overwrite: bool) -> None:
+    """Refuse data that does not fit, or would be removed before it is read, before anything is changed."""
     if isinstance(data, np.ndarray):
-        as_value(data, array.dtype, array.config.casting)  # what does not fit is refused before anything is changed
+        as_value(data, array.dtype, array.config.casting)
     elif overwrite and data is not None:
         from zellige.sources import refuse_to_remove
 
         refuse_to_remove(data, array.store, array.path)
+
+
+def _create(array: Array, *, overwrite: bool) -> None:
+    from zellige import placing  # only for those who write
+
     placing.create(array.store, array.path, array.metadata, overwrite=overwrite)
+
+
+def _loaded(data: Any) -> Any:
+    """Values in memory; raises if an element is masked."""
+    return np.asarray(unmasked(data)) if hasattr(data, "shape") else data
 
 
 def check_format(zarr_format: Any) -> ZarrFormat:
@@ -203,7 +233,7 @@ def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:
     return dict(as_mapping(config or {}, "config"))
 
 
-def _as_data(data: Any, dtype: Any) -> Any:
+def as_data(data: Any, dtype: Any) -> Any:
     """Data that has a shape; of the array's own type where numpy would guess another, as for strings and structs."""
     if data is None or (hasattr(data, "shape") and not isinstance(data, np.ndarray)):
         return data
@@ -290,7 +320,7 @@ def _say_chosen(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> No
 def copy_values(target: Array, data: Any) -> None:
     """Write all values of something array-like, in pieces if they are many."""
     if isinstance(data, np.ndarray) or target.nbytes <= _AT_ONCE:
-        target[...] = np.asarray(unmasked(data)) if hasattr(data, "shape") else data
+        target[...] = _loaded(data)
         return
     for region in _regions(target.grid):  # in pieces, so that memory stays bounded
         target[region] = np.asarray(unmasked(data[region]))

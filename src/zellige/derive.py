@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zellige import node
 from zellige.array import Array
 from zellige.codecs.chain import CodecChain
 from zellige.codecs.sharding import chunk_chain
-from zellige.creation import copy_values, create_array, empty, full, ones, type_of, zeros
+from zellige.creation import as_data, copy_values, create_array, empty, full, ones, put, type_of, zeros
 from zellige.dtypes.fill import fill_bits
 from zellige.metadata import ArrayV3Metadata
-from zellige.stores import StoreLike
+from zellige.stores import StoreLike, locate
 from zellige.types import NOT_GIVEN
 
 if TYPE_CHECKING:
@@ -34,9 +35,14 @@ def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, *
     """
     given = {key: value for key, value in options.items() if not (isinstance(value, str) and value == "keep")}
     write_data = given.pop("write_data", True)
-    array = create_array(store, name=name, data=data, write_data=False, **_keeping(data, given))
-    if write_data:
-        _copy(array, data)
+    options = _keeping(data, given)
+    if not write_data:
+        return create_array(store, name=name, data=data, write_data=False, **options)
+    overwrite, storage_options = options.pop("overwrite", False), options.pop("storage_options", None)
+    target, path = locate(store, node.new_path(name), storage_options=storage_options)
+    model = create_array(None, data=data, write_data=False, **options)  # checks everything
+    array = Array(target, path, model.metadata, model.config)
+    put(array, data if hasattr(data, "shape") else as_data(data, array.metadata.data_type), _copy, overwrite=overwrite)
     return array
 
 

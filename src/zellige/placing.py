@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from zellige import node, removal, unfinished
 from zellige.errors import ConflictError, NotANodeError
-from zellige.lease import busy
+from zellige.lease import Lease, busy
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.pool import gather
@@ -148,6 +149,76 @@ def begin(store: Store, path: str, work: Work, new: Mapping[str, NodeMetadata], 
     elif not store.transactional and not store.create(unfinished.key_of(path), mark.to_bytes()):
         raise ConflictError(f"'/{path}' in {store!r}: another operation began there meanwhile; nothing was written")
     return "nothing"
+
+
+_FILLING = "a new array is being filled here by the process that is named; it has no document until that is done"
+
+
+@contextmanager
+def filling(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool) -> Iterator[Callable[[], None] | None]:
+    """Make a new array whose values are written in this block, and its document at the end of it.
+
+    A process that is killed leaves no array, but a mark and a lease of its own, so that the next call begins anew. One
+    that finds the other still at work gets a `ConflictError`. After an exception nothing is left. Yields a function
+    that raises if another one has taken over. In a transaction, never seen by half, the document comes first.
+    """
+    if store.transactional:
+        create(store, path, metadata, overwrite=overwrite)
+        with _undone_by_errors(store, path):
+            yield None
+        return
+    store._check_writable()
+    work = Work("store", {})
+    lease = Lease(store, node.join(path, f"{unfinished.WORK}/lease"), _FILLING)
+    try:
+        left = begin(store, path, work, {"": metadata}, overwrite=overwrite)
+        if left == "mark":  # one that was killed had done everything
+            _end_filling(store, path)
+            node.check_free(store, path)
+        lease.take("this place")
+        if left == "parts":
+            _begin_anew(store, path, work, metadata, lease)
+        with _undone_by_errors(store, path):
+            yield lease.check
+            lease.confirm()
+            node.put_new(store, path, metadata)
+        _end_filling(store, path)
+    finally:
+        lease.abandon()
+
+
+def _end_filling(store: Store, path: str) -> None:
+    store.delete_prefix(node.join(path, unfinished.WORK) + "/")
+    unfinished.remove(store, path)
+
+
+def _begin_anew(store: Store, path: str, work: Work, metadata: NodeMetadata, lease: Lease) -> None:
+    """Remove what a process had written that has died."""
+    kept = [lease.key[len(path and path + "/") :]]
+    with removal.removing(store, path, {"": metadata}, whole=False, kept=kept):
+        unfinished.write(store, path, Mark({"": Chunks.of(metadata)}, work=work))
+
+
+@contextmanager
+def _undone_by_errors(store: Store, path: str) -> Iterator[None]:
+    """Remove a node that was made for a block which fails: nobody else knows of it."""
+    try:
+        yield
+    except ConflictError:  # what is there may be that of another one
+        raise
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to be told
+            removal.clear(store, path)
+        raise
+
+
+def create_with_values(
+    store: Store, path: str, metadata: NodeMetadata, write: Callable[[], object], *, overwrite: bool
+) -> None:
+    """Create an array and write its values, which are at hand; an error leaves no array."""
+    create(store, path, metadata, overwrite=overwrite)
+    with _undone_by_errors(store, path):
+        write()
 
 
 def _check_below(store: Store, path: str, new: Mapping[str, NodeMetadata]) -> None:

@@ -8,7 +8,7 @@ b'value'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ __all__ = [
     "StoreLike",
     "StorePath",
     "as_stored",
+    "filling",
     "open_store",
     "opened",
     "places_of",
@@ -135,6 +136,36 @@ def as_stored(values: Any, array: Array) -> AnyArray:
     from zellige.dtypes.values import as_value
 
     return as_value(values, array.dtype, array.config.casting)
+
+
+@contextmanager
+def filling(array: Array, *, overwrite: bool = False) -> Iterator[Callable[[], None] | None]:
+    """Around the writing of all values of a new array, at a place where it has no document yet.
+
+    The document is written at the end of the block. An exception leaves nothing of the array; a process that is killed
+    leaves what the next call removes, and what no program takes for an array meanwhile. In a transaction the document
+    comes first. Yields a function to be called before a value is written, which raises if another process has taken
+    over; None in a transaction.
+
+    array
+        The new array, made for instance after one in memory: `Array(store, path, model.metadata, model.config)`.
+    overwrite
+        Replace a node that is there.
+
+    >>> import zellige
+    >>> store, model = MemoryStore(), zellige.create_array(shape=3, dtype="int8")
+    >>> a = zellige.Array(store, "a", model.metadata, model.config)
+    >>> with filling(a):
+    ...     a[:] = [1, 2, 3]
+    ...     print(store.exists("a/zarr.json"))
+    False
+    >>> zellige.load(store, path="a")
+    array([1, 2, 3], dtype=int8)
+    """
+    from zellige import placing
+
+    with placing.filling(array.store, array.path, array.metadata, overwrite=overwrite) as check:
+        yield check
 
 
 def places_of(data: Any) -> list[StorePath]:

@@ -45,6 +45,9 @@ def store(
     one stored chunk. `align=False` leaves them: partial writes lock their chunk, which is safe among the threads and
     processes of one machine. `progress=True` shows a bar.
 
+    A new array gets its document when all is written: if a task fails, or the process is killed, there is no array, and
+    the same call begins anew. With `compute=False` the document is there at once.
+
     A zip file that is given by its path is complete at the end; one process writes it, so that a cluster is refused.
 
     In a session of icechunk, a cluster writes to forks of it: there must be no uncommitted changes at first, and all
@@ -95,10 +98,20 @@ def _store(
     check_reachable(target)
     if create.get("overwrite"):
         _refuse_to_remove(x, target, create.get("name"))
+    how: dict[str, Any] = {"align": align, "compute": compute, "then": then, "progress": progress}
+    part_of_it = _as_region(region)
     with forked(target, compute=compute) as place:
-        array = place if isinstance(place, Array) else create_array(place, **_creation(x, create))
-        part = Part(x, array, _as_region(region), fresh=not isinstance(place, Array))
-        later = store_parts([part], align=align, compute=compute, then=then, progress=progress)
+        if isinstance(place, Array):
+            array = place
+            later = store_parts([Part(x, array, part_of_it)], **how)
+        elif not compute:
+            array = create_array(place, **_creation(x, create))
+            later = store_parts([Part(x, array, part_of_it, fresh=True)], **how)
+        else:
+            overwrite, array = bool(create.get("overwrite")), _new_array(place, _creation(x, create))
+            with storage.filling(array, overwrite=overwrite) as guard:
+                part = Part(x, array, part_of_it, stored=array.store.transactional, guard=guard, fresh=True)
+                later = store_parts([part], **how)
     if later is not None:
         return later
     if place is target:
@@ -110,6 +123,15 @@ def _as_region(region: Any) -> tuple[Any, ...] | None:
     if region is not None and not isinstance(region, Iterable):
         raise TypeError(f"region must be a slice for each axis, found {region!r}")
     return None if region is None else tuple(region)
+
+
+def _new_array(place: Any, options: dict[str, Any]) -> Array:
+    """An array at a place that has no document there yet; everything that can be refused is refused here."""
+    where = storage.open_store(
+        place, path=options.pop("name", None) or "", storage_options=options.pop("storage_options", None)
+    )
+    model = create_array(**options)
+    return Array(where.store, where.path, model.metadata, model.config)
 
 
 def _refuse_to_remove(x: da.Array, target: Any, name: str | None) -> None:
