@@ -402,6 +402,44 @@ def test_masked_values_of_netcdf4_become_the_fill_value(tmp_path):
     assert np.array_equal(opened, given.astype(float).filled(np.nan), equal_nan=True)
 
 
+def test_variables_are_as_long_as_their_unlimited_dimension(tmp_path):
+    netCDF4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("member", None)
+        file.createDimension("x", 3)
+        file.createVariable("time", "f8", ("time",))[:] = np.arange(45)
+        file.createVariable("a", "f4", ("time",), fill_value=-1, chunksizes=(7,))[:] = np.arange(10)
+        file.createVariable("b", "i2", ("time",))
+        file.createVariable("both", "f8", ("time", "x", "member"), chunksizes=(4, 3, 2))[:5, :, :3] = np.arange(
+            45.0
+        ).reshape(5, 3, 3)
+        file.createVariable("word", str, ("time",))[:2] = np.array(["a", "b"], object)
+        group = file.createGroup("g")
+        group.createVariable("longer", "i4", ("member",))[:] = np.arange(8)
+        group.createDimension("only", None)
+        group.createVariable("only", "f8", ("only",))
+        group.createVariable("of_only", "f8", ("only",))[:] = np.arange(4)
+    zellige.convert(tmp_path / "a.nc", tmp_path / "a.zarr")
+    root = zellige.open(tmp_path / "a.zarr", mode="r")
+    with netCDF4.Dataset(tmp_path / "a.nc") as file:
+        file.set_auto_mask(False)
+        names = [*file.variables, *(f"g/{name}" for name in file["g"].variables)]
+        assert sorted(names) == sorted(path for path, found in root.members(max_depth=None) if hasattr(found, "shape"))
+        for name in names:
+            expected = file[name][...]
+            if name == "both":  # netCDF 4.9 mixes up values where a dimension other than the first is padded
+                expected = np.full(expected.shape, netCDF4.default_fillvals["f8"])
+                expected[:5, :, :3] = np.arange(45).reshape(5, 3, 3)
+            assert root[name].shape == expected.shape, name
+            assert root[name][...].tolist() == expected.tolist(), name
+    with xarray.open_dataset(tmp_path / "a.nc", engine="netcdf4") as expected:
+        found = xarray.open_dataset(tmp_path / "a.zarr", engine="zellige")
+        assert dict(found.sizes) == dict(expected.sizes)
+        assert np.array_equal(found["a"], expected["a"], equal_nan=True)
+
+
 def test_classic_netcdf_is_refused_with_a_remedy(tmp_path):
     (tmp_path / "a.nc").write_bytes(b"CDF\x01" + bytes(28))
     with pytest.raises(NotRepresentableError, match="nccopy -k nc4"):

@@ -412,10 +412,19 @@ def torn(place) -> xr.Dataset:
     return ds
 
 
+def test_a_repair_that_would_leave_nothing_says_so(tmp_path):
+    write(daily(end="2021-01-20"), tmp_path)
+    zellige.open_array(tmp_path, path="t", mode="r+").resize((0, 3))
+    (found,) = (found for found in zellige.validate(tmp_path).findings if found.kind == "dataset")
+    assert "removes all that the others have: mean 20 -> 0, time 20 -> 0" in found.message
+
+
 @pytest.mark.parametrize("consolidated", [None, False])
 def test_arrays_that_disagree_are_refused_with_names_lengths_and_remedy(consolidated, tmp_path):
     ds = torn(tmp_path)
-    words = r"dimension 'time' \(20: mean, time; 25: t\).*zellige\.repair\(…, shrink=True\).*drop_variables="
+    words = (
+        r"dimension 'time' \(20: mean, time; 25: t\).*zellige\.repair\(…, shrink=True\).*t 25 -> 20.*drop_variables="
+    )
     with pytest.raises(zellige.errors.DatasetError, match=words) as caught:
         opened(tmp_path, consolidated=consolidated)
     assert (caught.value.dimension, caught.value.lengths) == ("time", {20: ["mean", "time"], 25: ["t"]})
@@ -441,6 +450,8 @@ def test_validate_reports_arrays_that_disagree_and_repair_shrinks_them_if_asked(
     (found,) = zellige.validate(tmp_path).findings
     assert (found.kind, found.level) == ("dataset", "error")
     assert "20: mean, time; 25: t" in found.message
+    assert "removes what the others have beyond it: t 25 -> 20" in found.message
+    assert "t 25 -> 20" in str(zellige.repair(tmp_path, shrink=True))
     assert zellige.repair(tmp_path, dry_run=False).left == (found,)
     assert [done for done, _ in zellige.repair(tmp_path, shrink=True).actions] == ["mended"]
     assert zellige.open_array(tmp_path, path="t").shape == (25, 3)

@@ -108,8 +108,8 @@ class _Walk:
             raise self._refused(path, "has no values and no shape")
         attributes = dict(self._attributes(path, dataset))
         dtype, values = self._type(path, dataset)
-        names = self._names(dataset)
-        options = {"shape": dataset.shape, "dtype": dtype}
+        names, shape = self._names(dataset), self._shape(dataset)
+        options = {"shape": shape, "dtype": dtype}
         if any(name is not None for name in names):
             options["dimension_names"] = names
         if dtype != "string":
@@ -121,7 +121,29 @@ class _Walk:
             labels = sorted(members, key=members.__getitem__)
             attributes.setdefault("flag_values", [int(members[name]) for name in labels])
             attributes.setdefault("flag_meanings", " ".join(labels))
+        if shape != dataset.shape:
+            values = partial(
+                _read_padded, values, dataset.shape, options.get("fill_value"), np.dtype(_in_memory(dtype))
+            )
         return Part(path, attributes, options, dataset.chunks, values)
+
+    def _shape(self, dataset: Any) -> tuple[int, ...]:
+        """The shape as netCDF shows it: along a dimension without a limit, as long as the longest that has it.
+
+        In the file such datasets are as long as they were written; what is missing reads as the fill value.
+        """
+        scales = [dataset] if dataset.is_scale and dataset.ndim == 1 else [_first_scale(axis) for axis in dataset.dims]
+        return tuple(
+            length if limit is not None or scale is None else max(length, self._length(scale))
+            for length, limit, scale in zip(dataset.shape, dataset.maxshape, scales, strict=True)
+        )
+
+    def _length(self, scale: Any) -> int:
+        """The length of the dimension that a scale stands for."""
+        if scale.ndim != 1 or scale.maxshape != (None,):
+            return 0
+        users = scale.attrs.get("REFERENCE_LIST", ())
+        return max([int(scale.shape[0]), *(int(scale.file[user[0]].shape[user[1]]) for user in users)])
 
     def _type(self, path: str, dataset: Any) -> tuple[Any, Any]:
         """The type of an array, and a function that reads regions as such."""
@@ -178,6 +200,25 @@ class _Walk:
 
 def _base(name: str | None) -> str | None:
     return name.rpartition("/")[2] if name else None
+
+
+def _first_scale(dimension: Any) -> Any:
+    return next(iter(dimension.values()), None)
+
+
+def _in_memory(dtype: Any) -> Any:
+    return object if isinstance(dtype, str) else dtype
+
+
+def _read_padded(read: Any, shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any], region: Region) -> Any:
+    """A region that may go beyond the end of what is in the file, where the values are fill values."""
+    values = np.zeros([part.stop - part.start for part in region], dtype)
+    if fill is not None or dtype.hasobject:
+        values[...] = "" if fill is None else fill
+    there = tuple(slice(part.start, min(part.stop, n)) for part, n in zip(region, shape, strict=True))
+    if all(part.start < part.stop for part in there):
+        values[tuple(slice(0, part.stop - part.start) for part in there)] = read(there)
+    return values
 
 
 def _read(dataset: Any, region: Region) -> Any:

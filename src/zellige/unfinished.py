@@ -1,9 +1,10 @@
 """The mark of what is not finished: a key at a place where a node is being removed, moved to, or made in many steps.
 
-A node that takes long to write (`rechunk`, `copy`, `convert`, `zellige.dask.store`) is written data first and documents last: until all of it
-is there, no program takes it for a node. The mark says meanwhile what is being made, so that opening it can name the
-remedy, the same call can go on, and another one neither mixes its data with it nor takes it for rubbish of unknown
-origin. The mark also says how chunks are named there, so that they can be removed without any document.
+A node that takes long to write (`rechunk`, `copy`, `convert`, `zellige.dask.store`) is written data first and documents
+last: until all of it is there, no program takes it for a node. The mark says meanwhile what is being made, so that
+opening it can name the remedy, the same call can go on, and another one neither mixes its data with it nor takes it for
+rubbish of unknown origin. The mark also says how chunks are named there, so that they can be removed without any
+document.
 
 Beside the documents of a node the mark means nothing: it is then the last key that a process did not come to remove.
 In a transaction nothing is ever seen half done, and there are no marks.

@@ -439,7 +439,8 @@ class Inspection:
                 message = f"arrays disagree about the length of dimension {dim!r} ({told})"
                 kind: Kind = "lengths"
                 if node.join(path, dim) in self.arrays:
-                    kind, message = "dataset", f"{message}; shrink=True (--shrink) cuts all to the shortest one"
+                    kind = "dataset"
+                    message += f"; shrink=True (--shrink) cuts all to the shortest one, and removes {_removed(lengths)}"
                 yield Finding(kind, path, path, message)
 
     @property
@@ -553,3 +554,12 @@ class Inspection:
         raw = None if size is None else self.store.get_range(key, *shard.index.span)
         if raw is not None and size is not None:
             shard.index.parse(raw, size if shard.index.at_start else size - shard.index.size)
+
+
+def _removed(lengths: Mapping[int, list[str]]) -> str:
+    """What is removed if all arrays become as long as the shortest one."""
+    least = min(lengths)
+    cut = ", ".join(
+        f"{name} {length} -> {least}" for length in sorted(lengths) if length > least for name in lengths[length]
+    )
+    return f"what the others have beyond it: {cut}" if least else f"all that the others have: {cut}"

@@ -197,10 +197,12 @@ def check_lengths(path: str, dimensions: Mapping[str, tuple[str, ...]], arrays: 
     """Refuse arrays of a group that disagree about the length of a dimension."""
     for dim, lengths in _disagreements(dimensions, arrays).items():
         told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
+        least = min(lengths)
+        cut = ", ".join(f"{name} {n} -> {least}" for n, names in sorted(lengths.items()) if n > least for name in names)
         raise errors.DatasetError(
             f"the arrays of group '/{path}' disagree about the length of dimension {dim!r} ({told}), as after an "
             "append by another program that was stopped. zellige.repair(…, shrink=True) makes all as long as the "
-            "shortest one; drop_variables= opens the dataset without some of them",
+            f"shortest one and removes the rest ({cut}); drop_variables= opens the dataset without some of them",
             dimension=dim,
             lengths=lengths,
         )
