@@ -4,9 +4,11 @@ import collections
 import pickle
 import threading
 
+import numpy as np
 import pytest
 from store_suite import StoreSuite, enter
 
+import zellige
 from running import fork
 from zellige.stores import MemoryStore
 
@@ -42,11 +44,13 @@ def test_an_empty_dict_is_used_in_place():
 
 
 def test_values_of_others_become_bytes():
-    data = {"a": bytearray(b"1"), "b": memoryview(b"12345678").cast("I"), "n": 5}
+    data = {"a": bytearray(b"1"), "b": memoryview(b"12345678").cast("I"), "c": np.frombuffer(b"56", "u1")}
     store = MemoryStore(data)
+    data["n"] = 5  # by somebody else, later
     assert store.get("a") == b"1"
     assert type(store.get("a")) is bytes
     assert store.size("b") == 8
+    assert store.get("c") == b"56"
     with pytest.raises(TypeError):
         store.get("n")
 
@@ -103,3 +107,25 @@ def test_a_forked_child_can_write_while_a_thread_of_the_parent_held_the_lock():
     done.set()
     thread.join()
     assert store.get("k") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"), [({"t": 1}, "bytes as its values.*'t'"), ({1: b"2"}, "text as its keys.*1")]
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda data, _: zellige.copy_store(data, _),
+        lambda data, _: zellige.validate(data),
+        lambda data, _: zellige.repair(data),
+        lambda data, _: zellige.open(data),
+        lambda data, _: zellige.save(data, [1, 2]),
+        lambda data, _: zellige.MemoryStore(data),
+    ],
+)
+def test_a_dict_that_is_no_store_is_refused_before_anything_is_written(data, words, use, tmp_path):
+    before = dict(data)
+    with pytest.raises(TypeError, match=words):
+        use(data, tmp_path / "new.zarr")
+    assert data == before
+    assert not (tmp_path / "new.zarr").exists()

@@ -15,13 +15,16 @@ _stamp = itertools.count(1).__next__
 class MemoryStore(Store):
     """The values of a mapping, which is used in place when it is given.
 
-    A mapping other than a dict must allow single operations from several threads, as a dict does.
+    Keys are text and values are bytes; a dict that holds anything else is refused with a TypeError. A mapping other
+    than a dict must allow single operations from several threads, as a dict does.
     Pickling copies the contents: what the copy writes is not seen here.
     """
 
     near = True
 
     def __init__(self, data: MutableMapping[str, Any] | None = None, *, read_only: bool = False) -> None:
+        if type(data) is dict:
+            _check_entries(data)
         self._data = {} if data is None else data
         self._stamps: dict[str, int] = {}  # a new number at every write, for the versions
         self.read_only = read_only
@@ -164,6 +167,22 @@ class MemoryStore(Store):
         size = f" of {len(self._data)}" if type(self._data) is dict else ""
         mode = ", read_only=True" if self.read_only else ""
         return f"{type(self).__name__}(<{type(self._data).__name__}{size}>{mode})"
+
+
+def _check_entries(data: dict[Any, Any]) -> None:
+    """Refuse a dict that was not made to be a store."""
+    for key, value in tuple(data.items()):
+        if type(value) is bytes and type(key) is str:
+            continue
+        if not isinstance(key, str):
+            raise TypeError(f"a dict as a store has text as its keys, found {key!r} of type {type(key).__name__}")
+        try:
+            memoryview(value)
+        except TypeError:
+            raise TypeError(
+                f"a dict as a store has bytes as its values, found {value!r:.80} of type {type(value).__name__} for "
+                f"key {key!r}; store arrays with zellige.save_group"
+            ) from None
 
 
 def _frozen(value: Buffer) -> bytes:
