@@ -39,13 +39,15 @@ def demo(arguments: Namespace) -> int:
         )
         made.resize((365, 18, 36), chunks={"time": [31]})
         group.create_array("monthly/mean", data=field.mean(axis=(1, 2)), chunks=[months])
+    is_archive = arguments.place.lower().endswith(".zip")
+    t = f"{arguments.place} --path t" if is_archive else f"{arguments.place}/t"
     text = f"made {arguments.place}: eleven months of temperatures, and room for the twelfth; try\n" + "\n".join(
         f"  zellige {command}"
         for command in (
             f"tree {arguments.place}",
-            f"info {arguments.place}/t",
-            f"head {arguments.place}/t 0:3,::6,0",
-            f"coverage {arguments.place}/t",
+            f"info {t}",
+            f"head {arguments.place} 0:3,::6,0 --path t" if is_archive else f"head {t} 0:3,::6,0",
+            f"coverage {t}",
             f"validate --deep {arguments.place}",
         )
     )
