@@ -21,7 +21,15 @@ from numpy.lib import format as npy
 from zellige import node, placing, pool, unfinished
 from zellige.array import Array
 from zellige.creation import create_array
-from zellige.errors import ChunkShapeError, NodeNotFoundError, ZelligeError, ZelligeWarning, hint, warn_caller
+from zellige.errors import (
+    ChunkShapeError,
+    ConflictError,
+    NodeNotFoundError,
+    ZelligeError,
+    ZelligeWarning,
+    hint,
+    warn_caller,
+)
 from zellige.metadata import GroupMetadata, document
 from zellige.migration import migrate, upgraded
 from zellige.rechunk_plan import Boxes, ends_of, group
@@ -71,8 +79,10 @@ class Source:
 
     parts: list[Part] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    identity: str = ""
-    """Which file it is, and in which version."""
+    file: str = ""
+    """Which file it is, and which object within it."""
+    version: str = ""
+    """In which version: its size and the time of its last change."""
 
     @property
     def arrays(self) -> dict[str, Part]:
@@ -168,7 +178,7 @@ def convert(
             return job.run(create, progress, overwrite=overwrite, dry_run=dry_run)
         if dest is None:
             raise ValueError(f"{source!r} is not Zarr, so it cannot be converted in place; give dest=")
-        reading.identity = _identity(source)
+        reading.file, reading.version = _identity(source)
         _check_rules(reading, create)
         models = _models(reading, create, unsupported)
         for left_out, reason in reading.skipped.items():
@@ -199,7 +209,7 @@ def _reader(source: Any, path: str, unsupported: Unsupported, stack: ExitStack) 
     if head.startswith(b"\x93NUMPY"):
         return _npy(file)
     if head.startswith(b"PK") and _holds_npy(file):
-        return _npz(file, path, stack)
+        return _npz(file, path, unsupported, stack)
     if head.startswith(b"CDF"):
         raise NotRepresentableError(
             f"{file!r} is a netCDF file of the classic format; make it netCDF4 first: nccopy -k nc4 IN OUT", path=""
@@ -213,16 +223,16 @@ def _reader(source: Any, path: str, unsupported: Unsupported, stack: ExitStack) 
     raise NotRepresentableError(f"{file!r} is not HDF5, netCDF4, .npy, .npz or Zarr, by its first bytes", path="")
 
 
-def _identity(source: Any) -> str:
-    """Which file a source is, and in which version: its place within the file, if it is an object of h5py."""
+def _identity(source: Any) -> tuple[str, str]:
+    """Which file a source is, with its place within the file if it is an object of h5py, and in which version."""
     given = source.file.filename if hasattr(source, "file") else source
     file = os.path.realpath(os.fsdecode(given))
     name = getattr(source, "name", "")
     try:
         info = os.stat(file)
     except OSError:
-        return f"{file} {name}"  # in memory
-    return f"{file} {name} {info.st_size} {info.st_mtime_ns}"
+        return f"{file} {name}", ""  # in memory
+    return f"{file} {name}", f"{info.st_size} {info.st_mtime_ns}"
 
 
 def _checked(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
@@ -246,7 +256,7 @@ def _holds_npy(file: str) -> bool:
     return bool(names) and all(name.endswith(".npy") for name in names)
 
 
-def _npz(file: str, path: str, stack: ExitStack) -> Source:
+def _npz(file: str, path: str, unsupported: Unsupported, stack: ExitStack) -> Source:
     """One array for each member, read as a stream: a compressed member has no places to jump to."""
     archive = stack.enter_context(zipfile.ZipFile(file))
     found = Source([] if path else [Part("")])
@@ -255,12 +265,18 @@ def _npz(file: str, path: str, stack: ExitStack) -> Source:
         if path in ("", name):
             with archive.open(member) as opened:
                 shape, in_rows, dtype = _header(opened)
-            _checked(dtype, f"{file!r}: {name!r}")
+            try:
+                _checked(dtype, f"{file!r}: {name!r}")
+            except NotRepresentableError as error:
+                if unsupported == "raise":
+                    raise
+                found.skipped[name] = str(error)
+                continue
             options = {"shape": shape, "dtype": dtype}
             part = Part("" if path else node.new_path(name), {}, options)
             part.stream = _Stream(archive, member, shape, dtype, in_rows)
             found.parts.append(part)
-    if not found.parts:
+    if not found.parts and not found.skipped:
         raise NodeNotFoundError(f"{file!r} has no array {path!r}; it has {archive.namelist()}")
     return found
 
@@ -382,7 +398,10 @@ def _write(
     if not new:
         return
     boxes = {path: _boxes(part, models[path]) for path, part in source.arrays.items()}
-    left = placing.begin(store, top, Work("convert", _asked(source, new)), new, overwrite=overwrite)
+    work = Work("convert", _asked(source, new))
+    if not overwrite:
+        _refuse_other_version(store, top, work)
+    left = placing.begin(store, top, work, new, overwrite=overwrite)
     with Progress(progress, sum(map(len, boxes.values())), "converted", "boxes") as report:
         for path, part in source.arrays.items() if left != "mark" else ():
             where = node.join(top, path)
@@ -424,7 +443,25 @@ def _depth(path: str) -> int:
 def _asked(source: Source, new: Mapping[str, NodeMetadata]) -> dict[str, JSON]:
     """What tells a call with the same arguments, and the same file, from others."""
     documents = {path: metadata.to_documents() for path, metadata in new.items()}
-    return {"from": source.identity, "nodes": digest(json.dumps(documents, sort_keys=True).encode())}
+    return {
+        "from": source.file,
+        "version": source.version,
+        "nodes": digest(json.dumps(documents, sort_keys=True).encode()),
+    }
+
+
+def _refuse_other_version(store: Store, top: str, work: Work) -> None:
+    """Refuse to finish what was begun with another version of the same file, which would mix the two."""
+    found = unfinished.read(store, top)
+    earlier = None if found is None else found.work
+    if earlier is None or earlier.name != work.name or node.there(store, top) is not None:
+        return
+    if earlier.asked.get("from") == work.asked["from"] and earlier.asked.get("version") != work.asked["version"]:
+        raise ConflictError(
+            f"'/{top}' in {store!r} is not free: a convert of the same source was stopped there, and the source "
+            f"{work.asked['from']} has changed since. Pass overwrite=True to convert it anew, or remove what is there "
+            "with zellige.vacuum(…, unfinished=True)"
+        )
 
 
 def _boxes(part: Part, model: Array) -> Boxes | range:

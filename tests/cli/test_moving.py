@@ -176,6 +176,18 @@ def test_convert_leaves_out_what_it_is_told_to(run, tmp_path):
     assert np.array_equal(zellige.load(tmp_path / "a.zarr", path="a"), VALUES)
 
 
+def test_convert_leaves_out_members_of_a_npz_that_only_a_pickle_could_hold(run, tmp_path):
+    np.savez(tmp_path / "a.npz", a=VALUES, b=np.array([{"a": 1}], object), c=VALUES[0])
+    refused = run("convert", tmp_path / "a.npz", tmp_path / "a.zarr")
+    assert (refused.code, "pickle" in refused.err) == (2, True)
+    assert not (tmp_path / "a.zarr").exists()
+    ran = run("convert", tmp_path / "a.npz", tmp_path / "a.zarr", "--skip")
+    assert (ran.code, ran.out) == (1, "2 arrays and 1 groups converted\n")
+    assert ran.err.startswith("zellige: warning: left out b: ")
+    assert sorted(zellige.load(tmp_path / "a.zarr")) == ["a", "c"]
+    assert np.array_equal(zellige.load(tmp_path / "a.zarr", path="a"), VALUES)
+
+
 def test_convert_applies_chunks_where_the_dimension_is(run, tmp_path):
     h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'zellige[hdf5]'")
     with h5py.File(tmp_path / "a.nc", "w") as file:
@@ -223,6 +235,15 @@ def test_every_command_changes_archives(argv, run, tmp_path):
     assert run(argv[0], tmp_path / "tree.zip", *argv[1:]).code == 0
     for name in ARRAYS:
         assert np.array_equal(zellige.load(tmp_path / "tree.zip", path=name), VALUES)
+
+
+@pytest.mark.parametrize("name", ["demo.zip", "demo.zarr"])
+def test_the_demo_names_commands_that_work(run, name, tmp_path):
+    made = run("demo", tmp_path / name)
+    hints = [line.split() for line in made.out.splitlines() if line.startswith("  zellige ")]
+    assert len(hints) == 5
+    for _, *argv in hints:
+        assert run(*argv).code == 0, argv
 
 
 def test_the_demo_is_made_in_an_archive(run, tmp_path):

@@ -368,6 +368,20 @@ def test_another_call_is_refused_or_starts_anew_and_nothing_is_mixed(name, tmp_p
             check_done(cleaned, job)
 
 
+def test_a_convert_that_was_stopped_says_that_its_source_has_changed(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(6))
+    store = MemoryStore()
+    with pytest.raises(Killed):
+        zellige.convert(tmp_path / "a.npy", CrashingStore(store, at=4), chunks=2)
+    np.save(tmp_path / "a.npy", np.arange(8) + 1)
+    with pytest.raises(ConflictError, match=r"a\.npy .*has changed since.*overwrite=True.*vacuum\(…, unfinished=True"):
+        zellige.convert(tmp_path / "a.npy", store, chunks=2)
+    with pytest.raises(ConflictError, match="run the same convert again"):  # another source
+        zellige.convert(V2.store, store, path="a")
+    zellige.convert(tmp_path / "a.npy", store, chunks=2, overwrite=True)
+    assert zellige.load(store).tolist() == list(range(1, 9))
+
+
 @pytest.mark.parametrize("if_exists", ["raise", "replace", "skip"])
 def test_a_copy_store_that_was_stopped_copies_the_source_as_it_is_now(if_exists):
     for number in count(1):
