@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 from collections.abc import Container, Iterator, Mapping
 from functools import cache, partial
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MappingProxyType, MethodType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from zellige.array import Array
@@ -19,6 +19,9 @@ Region: TypeAlias = tuple[slice, ...]
 
 _GETTERS = ("getter", "getter_nofancy", "getter_inline", "getitem")
 """The functions of dask, and of Python, that take an array and an index."""
+
+
+_NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Read(NamedTuple):
@@ -58,10 +61,19 @@ def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
     tasks = dict(graph)
     # Arrays that have a key of their own are read by those who index them.
     arrays = {key: found for key, task in tasks.items() if _may_be_array(task) and (found := list(_reads(task)))}
-    return {key: TaskReads([], []) if key in arrays else _task(task, tasks, arrays) for key, task in tasks.items()}
+    held: _Held = {}
+    return {
+        key: TaskReads([], []) if key in arrays else _task(task, held, tasks, arrays) for key, task in tasks.items()
+    }
 
 
-def _task(task: Any, keys: Container[Any], arrays: Mapping[Any, list[tuple[Read, bool]]]) -> TaskReads:
+_Held: TypeAlias = dict[int, tuple[Any, list[Any]]]
+"""Each function of a graph and what it holds, by its `id`, which is its own as long as it is here: tasks share many."""
+
+
+def _task(
+    task: Any, held: _Held, keys: Container[Any] = (), arrays: Mapping[Any, list[tuple[Read, bool]]] = _NONE
+) -> TaskReads:
     known = getattr(task, "dependencies", None) if type(task).__module__ == _TASKS else None
     found = TaskReads([], [] if known is None else [key for key in known if key not in arrays])
     todo: list[tuple[Any, Region | None]] = [(task, None)]
@@ -82,7 +94,7 @@ def _task(task: Any, keys: Container[Any], arrays: Mapping[Any, list[tuple[Read,
         elif kind == "constant":
             todo.append((part.value, region))
         elif kind == "holder":
-            inner = _inner(part)
+            inner = _inner(part, held)
             region = _region_of(part, inner)
             todo += [(one, region) for one in inner]
     return found
@@ -125,7 +137,7 @@ def _is_key(key: Any, keys: Container[Any]) -> bool:
         return False
 
 
-def _inner(part: Any) -> list[Any]:
+def _inner(part: Any, held: _Held) -> list[Any]:
     """What a part of a task holds."""
     if isinstance(part, str):
         return []
@@ -136,7 +148,9 @@ def _inner(part: Any) -> list[Any]:
     if isinstance(part, list | tuple | set | frozenset):
         return list(part)
     if isinstance(part, FunctionType | MethodType):
-        return _held_by(part)
+        if id(part) not in held:
+            held[id(part)] = part, _held_by(part)
+        return held[id(part)][1]
     inner = [*(getattr(part, "args", None) or ()), *(getattr(part, "kwargs", None) or {}).values()]
     inner += [getattr(part, name) for name in ("func", "value", "dsk", "target") if hasattr(part, name)]
     return inner
@@ -165,7 +179,7 @@ def _held_by(function: FunctionType | MethodType) -> list[Any]:
             named = (part.__globals__.get(name) for name in _globals_in(part.__code__))
             todo += [one for one in named if not isinstance(one, FunctionType)]
         elif isinstance(part, partial):
-            todo += _inner(part)
+            todo += [part.func, *part.args, *part.keywords.values()]
         elif (_kinds.get(type(part)) or _kind_of(part)) == "array":
             found.append(part)
     return found
@@ -260,11 +274,12 @@ def _reads_of_graph(graph: Any) -> Iterator[Read]:
     """What the tasks of a graph read, layer by layer where it has layers, which need not become tasks for that."""
     if graph is None:
         return
+    held: _Held = {}
     for layer in getattr(graph, "layers", {"": graph}).values():
         blockwise = getattr(layer, "indices", None)
         if blockwise is None:
             for task in dict(layer).values():
-                yield from _task(task, (), {}).reads
+                yield from _task(task, held).reads
         else:
-            held = [layer.task if hasattr(layer, "task") else layer.dsk, *(one for one, _ in blockwise)]
-            yield from _task([*held, *layer.io_deps.values()], (), {}).reads
+            parts = [layer.task if hasattr(layer, "task") else layer.dsk, *(one for one, _ in blockwise)]
+            yield from _task([*parts, *layer.io_deps.values()], held).reads
