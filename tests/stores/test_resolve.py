@@ -234,7 +234,7 @@ def test_stores_of_obstore_are_used(aws, tmp_path):
 def test_a_missing_package_is_named_with_what_to_install(aws, monkeypatch, thing, extra):
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    clients._library.cache_clear()
+    monkeypatch.setattr(clients, "_loaded", {})
     with pytest.raises(ImportError, match=rf"pip install 'zellige\[{extra}\]'"):
         resolve(thing).get("k")
 

@@ -15,9 +15,9 @@ _stamp = itertools.count(1).__next__
 class MemoryStore(Store):
     """The values of a mapping, which is used in place when it is given.
 
-    Keys are text and values are bytes; a dict that holds anything else is refused with a TypeError. A mapping other
-    than a dict must allow single operations from several threads, as a dict does.
-    Pickling copies the contents: what the copy writes is not seen here.
+    Keys are text and values are bytes; a dict that begins with anything else is refused. A mapping other than a dict
+    must allow single operations from several threads, as a dict does. Pickling copies the contents: what the copy
+    writes is not seen here.
     """
 
     near = True
@@ -170,10 +170,8 @@ class MemoryStore(Store):
 
 
 def _check_entries(data: dict[Any, Any]) -> None:
-    """Refuse a dict that was not made to be a store."""
-    for key, value in tuple(data.items()):
-        if type(value) is bytes and type(key) is str:
-            continue
+    """Refuse a dict that was not made to be a store: its first entry tells, however many there are."""
+    for key, value in itertools.islice(data.items(), 1):
         if not isinstance(key, str):
             raise TypeError(f"a dict as a store has text as its keys, found {key!r} of type {type(key).__name__}")
         try:
