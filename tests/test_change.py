@@ -119,6 +119,12 @@ def test_a_group_is_created_with_all_that_is_in_it(store):
     assert root["a/b/t"][:].tolist() == DAYS.tolist()
 
 
+def test_a_group_that_is_not_there_is_created_with_its_arrays(store):
+    with zellige.change(store, "a/b") as change:
+        change.create_array("c/t", data=DAYS, chunks=[[31, 28]])
+    assert [name for name, _ in zellige.open_group(store, mode="r").members(None)] == ["a", "a/b", "a/b/c", "a/b/c/t"]
+
+
 def test_the_switch_is_one_write_for_those_who_use_consolidated_metadata():
     store = CountingStore()
     months(store)

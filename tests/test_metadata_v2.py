@@ -318,6 +318,13 @@ def test_a_fill_value_as_text_is_the_number_and_written_as_one(dtype, text, numb
     assert isinstance(found.to_dict()["fill_value"], type(number))
 
 
+@pytest.mark.parametrize(("token", "text"), [("NaN", "NaN"), ("Infinity", "Infinity"), ("-Infinity", "-Infinity")])
+def test_a_fill_value_as_a_bare_token_is_read_and_written_as_text(token, text):
+    found = metadata(dtype="<f8", fill_value=json.loads(token))
+    assert found == metadata(dtype="<f8", fill_value=text)
+    assert found.to_dict()["fill_value"] == text
+
+
 # The configuration that others write, and the one that means the same and that numcodecs takes.
 ONLY_FOR_WRITING = [
     ({"id": "gzip", "level": -1}, {"id": "gzip", "level": 6}),

@@ -269,6 +269,8 @@ class Change:
             raise ContainsArrayError(f"{min(above & arrays)!r} is created as an array, which holds no other nodes")
         above -= {*nodes, *self._record.created}
         missing = [path for path in sorted(above) if not node.check_parent(self.store, node.join(self.path, path))]
+        if nodes and "" not in nodes and "" not in self._record.created and self.group() is None:
+            missing = ["", *missing]
         group = GroupMetadata(zarr_format=self.zarr_format)
         return {**dict.fromkeys(missing, group), **nodes}
 

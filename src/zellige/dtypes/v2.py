@@ -14,6 +14,7 @@ dtype([('a', '<i4'), ('b', '>f4', (2,))])
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -333,6 +334,8 @@ def _read_floats(value: JSON, data_type: DataType, declared: np.dtype[Any]) -> A
     """Also text with a number; without the bits in hex, which came later."""
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         value = float(value)
+    elif isinstance(value, float) and not math.isfinite(value):  # a bare token, which Python's json reads
+        value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     for part in value if isinstance(value, list) else [value]:
         if isinstance(part, str) and part not in ("NaN", "Infinity", "-Infinity"):
             raise bad(value, data_type.numpy, 'a number, "NaN", "Infinity" or "-Infinity"')
