@@ -9,14 +9,17 @@ import threading
 from typing import Any
 
 import numpy as np
+import obstore.store
 import pytest
 from store_suite import StoreSuite
 
 import zellige
 from running import run_threads
-from zellige.errors import StoreKeyError
+from zellige.errors import ConflictError, StoreKeyError
 from zellige.storage import LatencyStore, LocalStore, LoggingStore, MemoryStore, PrefixStore, Store, WrapperStore
 from zellige.stores import latency
+from zellige.stores.objects import ObjectStore
+from zellige.stores.wrappers import FencedStore
 
 
 def contents(store: Store) -> dict[str, bytes | None]:
@@ -33,6 +36,59 @@ class TestPrefixStoreAroundALoggingStore(StoreSuite):
     @pytest.fixture
     def store(self, tmp_path) -> PrefixStore:
         return PrefixStore(LoggingStore(LocalStore(tmp_path / "root")), "x")
+
+
+def allowed() -> None:
+    """The check of a lease that is held."""
+
+
+class TestFencedStore(StoreSuite):
+    control_keys = False
+
+    @pytest.fixture
+    def store(self) -> FencedStore:
+        return FencedStore(ObjectStore(obstore.store.MemoryStore()), allowed)
+
+
+# -- fences -----------------------------------------------------------------------------------------
+
+
+class Lost:
+    """The check of a lease that is lost before the n-th look at it."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            raise ConflictError("lost")
+
+
+FENCED = {
+    "put": lambda store, key: store.put(key, b"mine"),
+    "put_parts": lambda store, key: store.put_parts(key, [b"mi", b"ne"]),
+    "create": lambda store, key: store.create(key, b"mine"),
+    "update": lambda store, key: store.update(key, lambda old: b"mine"),
+    "delete": lambda store, key: store.delete(key),
+}
+
+
+@pytest.mark.parametrize("there", [None, b"theirs"])
+@pytest.mark.parametrize("name", FENCED)
+@pytest.mark.parametrize("at", [1, 2])
+def test_who_has_lost_its_lease_leaves_what_is_there(name, there, at):
+    inner = ObjectStore(obstore.store.MemoryStore())
+    if there is not None:
+        inner.put("k", there)
+    try:
+        FENCED[name](FencedStore(inner, Lost(at)), "k")
+    except ConflictError:
+        assert inner.get("k") == there
+    else:  # nothing was to be done, or it was held for as long as it took
+        nothing = (name, there) in [("delete", None), ("create", b"theirs")]
+        assert nothing or at == 2
+        assert inner.get("k") == (there if nothing else None if name == "delete" else b"mine")
 
 
 # -- what a wrapper has from the store inside -------------------------------------------------------

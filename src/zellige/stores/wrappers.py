@@ -292,6 +292,7 @@ class FencedStore(WrapperStore):
 
     def delete(self, key: str) -> None:
         """Remove the key; nothing happens if there is none."""
+        self._check_writable()
         if self.inner.exists(key):
             self._check()
             self.inner.delete(key)
