@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from zellige import commit, node, removal, unfinished
 from zellige.array import Array
-from zellige.checks.validating import QUARANTINE, Finding, Inspection, Kind, Report
+from zellige.checks.validating import LEVELS, QUARANTINE, Finding, Inspection, Kind, Report
 from zellige.consolidated import follow_changes
 from zellige.errors import BadArchiveError, NodeNotFoundError
 from zellige.group import Group
@@ -94,17 +94,7 @@ def repair(
     >>> a[:]
     array([0, 1, 0, 0])
     """
-    kinds: set[Kind] = {
-        "chunk",
-        "index",
-        "consolidated",
-        "dataset",
-        "outside",
-        "leftover",
-        "document",
-        "stray",
-        "nested",
-    }
+    kinds = {kind for kind, level in LEVELS.items() if level != "note"}
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
     with finishing(store, where):
         inspection, settled = _settled(where, top, dry_run=dry_run)

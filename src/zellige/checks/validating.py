@@ -58,7 +58,7 @@ Level: TypeAlias = Literal["error", "warning", "note"]
 QUARANTINE = f"{node.OWN}_quarantine"
 """Below the node that was repaired: damaged values that were put aside."""
 
-_LEVELS: dict[Kind, Level] = {
+LEVELS: dict[Kind, Level] = {
     "document": "error",
     "index": "error",
     "chunk": "error",
@@ -92,7 +92,7 @@ class Finding:
     @property
     def level(self) -> Level:
         """How bad it is: an error loses data, a warning does not, a note is as it may be."""
-        return _LEVELS[self.kind]
+        return LEVELS[self.kind]
 
     def __str__(self) -> str:
         return f"{self.level}: {self.kind} {self.key or '/' + self.path}: {self.message}"

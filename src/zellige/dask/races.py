@@ -6,10 +6,11 @@ itself, which may read twice what is written once in a graph. Such graphs are re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from dask.core import flatten
 
 from zellige import storage
 from zellige.dask.alignment import Part
@@ -38,7 +39,7 @@ def refuse_races(given: Sequence[Part], moved: Sequence[Any]) -> None:
     tasks = storage.graph_reads({key: task for part in parts for key, task in part.source.dask.items()})
     owners = _owners(tasks, hit)
     for target in targets:
-        for key in _keys(target.part.source.__dask_keys__()):
+        for key in flatten(target.part.source.__dask_keys__()):
             owner = owners[key]
             if owner is not None and owner != (target.number, *key[1:]):
                 read = next(found[0].part.target for found in hit.values() if found)
@@ -103,11 +104,3 @@ def _owners(tasks: Mapping[Any, Any], hit: Mapping[storage.StorePath, list[_Targ
 def _together(found: Sequence[Block | None]) -> Block | None:
     blocks = {block for block in found if block is not None}
     return _SEVERAL if len(blocks) > 1 else next(iter(blocks), None)
-
-
-def _keys(nested: Any) -> Iterator[Any]:
-    if isinstance(nested, list):
-        for inner in nested:
-            yield from _keys(inner)
-    else:
-        yield nested

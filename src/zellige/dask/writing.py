@@ -13,6 +13,7 @@ from uuid import uuid4
 import dask
 import dask.array as da
 import numpy as np
+from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
@@ -246,7 +247,7 @@ def _stored(part: Part, chunks: Any, flight: Flight | None, *, here: bool) -> da
 
 def _joined(arrays: Sequence[da.Array], function: Any) -> Delayed:
     """One task that waits for all blocks of all arrays, and calls a function of them."""
-    keys = [key for array in arrays for key in _keys(array.__dask_keys__())]
+    keys = [key for array in arrays for key in flatten(array.__dask_keys__())]
     name = f"zellige-stored-{uuid4().hex}"
     graph = HighLevelGraph.from_collections(name, {name: (function, keys)}, dependencies=arrays)
     return Delayed(name, graph)
@@ -289,7 +290,7 @@ def _stored_in_forks(part: Part) -> da.Array:
     handle = Handle(part.target, stored=False)
     name, starts = f"zellige-fork-{uuid4().hex}", [place.start for place in part.region or ()]
     layer: dict[Any, Any] = {}
-    for key, block in zip(_keys(x.__dask_keys__()), da.core.slices_from_chunks(x.chunks), strict=True):
+    for key, block in zip(flatten(x.__dask_keys__()), da.core.slices_from_chunks(x.chunks), strict=True):
         region = tuple(slice(s.start + start, s.stop + start) for s, start in zip(block, starts, strict=True))
         layer[(name, *key[1:])] = (partial(_write_fork, handle, region), key)
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[x])
@@ -310,11 +311,3 @@ def _merged(forks: Sequence[Store]) -> Store | None:
     first, *others = forks
     first.merge(others)
     return first
-
-
-def _keys(nested: Any) -> Iterable[Any]:
-    if isinstance(nested, list):
-        for inner in nested:
-            yield from _keys(inner)
-    else:
-        yield nested
