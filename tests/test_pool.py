@@ -331,10 +331,13 @@ def test_a_forked_child_has_all_helpers_while_those_of_the_parent_are_at_work():
 
 def test_an_interrupt_while_the_caller_waits_lets_no_chunk_land_after_it():
     array, model, store = large()
-    caller, before = threading.get_ident(), _thread._count()
+    caller, before, begun = threading.get_ident(), _thread._count(), threading.Event()
 
     def last(_method: str, _key: str) -> None:
-        if threading.get_ident() != caller:
+        if threading.get_ident() == caller:
+            assert begun.wait(120)  # until the other one has a chunk as well
+        else:
+            begun.set()
             while len(store.calls) < CHUNKS - 1:  # until the caller has done all the others, and waits
                 time.sleep(0.001)
             time.sleep(0.05)
