@@ -2,10 +2,13 @@
 
 import gc
 import os
+import signal
 
 import pytest
 
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so nohup starts them, and no test of an interrupt would meet one
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")

@@ -244,7 +244,9 @@ def test_chunks_are_those_that_zarr_python_names(data):
     indexer = OrthogonalIndexer(tuple(picks), shape, ChunkGrid.from_sizes(shape, chunks))
     theirs = Theirs(tuple(picks), shape, RegularChunkGrid(chunk_shape=chunks))
     assert indexer.shape == theirs.shape
-    assert [part.chunk_coords for part in indexer] == [tuple(map(int, part.chunk_coords)) for part in theirs]
+    # Of an empty selection zarr-python names a chunk all the same.
+    named = [tuple(map(int, part.chunk_coords)) for part in theirs] if 0 not in indexer.shape else []
+    assert [part.chunk_coords for part in indexer] == named
 
 
 @pytest.mark.parametrize(
