@@ -7,7 +7,7 @@ import signal
 import pytest
 
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so nohup starts them, and no test of an interrupt would meet one
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as under nohup, where no interrupt would come
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
