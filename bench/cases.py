@@ -1,4 +1,4 @@
-"""The table of cases: names, what they do, on which layout, and the ratios that issue 5 asks for.
+"""The table of cases: names, what they do, on which layout, and the ratios that are aimed at.
 
 A target is the least ratio, the peer's time over ours. Against zarr-python and zarrs it is 1 everywhere; against
 TensorStore it depends on the case.

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from zellige import indexing, lease, node, placing, removal
@@ -492,7 +493,9 @@ class Change:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             with self._opened:
                 self.commit()
@@ -500,7 +503,7 @@ class Change:
         try:
             self.abort()
         finally:
-            self._opened.__exit__(kind, *more)  # type: ignore[arg-type]
+            self._opened.__exit__(kind, error, trace)
 
 
 def change(

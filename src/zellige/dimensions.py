@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import FrozenInstanceError, dataclass
 from itertools import accumulate
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 
@@ -344,8 +344,7 @@ def as_axis(dimension: DimensionGrid) -> Axis:
     """A dimension with the answers of `Axis`, which are worked out for a kind that is not ours."""
     if isinstance(dimension, FixedDimension | VaryingDimension):
         return dimension
-    foreign: Any = _Foreign(dimension)  # which has all names of the dimension, too
-    return foreign  # type: ignore[no-any-return]
+    return cast("Axis", _Foreign(dimension))  # which has all names of the dimension, too
 
 
 class _Foreign:

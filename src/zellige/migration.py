@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -272,8 +272,7 @@ class _Work:
     def metadata(self, path: str) -> Converted:
         """The metadata of Zarr v3 of a node; consolidated metadata of Zarr v2 is converted with it."""
         if path not in self.converted:
-            found: Any = node.parse(self.nodes[path].new or {})
-            return found  # type: ignore[no-any-return]
+            return cast("Converted", node.parse(self.nodes[path].new or {}))
         new = self.converted[path]
         if isinstance(new, GroupMetadata) and self.store.exists(node.join(path, CONSOLIDATED_V2)):
             return new.with_consolidated(self._entries(path))

@@ -30,8 +30,7 @@ class Growth:
 
     def applied(self, documents: Documents) -> Documents | None:
         """The documents after the change; None if they are those of neither state."""
-        name = DOCUMENT if DOCUMENT in documents else ARRAY_V2
-        main = documents.get(name, {})
+        name, main = _main(documents)
         if main.get("shape") == self.after["shape"]:
             return documents
         if main.get("shape") != self.before["shape"]:
@@ -48,11 +47,16 @@ class Growth:
 
     def is_behind(self, documents: Documents) -> bool:
         """Whether documents show an array that has grown beyond this change."""
-        name = DOCUMENT if DOCUMENT in documents else ARRAY_V2
-        shape, after = documents.get(name, {}).get("shape"), self.after["shape"]
+        shape, after = _main(documents)[1].get("shape"), self.after["shape"]
         if not isinstance(shape, list) or len(shape) != len(after) or shape == after:
             return False
         return all(n >= least for n, least in zip(shape, after, strict=True))
+
+
+def _main(documents: Documents) -> tuple[str, dict[str, JSON]]:
+    """The document of an array that tells its shape, and its name; an empty one if there is none."""
+    name = DOCUMENT if DOCUMENT in documents else ARRAY_V2
+    return name, documents.get(name, {})
 
 
 def _length_fields(metadata: ArrayMetadata) -> dict[str, JSON]:

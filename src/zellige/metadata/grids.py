@@ -9,6 +9,7 @@ RectilinearChunkGridMetadata(chunk_shapes=(4, (2, 2, 2, 1)))
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
@@ -24,22 +25,18 @@ from zellige.types import JSON, Shape
 _FIELD = "chunk_grid.configuration"
 
 
-@dataclass(frozen=True, slots=True)
-class _OneShape:
-    """A grid that is declared by one chunk shape."""
+class _Grid(ABC):
+    """A chunk grid as a document states it: a name and a configuration."""
 
-    chunk_shape: Shape
+    __slots__ = ()
+
     name: ClassVar[str]
     bounded: ClassVar[bool]
-
-    def __post_init__(self) -> None:
-        where = f"{_FIELD}.chunk_shape"
-        sizes = tuple(_size(n, f"{where}[{axis}]") for axis, n in enumerate(_entries(self.chunk_shape, where)))
-        object.__setattr__(self, "chunk_shape", sizes)
+    """Whether chunks at the border are only as large as the array."""
 
     @classmethod
     def from_dict(cls, data: JSON) -> Self:
-        """Read `{"name": …, "configuration": {"chunk_shape": …}}`, what `to_dict` gives (spec: regular grids).
+        """Read `{"name": …, "configuration": …}`, what `to_dict` gives (spec: chunk grids).
 
         Parameters
         ----------
@@ -48,6 +45,23 @@ class _OneShape:
 
         """
         return cls.from_configuration(_configuration(data, cls.name))
+
+    @classmethod
+    @abstractmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Read the configuration alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OneShape(_Grid):
+    """A grid that is declared by one chunk shape."""
+
+    chunk_shape: Shape
+
+    def __post_init__(self) -> None:
+        where = f"{_FIELD}.chunk_shape"
+        sizes = tuple(_size(n, f"{where}[{axis}]") for axis, n in enumerate(_entries(self.chunk_shape, where)))
+        object.__setattr__(self, "chunk_shape", sizes)
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
@@ -89,7 +103,7 @@ class RegularBoundedChunkGridMetadata(_OneShape):
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class RectilinearChunkGridMetadata:
+class RectilinearChunkGridMetadata(_Grid):
     """For each axis one size that repeats, or its edges.
 
     Parameters
@@ -119,18 +133,6 @@ class RectilinearChunkGridMetadata:
     def chunk_shapes(self) -> tuple[int | Sizes, ...]:
         """For each axis a size, or a tuple of its edges; more than a million are a sequence that behaves like one."""
         return tuple(chunks if isinstance(chunks, int) else as_tuple(chunks) for chunks in self.axes)
-
-    @classmethod
-    def from_dict(cls, data: JSON) -> Self:
-        """Read `{"name": "rectilinear", "configuration": …}`, what `to_dict` gives (spec: rectilinear chunk grid).
-
-        Parameters
-        ----------
-        data
-            The object, as it stands in the document of an array.
-
-        """
-        return cls.from_configuration(_configuration(data, cls.name))
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:

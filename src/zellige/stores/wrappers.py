@@ -19,7 +19,6 @@ from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 T = TypeVar("T")
 
 
-BYTES = bytes | bytearray | memoryview
 KEY_WRITES = frozenset({"put", "put_parts", "update", "create", "replace", "delete"})
 """The methods that may change the value of one key."""
 
@@ -255,11 +254,11 @@ class FencedStore(WrapperStore):
 
     def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         """Read a value, change it and write it back if nobody else has meanwhile; else once more."""
-        made: list[Encoded | None] = []
+        made: list[Encoded] = []
 
         def checked(old: Buffer | None) -> Encoded | None:
             new = change(old)
-            made[:] = [new] if old is None else []
+            made[:] = [new] if old is None and new is not None else []
             self._check()
             return new
 
@@ -275,13 +274,12 @@ class FencedStore(WrapperStore):
         self._check_made(key, value)
         return True
 
-    def _check_made(self, key: str, value: Encoded | None) -> None:
+    def _check_made(self, key: str, value: Encoded) -> None:
         """Look at the lease after a key was made where there was none: nobody else would remove it."""
         try:
             self._check()
         except ConflictError:
-            raw = b"" if value is None else value if isinstance(value, BYTES) else b"".join(value)
-            if self.inner.get(key) == raw:
+            if self.inner.get(key) == (value if isinstance(value, Buffer) else b"".join(value)):
                 self.inner.delete(key)
             raise
 

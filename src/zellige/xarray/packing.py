@@ -15,6 +15,7 @@ Data in memory is looked at before anything is written, blocks of dask as they a
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -155,7 +156,7 @@ def _is_packed(encoding: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Check:
+class _Check(ABC):
     """How one variable is encoded, and what its stored values mean to readers."""
 
     name: str
@@ -209,13 +210,13 @@ class _Check:
         """Whether a quick look shows that nothing is lost."""
         return False
 
+    @abstractmethod
     def lost(self, given: Any, stored: Any) -> Any:
         """Where values are not what they were."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
         """What is wrong with a value, and what to do about it."""
-        raise NotImplementedError
 
 
 class _Text(_Check):
