@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := src tests examples bench reliability tools
+CODE := src tests examples bench reliability tools hatch_build.py
 # Compiled modules are kept, whatever the machine prefers: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -69,20 +69,23 @@ oldest:  ## the tests of xarray, dask and rechunk with the oldest versions of bo
 	@bash tools/oldest_xarray.sh $(ARGS)
 
 clean:  ## remove everything that was made here
+	rm -f src/zellige/kernel/_native*.so
 	rm -rf $(VENV) .venv-peer .venv-bench .venv-fuzz .venv-oldest demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+KERNEL := hatch_build.py $(wildcard src/zellige/kernel/*.[ch])
+
+$(VENV)/.installed: pyproject.toml $(KERNEL) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.dev: pyproject.toml $(KERNEL) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
-$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.docs: pyproject.toml $(KERNEL) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@ $(VENV)/.installed

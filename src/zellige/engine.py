@@ -7,6 +7,7 @@ lock) -> encode -> store. Chunks that hold only the fill value are not stored, u
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from zellige import pool, scratch
+from zellige import kernel, pool, scratch
 from zellige.codecs.base import Shard
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.config import ArrayConfig, told
@@ -30,23 +31,42 @@ from zellige.errors import (
     UnsupportedCodecError,
 )
 from zellige.grid import ChunkGrid, Unsettled
+from zellige.kernel.program import inner_shape, program
 from zellige.metadata import ChunkKeyEncoding
-from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, assign, copy_rows, grouped
+from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, assign, copy_rows, grouped, parts, shard_table, table
 from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
 from zellige.stopped import Done, report
 from zellige.stores import Store
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Old, Part, Shape
 
 _TRIES = 16
+_PART = 1 << 16  # chunks that the kernel is told of at once
+_UNKNOWN = object()
 _STRIPS = 16 << 20  # bytes of large chunks that are read together, a strip across all of them at a time
 _SHARES = 8  # of those for each thread, so that all end at about the same time
 _ROW = 4 << 20  # bytes of small chunks that are read or written together: many, so that threads seldom change
 
 
+class Prepared(NamedTuple):
+    """What the kernel is told of an array whose chunks are files."""
+
+    base: bytes
+    """The directory of the store, up to the last `/`."""
+    pieces: tuple[bytes, ...]
+    """What is around the numbers in keys."""
+    code: bytes
+    """The program."""
+    inner: Shape | None
+    """The shape of inner chunks, if chunks are shards."""
+
+
 class Engine:
     """Reads and writes the chunks of one array; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "_merging", "unsettled")
+    __slots__ = (
+        *("store", "prefix", "keys", "_key_form", "chain", "config", "indexes", "_merging", "unsettled"),
+        *("_rank", "_kernel"),
+    )
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, rank: int, chain: CodecChain, config: ArrayConfig
@@ -58,6 +78,7 @@ class Engine:
             self.store = YieldingStore(self.store)
         self.prefix, self.chain, self.config = prefix, chain, config
         self.keys = keys
+        self._rank, self._kernel = rank, _UNKNOWN
         # `c/%d/%d`: filled in for every chunk without calling anything.
         self._key_form = prefix.replace("%", "%%") + keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
         self.indexes = IndexCache()
@@ -78,6 +99,50 @@ class Engine:
         with telling(self, plan, "read" if verb == "read" else "written") as engine:
             getattr(engine, verb)(plan, *given, **options)
 
+    # -- the kernel -------------------------------------------------------------------------------
+
+    @property
+    def kernel(self) -> Prepared | None:
+        """What the kernel is told of this array, made on first use; None if it is not for the kernel."""
+        if self._kernel is _UNKNOWN:
+            self._kernel = self._prepared()
+        return self._kernel  # type: ignore[return-value]
+
+    def _prepared(self) -> Prepared | None:
+        base = self.store.local_base
+        if base is None or self.unsettled is not None:
+            return None
+        code = program(self.chain, next(iter(self.chain.bound)))
+        if code is None:
+            return None
+        form = self.keys.encode_chunk_key(("%d",) * self._rank)  # type: ignore[arg-type]
+        first, *others = map(os.fsencode, form.split("%d"))
+        return Prepared(os.fsencode(base), (os.fsencode(self.prefix) + first, *others), code, inner_shape(self.chain))
+
+    def _read_files(self, plan: Plan, out: AnyArray) -> bool:
+        """Read by the kernel, and what it leaves by the plain path; False if this is not for the kernel."""
+        how = self.kernel
+        if how is None or kernel.native is None or out.dtype != self.chain.dtype.numpy:
+            return False
+        fill, follow, threads = self.config.read_missing_chunks, self.store.follows_links, pool.workers()
+        for part, work in parts(plan, out, self._part(plan)):
+            statuses = bytearray(len(part))
+            rows = table(part) if how.inner is None else shard_table(part, how.inner)
+            if rows is None:
+                return False
+            if kernel.native.read_files(how.base, how.pieces, follow, rows, how.code, work, statuses, fill, threads):
+                for number in np.flatnonzero(np.frombuffer(statuses, np.uint8)).tolist():
+                    Engine._read_chunk(self, work, part, part.request(number))  # not that of who reports each chunk
+            self._advance(part)
+        return True
+
+    def _part(self, plan: Plan) -> int:
+        """How many chunks of a plan the kernel is told of at once."""
+        return _PART
+
+    def _advance(self, part: Plan) -> None:
+        """Called when a part of a plan is done."""
+
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, plan: Plan, out: AnyArray) -> None:
@@ -86,8 +151,8 @@ class Engine:
             self._tell("read", plan, out)
             return
         first, times = self._first(plan)
-        if first is None:
-            return  # nothing is picked
+        if first is None or self._read_files(plan, out):
+            return  # nothing is picked, or all is done
         kept = self.store.keeps_decoded and first.shard is None and not out.dtype.hasobject
         work = partial(self._read_kept if kept else self._read_chunk, out, plan)
         if self.store.concurrency is not None:

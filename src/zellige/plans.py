@@ -5,6 +5,7 @@ Projections are computed for each axis, never for each chunk, and only chunks th
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,9 +15,10 @@ from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from zellige.grid import Axis as GridAxis
-from zellige.grid import ChunkGrid
+from zellige.grid import ChunkGrid, FixedDimension
 from zellige.indexing import Axis as Axis
 from zellige.indexing import Selection, ascending
 from zellige.types import AnyArray, Coords, Indices, Shape
@@ -31,6 +33,11 @@ Stretch: TypeAlias = tuple[int, int, Pick, slice, bool]
 
 Kinds: TypeAlias = Callable[[Sequence[Projection]], Sequence[object]]
 """Of what kind each chunk along an axis is."""
+
+AxisTable: TypeAlias = tuple["array[int]", tuple[int, ...], npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]
+"""One axis of a table: its rows, the axes of the array that it stands for, listed positions and their places."""
+
+Table: TypeAlias = tuple[AxisTable, ...]
 
 Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | EllipsisType, ...], bool]
 """One chunk: coordinates, codec shape, where in the chunk, where in the work array, all of its data?"""
@@ -57,6 +64,8 @@ class Plan:
     points: Points | None = None
     order: tuple[int, ...] | None = None
     """With points: the axes of the array in the order of the work array, points first."""
+    picked: tuple[Sequence[Axis], tuple[int, ...], Sequence[GridAxis]] = ((), (), ())
+    """What the plan was made from: what is picked along each axis, the axes that are picked together, the grid."""
 
     def __len__(self) -> int:
         return prod(map(len, self.projections))
@@ -413,13 +422,114 @@ def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[Grid
     if points:
         others = [axis for axis in range(len(axes)) if axis not in points]
         lead, picked = _project_points([axes[k] for k in points], [dims[k] for k in points])  # type: ignore[misc]
-        return Plan((lead, *(_project(axes[k], dims[k]) for k in others)), picked, (*points, *others))
+        projected = (lead, *(_project(axes[k], dims[k]) for k in others))
+        return Plan(projected, picked, (*points, *others), (axes, points, dims))
     projections = tuple(map(_project, axes, dims))
     if [*map(type, axes)].count(range) < len(axes) - 1:
         arrays = [axis for axis, at in zip(projections, axes, strict=True) if not isinstance(at, range)]
         in_order = all(type(place) is slice for axis in arrays for _, _, _, place, _ in axis)
         projections = tuple(_as_mesh(p, axis, len(axes), places=not in_order) for axis, p in enumerate(projections))
-    return Plan(projections)
+    return Plan(projections, picked=(axes, (), dims))
+
+
+# -- tables: plans for the kernel -----------------------------------------------------------------
+
+
+def table(plan: Plan) -> Table:
+    """A plan as the kernel takes it: for each axis of the work array a row of integers for each chunk."""
+    axes = []
+    projections = plan.projections
+    if plan.points is not None:
+        lead, *projections = projections  # type: ignore[assignment]
+        rows = array("q")
+        for coords, sizes, stretch, _, _ in lead:
+            rows.extend((*coords, *sizes, stretch.start, 0, stretch.stop - stretch.start, stretch.start))
+        axes.append(_with_points(rows, plan))
+    rest = range(len(projections)) if plan.order is None else plan.order[len(plan.points.inside) :]  # type: ignore[union-attr]
+    for axis, projection in zip(rest, projections, strict=True):
+        axes.append(_axis_table(axis, [(entry[:2], *entry[2:4]) for entry in projection]))
+    return tuple(axes)
+
+
+def shard_table(plan: Plan, inner: Shape) -> Table | None:
+    """The same for chunks that are shards, with a row for each inner chunk; None if those do not divide the shards."""
+    picked, together, dims = plan.picked
+    for size, dim in zip(inner, dims, strict=True):
+        if any(edge % size for edge in dim.unique_edge_lengths):
+            return None
+    fine = plan_axes(picked, together, [FixedDimension(n, dim.extent) for n, dim in zip(inner, dims, strict=True)])
+
+    def located(axis: int, number: int) -> tuple[int, int, int, int]:
+        """The shard that holds an inner chunk, its size, the number of the inner chunk in it, and its size."""
+        size = inner[axis]
+        shard, start, extent = dims[axis].locate(number * size)
+        return shard, extent, number - start // size, size
+
+    axes = []
+    projections = fine.projections
+    if fine.points is not None:
+        lead, *projections = projections  # type: ignore[assignment]
+        points = fine.order[: len(fine.points.inside)]  # type: ignore[index]
+        entries = [(*zip(*map(located, points, coords), strict=True), stretch) for coords, _, stretch, _, _ in lead]
+        rows = array("q")
+        for *numbers, stretch in sorted(entries, key=lambda entry: entry[0]):
+            rows.extend((*chain.from_iterable(numbers), stretch.start, 0, stretch.stop - stretch.start, stretch.start))
+        axes.append(_with_points(rows, fine))
+    rest = range(len(projections)) if fine.order is None else fine.order[len(fine.points.inside) :]  # type: ignore[union-attr]
+    for axis, projection in zip(rest, projections, strict=True):
+        axes.append(_axis_table(axis, [(located(axis, entry[0]), *entry[2:4]) for entry in projection]))
+    return tuple(axes)
+
+
+def _with_points(rows: array[int], plan: Plan) -> AxisTable:
+    assert plan.points is not None
+    assert plan.order is not None
+    inside, places = plan.points
+    positions = np.concatenate(inside).astype(np.int64, copy=False)
+    return rows, plan.order[: len(inside)], positions, None if places is None else places.astype(np.int64, copy=False)
+
+
+def _axis_table(axis: int, entries: Iterable[tuple[tuple[int, ...], Pick, Pick]]) -> AxisTable:
+    """Rows for what is picked along one axis: numbers and sizes, then start, step, count and place."""
+    rows, positions, places, listed = array("q"), [], [], 0
+    for numbers, inside, outside in entries:
+        if type(inside) is slice and type(outside) is slice:
+            count = outside.stop - outside.start
+            rows.extend((*numbers, inside.start, inside.step or 1, count, outside.start))
+            continue
+        at, place = _as_positions(inside), _as_positions(outside)
+        rows.extend((*numbers, listed, 0, at.size, 0))
+        positions.append(at)
+        places.append(place)
+        listed += at.size
+    if not listed:
+        return rows, (axis,), None, None
+    return rows, (axis,), np.concatenate(positions), np.concatenate(places)
+
+
+def _as_positions(pick: Pick) -> npt.NDArray[np.int64]:
+    if isinstance(pick, slice):
+        return np.arange(pick.start, pick.stop, pick.step or 1, dtype=np.int64)
+    return pick.ravel().astype(np.int64, copy=False)
+
+
+def parts(plan: Plan, out: AnyArray, most: int) -> Iterator[tuple[Plan, AnyArray]]:
+    """A plan in parts of about so many chunks, each with its part of the work array; whole if that is not simple."""
+    axes, points, dims = plan.picked
+    if len(plan) <= most or points or not axes:
+        yield plan, out
+        return
+    longest = max(range(len(axes)), key=lambda k: len(plan.projections[k]))
+    at, projection = axes[longest], plan.projections[longest]
+    if not isinstance(at, range):
+        yield plan, out
+        return
+    step = max(1, most * len(projection) // len(plan))
+    for k in range(0, len(projection), step):
+        begin = projection[k][3].start
+        end = projection[min(k + step, len(projection)) - 1][3].stop
+        some = [*axes[:longest], at[begin:end], *axes[longest + 1 :]]
+        yield plan_axes(some, (), dims), out[(slice(None),) * longest + (slice(begin, end),)]
 
 
 def _project(at: Axis, dim: GridAxis) -> Sequence[Projection]:

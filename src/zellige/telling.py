@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from zellige import pool
 from zellige.engine import Engine
 from zellige.plans import Plan, coords_of
 from zellige.reporting import Progress
+
+_STEPS = 200  # in which the work of the kernel is reported
 
 
 @contextmanager
@@ -38,6 +41,14 @@ class _Telling(Engine):
         for name in Engine.__slots__:
             setattr(self, name, getattr(plain, name))
         self._plain, self._progress = plain, progress
+
+    def _part(self, plan: Plan) -> int:
+        """Few enough that the bar moves, many enough for all threads."""
+        return max(4 * pool.workers(), len(plan) // _STEPS)
+
+    def _advance(self, part: Plan) -> None:
+        """Count the chunks that the kernel has read."""
+        self._progress.advance(self.key(part.request(len(part) - 1)[0]), len(part))
 
     _read_chunk = _told("_read_chunk")
     _read_kept = _told("_read_kept")

@@ -176,7 +176,7 @@ class BoundChain:
         self.decode_work = self.nbytes * max([1, *(codec.decode_work for codec in chain.compressors)])
         self.encode_work = self.nbytes * max([1, *(codec.encode_work for codec in chain.compressors)])
         """About how much work a chunk is, in bytes that are copied."""
-        order = _permutation(chain.filters, len(shape))
+        order = permutation(chain.filters, len(shape))
         shard = chain.serializer.shard(spec, tuple(range(len(spec.shape))) if order is None else order)
         if order is None and shard is not None and not shard.is_even:
             raise MetadataError(
@@ -526,7 +526,7 @@ def _c_strides(shape: Shape, dtype: np.dtype[Any]) -> tuple[int, ...]:
     return tuple(strides) if shape else ()
 
 
-def _permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...] | None:
+def permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...] | None:
     """What filters that only reorder axes come to; None if another is among them."""
     order = tuple(range(rank))
     for codec in filters:

@@ -16,7 +16,8 @@ from zellige.types import JSON, Buffer
 _WBITS = 31  # the largest window, in a gzip member
 
 # ISA-L counts from 0 to 3. Its 0 does not store, and its 3 is slower than its 2 and often larger.
-_ISAL_LEVELS = {1: 1, 2: 2, 3: 2}
+ISAL_LEVELS = {1: 1, 2: 2, 3: 2}
+"""The levels that ISA-L does, in its own counting."""
 
 # A decoder copies what follows its member, so members after the first are fed in pieces: otherwise
 # thousands of small members would cost the square of their number.
@@ -53,8 +54,8 @@ class GzipCodec(BytesBytesCodec):
 
     def encode(self, raw: Buffer) -> bytes:
         """One member, without a time stamp, so that equal chunks give equal bytes."""
-        isal = _isal() if self.level in _ISAL_LEVELS else None
-        engine, level = (_zlib(), self.level) if isal is None else (isal, _ISAL_LEVELS[self.level])
+        isal = _isal() if self.level in ISAL_LEVELS else None
+        engine, level = (_zlib(), self.level) if isal is None else (isal, ISAL_LEVELS[self.level])
         member: bytes = engine.compress(raw, level, wbits=_WBITS)
         return member
 

@@ -133,6 +133,10 @@ class Store(ABC):
     transactional: bool = False
     """Whether what is written is seen by others only as a whole, later: a kill leaves nothing half done."""
 
+    local_base: str | None = None
+    """The directory whose files are the values, up to its last `/`, where nothing else is between keys and files."""
+    follows_links: bool = False
+    """Whether symbolic links to anywhere are followed below that directory."""
     keeps_decoded: bool = False
     """Whether `decoded` keeps what it gives."""
 

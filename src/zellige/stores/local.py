@@ -86,6 +86,16 @@ class LocalStore(Store):
         """The absolute path of the directory."""
         return self._root
 
+    @property
+    def local_base(self) -> str | None:  # type: ignore[override]
+        """The directory, with links resolved; None for a subclass, which may do something on the way."""
+        return self.identity[1].rstrip("/") + "/" if type(self) is LocalStore else None
+
+    @property
+    def follows_links(self) -> bool:  # type: ignore[override]
+        """Whether links to anywhere are followed."""
+        return self._links == "anywhere"
+
     # -- reading ----------------------------------------------------------------------------------
 
     def get(self, key: str) -> bytes | None:

@@ -1,0 +1,106 @@
+"""Programs: a codec chain in the kernel's terms, as 64-bit integers and the fill value. See `parse_program` in C."""
+
+from __future__ import annotations
+
+from struct import pack
+from typing import Any
+
+import numpy as np
+
+from zellige import kernel
+from zellige.codecs.arrays import BytesCodec
+from zellige.codecs.base import BytesBytesCodec
+from zellige.codecs.chain import CodecChain, permutation
+from zellige.codecs.gzip import ISAL_LEVELS
+from zellige.codecs.sharding import BoundShard, ShardingCodec
+from zellige.types import Shape
+
+_PARAMETERS = 5
+_COMPRESSORS = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+
+
+def program(chain: CodecChain, shape: Shape) -> bytes | None:
+    """The program of a chain, of whose chunks one has this shape; None if the kernel does not know all of it."""
+    if kernel.native is None:
+        return None
+    words = _words(chain, shape)
+    return None if words is None else pack(f"={len(words)}q", *words) + chain.fill.tobytes()
+
+
+def inner_shape(chain: CodecChain) -> Shape | None:
+    """The shape of the inner chunks, of a chain that makes shards."""
+    return chain.serializer.chunk_shape if isinstance(chain.serializer, ShardingCodec) else None
+
+
+def _words(chain: CodecChain, shape: Shape) -> list[int] | None:
+    serializer = chain.serializer
+    if isinstance(serializer, ShardingCodec):
+        return _shard_words(serializer, chain, shape)
+    order = permutation(chain.filters, len(shape))
+    steps = [_step(codec) for codec in chain.compressors]
+    dtype = chain.dtype.numpy
+    if order is None or None in steps or not isinstance(serializer, BytesCodec) or dtype.hasobject:
+        return None
+    stored = serializer.layout(chain.specs(shape)[-1])
+    swap = None if stored is None else _swapped(stored, dtype)
+    if swap is None:
+        return None
+    codecs: list[tuple[int, ...]] = [step for step in steps if step]
+    if not all(kernel.can(step[0]) for step in codecs) or sum(step[0] <= kernel.LZ4 for step in codecs) > 1:
+        return None  # of two compressors, what is between them has no known length
+    padded = [word for step in codecs for word in (*step, *[0] * (1 + _PARAMETERS - len(step)))]
+    is_bool = int(dtype.kind == "b")
+    return [len(shape), dtype.itemsize, swap, is_bool, *order, len(codecs), *padded, 0]
+
+
+def _step(codec: BytesBytesCodec) -> tuple[int, ...] | None:
+    """A codec from bytes to bytes: its number and parameters, none if it does nothing; None if it is not known."""
+    core = codec.core() if hasattr(codec, "core") else codec  # of numcodecs: another form of the same
+    found: tuple[int, ...] | None = None
+    match core.name, core.configuration():
+        case "zstd", {"level": level, "checksum": checksum}:
+            found = kernel.ZSTD, level, int(checksum)
+        case "gzip", {"level": level}:
+            found = kernel.GZIP, ISAL_LEVELS.get(level, 0)
+        case "numcodecs.zlib", _:
+            found = (kernel.ZLIB,)
+        case "blosc", {"cname": cname, "clevel": level, "shuffle": shuffle, "typesize": size, "blocksize": block}:
+            found = kernel.BLOSC, _COMPRESSORS.index(cname), level, _SHUFFLES.index(shuffle), size, block
+        case "numcodecs.lz4", {"acceleration": acceleration}:
+            found = kernel.LZ4, acceleration
+        case "numcodecs.shuffle", {"elementsize": size}:
+            found = (kernel.SHUFFLE, size) if size > 1 else ()
+        case "crc32c", _:
+            found = (kernel.CRC32C,)
+        case "numcodecs.crc32c", {"location": "end"}:
+            found = (kernel.CRC32C,)
+        case "numcodecs.fletcher32", _:
+            found = (kernel.FLETCHER32,)
+    return found
+
+
+def _shard_words(codec: ShardingCodec, chain: CodecChain, shape: Shape) -> list[int] | None:
+    """Shards of inner chunks that divide them, with an index as all writers store it."""
+    index = codec.index_codecs
+    plain = isinstance(index[0], BytesCodec) and index[0].endian == "little"
+    sums = [part.name == "crc32c" for part in index[1:]]
+    if chain.filters or chain.compressors or not plain or sums not in ([], [True]):
+        return None
+    shard = chain.shard(shape)
+    inner = _words(shard.chain, codec.chunk_shape) if isinstance(shard, BoundShard) else None
+    if inner is None or inner[-1]:  # shards within shards
+        return None
+    return [*inner[:-1], 1, int(codec.index_location == "start"), len(sums), *codec.chunk_shape]
+
+
+def _swapped(stored: np.dtype[Any], dtype: np.dtype[Any]) -> int | None:
+    """The size of the units whose bytes are reversed, 0 for none; None if more than that is between two types."""
+    if stored == dtype:
+        return 0
+    if stored.names is not None or stored.newbyteorder("=") != dtype or dtype.kind not in "iufcmMU":
+        return None
+    if dtype.kind == "U":
+        return 4
+    unit = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    return unit if unit in (2, 4, 8) else None
