@@ -78,7 +78,7 @@ _NAMES = {
 }
 """The public names by the modules that they come from, which are imported when a name is first asked for."""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_MODULES = {"aio", "codecs", "dtype", "errors", "experimental", "storage"}
+_MODULES = {"aio", "codecs", "dtype", "errors", "experimental", "kernel", "storage"}
 
 
 def __getattr__(name: str) -> Any:
@@ -156,6 +156,7 @@ __all__ = [
     "full",
     "full_like",
     "group",
+    "kernel",
     "load",
     "migrate",
     "ones",

@@ -132,7 +132,8 @@ class Engine:
                 return False
             if kernel.native.read_files(how.base, how.pieces, follow, rows, how.code, work, statuses, fill, threads):
                 for number in np.flatnonzero(np.frombuffer(statuses, np.uint8)).tolist():
-                    Engine._read_chunk(self, work, part, part.request(number))  # not that of who reports each chunk
+                    # As a whole, so that what is wrong shows. Not the method of one who reports each chunk.
+                    Engine._read_chunk(self, work, part, part.request(number), entire=True)
             self._advance(part)
         return True
 
@@ -213,7 +214,8 @@ class Engine:
         except CodecError:
             return None  # one by one, which names the one that is damaged
 
-    def _read_chunk(self, out: AnyArray, plan: Plan, request: Request) -> None:
+    def _read_chunk(self, out: AnyArray, plan: Plan, request: Request, *, entire: bool = False) -> None:
+        """Read what a request picks from a chunk; with `entire` not by parts of its bytes, even if few would do."""
         coords, shape, inside, outside, whole = request
         bound = self.chain.bound[shape]
         key = self._key_form % coords
@@ -231,6 +233,7 @@ class Engine:
             elif (
                 bound.strides is None
                 or whole
+                or entire
                 or (self.unsettled is not None and shape != self.unsettled.chunk_shape)
                 or (part := bound.part(inside, plan.order, self.store.gap)) is None
             ):

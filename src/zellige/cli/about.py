@@ -9,7 +9,7 @@ from argparse import Namespace
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
-from zellige import __version__
+from zellige import __version__, kernel
 from zellige.cli.output import emit, paint
 
 _REQUIRED = ("numpy", "numcodecs", "zstandard", "google-crc32c")
@@ -64,6 +64,7 @@ def doctor(arguments: Namespace) -> int:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
+        "kernel": kernel.info(),
         "packages": packages,
         "extras": extras,
     }
@@ -73,6 +74,7 @@ def doctor(arguments: Namespace) -> int:
 
 def _doctor_text(content: dict[str, Any]) -> str:
     lines = [f"{name:<14} {content[name]}" for name in ("zellige", "python", "platform", "cpus")]
+    lines.append(f"{'kernel':<14} {_kernel_text(content['kernel'])}")
     for name, found in content["packages"].items():
         lines.append(f"{name:<14} {found or paint('missing', 'red') + f': pip install {name}'}")
     for name, needed in content["extras"].items():
@@ -83,6 +85,13 @@ def _doctor_text(content: dict[str, Any]) -> str:
     if not content["extras"]:
         lines.append("extras are not known, because zellige is not installed: pip install zellige")
     return "\n".join(lines)
+
+
+def _kernel_text(found: dict[str, Any]) -> str:
+    if found["works"]:
+        missing = [name for name, known in found["codecs"].items() if not known]
+        return found["state"] + (f", without {', '.join(missing)}" if missing else "")
+    return f"{found['state']}: everything works, slower; with a C compiler here, pip install --force-reinstall zellige"
 
 
 def _version(package: str) -> str | None:

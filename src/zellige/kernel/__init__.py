@@ -14,9 +14,11 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 ZSTD, GZIP, ZLIB, BLOSC, LZ4, CRC32C, FLETCHER32, SHUFFLE = range(1, 9)
 """The numbers of codecs in programs, as in `kernel.h`."""
+_NAMES = {ZSTD: "zstd", GZIP: "gzip", ZLIB: "zlib", BLOSC: "blosc", LZ4: "lz4"}
 
 KEEP_EMPTY, PAD, SYNC = 1, 2, 4
 """Flags of writes: store chunks of fill values, fill up what lies beyond the end, survive a power cut."""
@@ -39,7 +41,7 @@ _FUNCTIONS: dict[int, tuple[str, ...]] = {
 
 
 def _load() -> ModuleType | None:
-    if os.environ.get("ZELLIGE_KERNEL", "").lower() in ("off", "0"):
+    if _is_off():
         return None
     try:
         from zellige.kernel import _native
@@ -50,7 +52,18 @@ def _load() -> ModuleType | None:
     return _native
 
 
-native = _load()
+def info() -> dict[str, Any]:
+    """Whether the kernel works here, why not, and which codecs it knows.
+
+    >>> sorted(info())
+    ['codecs', 'state', 'works']
+    """
+    state = "works" if native is not None else "is off, by ZELLIGE_KERNEL" if _is_off() else "was not built"
+    return {"works": native is not None, "state": state, "codecs": {name: can(k) for k, name in _NAMES.items()}}
+
+
+def _is_off() -> bool:
+    return os.environ.get("ZELLIGE_KERNEL", "").lower() in ("off", "0")
 
 
 @cache
@@ -66,6 +79,9 @@ def can(codec: int) -> bool:
             break
     known: bool = native.can(codec)
     return known
+
+
+native = _load()
 
 
 def _libraries(codec: int) -> list[CDLL]:
