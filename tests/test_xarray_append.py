@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 import warnings
+from typing import Any
 
 import dask
 import dask.array as da
@@ -472,6 +473,90 @@ def test_repair_leaves_consolidated_metadata_that_hides_arrays_that_disagree(tmp
     zellige.repair(tmp_path, dry_run=False, shrink=True)
     assert zellige.validate(tmp_path).ok
     xr.testing.assert_identical(opened(tmp_path), ds)
+
+
+# -- documents that contradict consolidated metadata ----------------------------------------------
+
+
+def old_documents_come_back(place, zarr_format) -> None:
+    """A backup had the documents of a shorter dataset; all rows are still there for readers."""
+    name = "zarr.json" if zarr_format == 3 else ".zarray"
+    kept = {array: (place / array / name).read_bytes() for array in ("t", "mean", "time")}
+    write(daily("2021-01-21", "2021-01-30"), place, append_dim="time")
+    for array, raw in kept.items():
+        (place / array / name).write_bytes(raw)
+
+
+def every_array_is_resized_alone(place, zarr_format) -> None:
+    for array in ("t", "mean", "time"):
+        found = zellige.open_array(place, path=array, mode="r+")
+        found.resize((12, *found.shape[1:]))
+
+
+def another_program_resizes(place, zarr_format) -> None:
+    for array in ("t", "mean", "time"):
+        found = zarr.open_array(place / array, mode="r+")
+        found.resize((12, *found.shape[1:]))
+
+
+CONTRADICTIONS = {  # with the lengths by the documents and by the consolidated metadata
+    old_documents_come_back: (20, 30),
+    every_array_is_resized_alone: (12, 20),
+    another_program_resizes: (12, 20),
+}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("how", ["append", "dask", "a", "new variable", "new in a region", "r+", "region", "tree"])
+@pytest.mark.parametrize("happens", CONTRADICTIONS)
+def test_nothing_is_written_by_documents_that_contradict_consolidated_metadata(happens, how, zarr_format, tmp_path):
+    write(daily(end="2021-01-20"), tmp_path, zarr_format=zarr_format)
+    happens(tmp_path, zarr_format)
+    stored, held = CONTRADICTIONS[happens]
+    before = contents(zellige.LocalStore(tmp_path))
+    ds, more = daily().isel(time=slice(stored)), daily("2022-01-01", "2022-01-04")
+    new = ds[["t"]].rename(t="v").drop_vars(["time", "x"])
+    acts: dict[str, tuple[Any, dict[str, Any]]] = {
+        "append": (more, {"append_dim": "time"}),
+        "dask": (more.chunk({"time": 2}), {"append_dim": "time"}),
+        "a": (ds, {"mode": "a"}),
+        "new variable": (new, {"mode": "a"}),
+        "new in a region": (new.isel(time=slice(4)), {"mode": "a", "region": {"time": slice(0, 4)}}),
+        "r+": (ds, {"mode": "r+"}),
+        "region": (ds[["t"]].isel(time=slice(4)).drop_vars(["time", "x"]), {"region": {"time": slice(0, 4)}}),
+        "tree": (xr.DataTree(more), {"append_dim": "time"}),
+    }
+    data, options = acts[how]
+    words = rf"'t': shape \[{stored}, 3\] in its document, \[{held}, 3\] in the consolidated.*consolidate_metadata"
+    with pytest.raises(zellige.errors.StaleMetadataError, match=words):
+        write(data, tmp_path, **options)
+    assert contents(zellige.LocalStore(tmp_path)) == before
+    zellige.consolidate_metadata(tmp_path)
+    write(more, tmp_path, append_dim="time")
+    for consolidated in (None, False):
+        found = opened(tmp_path, consolidated=consolidated)
+        xr.testing.assert_identical(found, xr.concat([ds, more], "time", data_vars="minimal"))
+
+
+def test_a_dataset_is_written_anew_whatever_its_documents_say(tmp_path):
+    write(daily(end="2021-01-20"), tmp_path)
+    every_array_is_resized_alone(tmp_path, 3)
+    write(daily(end="2021-01-04"), tmp_path, mode="w")
+    xr.testing.assert_identical(opened(tmp_path), daily(end="2021-01-04"))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_documents_that_are_ahead_of_consolidated_metadata_are_appended_to(zarr_format, tmp_path):
+    """As another program leaves them that appends and does not consolidate."""
+    ds = daily(end="2021-01-20")
+    write(ds, tmp_path, zarr_format=zarr_format)
+    ds.isel(time=slice(5)).assign_coords(time=ds.time[:5] + np.timedelta64(20, "D")).to_zarr(
+        tmp_path, append_dim="time", consolidated=False
+    )
+    write(daily("2021-01-26", "2021-01-30"), tmp_path, append_dim="time")
+    for consolidated in (None, False):
+        assert opened(tmp_path, consolidated=consolidated).sizes["time"] == 30
+    assert zellige.validate(tmp_path).ok
 
 
 def test_levels_of_a_pyramid_may_have_different_lengths():

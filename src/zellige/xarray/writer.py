@@ -17,7 +17,7 @@ from zellige import Array, Group, MemoryStore, config, errors, open_group, stora
 from zellige import change as begin_change
 from zellige.xarray.backend import name_dimensions, read_arrays
 from zellige.xarray.encoding import group_metadata
-from zellige.xarray.planning import Plan, Step, There, Wishes, plan_dataset
+from zellige.xarray.planning import Plan, Step, There, Wishes, join, plan_dataset
 
 _NAME = "__xarray_dataarray_name__"
 """The attribute from which `xr.open_dataarray` takes the name of a data array."""
@@ -379,7 +379,8 @@ class _Writing:
             except errors.GroupNotFoundError:
                 there[path] = None
             else:
-                there[path] = There(dict(group.attrs), read_arrays(group))
+                there[path] = There(dict(group.attrs), arrays := read_arrays(group))
+                storage.check_consolidated(arrays.values())
                 form = group.metadata.zarr_format
         if there[""] is None and self.mode == "r+":
             raise errors.GroupNotFoundError(f"there is no group at '/{self.place.path}', and mode 'r+' creates none")
@@ -401,6 +402,8 @@ class _Writing:
         if self.mode == "w":
             _refuse_to_remove_sources(self.datasets.values(), self.place)
             there = dict.fromkeys(self.datasets)
+        for path, found in there.items():
+            change.compare({join(path, name): array for name, array in (found.arrays if found else {}).items()})
         return self._plans(there, None if there[""] is None else change.zarr_format)
 
     def _check_whole_tree(self, dim: Any) -> None:
