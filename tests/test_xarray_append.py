@@ -538,6 +538,37 @@ def test_nothing_is_written_by_documents_that_contradict_consolidated_metadata(h
         xr.testing.assert_identical(found, xr.concat([ds, more], "time", data_vars="minimal"))
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("happens", CONTRADICTIONS)
+def test_repair_brings_such_documents_and_consolidated_metadata_together(happens, zarr_format, tmp_path):
+    """Also where an array ends within its only chunk, as coordinates do: then the others tell."""
+    write(daily(end="2021-01-20"), tmp_path, zarr_format=zarr_format, chunks={"time": 4})
+    happens(tmp_path, zarr_format)
+    rows = 30 if happens is old_documents_come_back else 12
+    check_repaired(tmp_path, daily().isel(time=slice(rows)))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("old", ["t", "time"])
+def test_repair_brings_back_one_document_that_is_older_than_the_others(old, zarr_format, tmp_path):
+    write(daily(end="2021-01-20"), tmp_path, zarr_format=zarr_format, chunks={"time": 4})
+    document = tmp_path / old / ("zarr.json" if zarr_format == 3 else ".zarray")
+    kept = document.read_bytes()
+    write(daily("2021-01-21", "2021-01-30"), tmp_path, append_dim="time")
+    document.write_bytes(kept)
+    check_repaired(tmp_path, daily(end="2021-01-30"))
+
+
+def check_repaired(place, expected) -> None:
+    """After a repair there is nothing left to mend, no chunk was put aside, and all readers see the dataset."""
+    before = {key for key in contents(zellige.LocalStore(place)) if not key.endswith(("zarr.json", ".zarray"))}
+    assert zellige.repair(place, dry_run=False).left == ()
+    assert before <= contents(zellige.LocalStore(place)).keys()
+    assert zellige.validate(place, deep=True).ok
+    for consolidated in (None, False):
+        xr.testing.assert_identical(opened(place, consolidated=consolidated), expected)
+
+
 def test_a_dataset_is_written_anew_whatever_its_documents_say(tmp_path):
     write(daily(end="2021-01-20"), tmp_path)
     every_array_is_resized_alone(tmp_path, 3)

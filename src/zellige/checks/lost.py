@@ -144,8 +144,15 @@ class Dispute:
     holder: str
     """The path of the group that holds the entry."""
     why: str
-    lost: Lost | None
-    """What the node is to become, if the chunks agree with the entry; None if they do not tell."""
+    right: Right
+    """What the chunks of the array tell."""
+    lost: Lost
+    """What the node is to become, if the entry is right."""
+    lengths: Mapping[str, tuple[int, int]]
+    """The dimensions that are shorter by the document, with their lengths by it and by the entry.
+
+    Empty if they differ in anything else, or an axis that is shorter has no name.
+    """
 
 
 def find_disputes(survey: Survey, held: Held, documents: Mapping[str, Documents]) -> Iterator[Dispute]:
@@ -170,7 +177,19 @@ def find_disputes(survey: Survey, held: Held, documents: Mapping[str, Documents]
             main = DOCUMENT if DOCUMENT in entry else ARRAY_V2
             whole = {**entry, **found, main: entry[main]}
             lost = Lost(path, whole, other.metadata, (main,), (main,), _remedy(holder))
-            yield Dispute(path, holder, why, lost if right == "entry" else None)
+            yield Dispute(path, holder, why, right, lost, {} if own is None else _lengths(own, other, main))
+
+
+def _lengths(own: Array, other: Array, main: str) -> dict[str, tuple[int, int]]:
+    """The dimensions along which two states of an array differ, if nothing else that matters does."""
+    documents, entry = own.metadata.to_documents(), other.metadata.to_documents()
+    sizes = {name: value for name, value in documents[main].items() if name in ("shape", "chunk_grid")}
+    if own.ndim != other.ndim or conflict({**entry, main: {**entry[main], **sizes}}, documents) is not None:
+        return {}
+    names = own.dimension_names or (None,) * own.ndim
+    shorter = [(dim, pair) for dim, *pair in zip(names, own.shape, other.shape, strict=True) if pair[0] != pair[1]]
+    found = {dim: (pair[0], pair[1]) for dim, pair in shorter if dim is not None}
+    return found if len(found) == len(shorter) else {}
 
 
 def _array(store: Store, path: str, documents: Documents) -> Array | None:

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import commit, lease, node, pool, unfinished
 from zellige.array import Array
-from zellige.checks.lost import DAMAGE, Lost, find_disputes, find_lost, held_entries, new_group, read_documents
+from zellige.checks.lost import (
+    DAMAGE,
+    Dispute,
+    Lost,
+    Right,
+    find_disputes,
+    find_lost,
+    held_entries,
+    new_group,
+    read_documents,
+)
 from zellige.consolidated import bare, differences
 from zellige.copy_plan import Survey
 from zellige.errors import (
@@ -277,20 +287,45 @@ class Inspection:
         pending = {key.removesuffix(node.PENDING).rstrip("/") for key in self.survey.keys if key.endswith(node.PENDING)}
         left = {path for path in known if path in self.lost or path in pending or self._is_changing(path)}
         documents = {path: found for path, found in known.items() if path not in left}
-        for found in find_disputes(self.survey, self._held, documents):
+        disputes = list(find_disputes(self.survey, self._held, documents))
+        self.disputed = {found.path for found in disputes if found.right == "unclear"}
+        settled: set[str] = set()
+        for found in sorted(disputes, key=lambda found: found.right == "unclear"):
+            right = self._right_by_others(found) if found.right == "unclear" else found.right
+            settled |= {found.path} if right != "unclear" else set()
             contradicts = f"it contradicts the consolidated metadata of '/{found.holder}' ({found.why})"
-            if found.lost is not None:
+            if right == "entry":
                 self._take(found.path, found.lost.metadata, found.lost.whole)
-                self._note_lost(found.lost, f"{contradicts}, and chunks can be read by that one only")
-                continue
-            self.disputed.add(found.path)
-            self.last_copies.add(found.holder)
-            message = (
-                f"{contradicts}, and nothing stored tells which of them is right, so that repair leaves both; call "
-                "zellige.consolidate_metadata if the document is right, or else put the other one in its place"
-            )
-            key = node.join(found.path, self.survey.own(found.path)[0])
-            self._broken.append(Finding("document", found.path, key, message))
+                by_chunks = "chunks can be read by that one only"
+                told = by_chunks if found.right == right else "the other arrays are as long as that one says"
+                self._note_lost(found.lost, f"{contradicts}, and {told}")
+            elif right == "unclear":
+                self.last_copies.add(found.holder)
+                message = (
+                    f"{contradicts}, and nothing stored tells which of them is right, so that repair leaves both; call "
+                    "zellige.consolidate_metadata if the document is right, or else put the other one in its place"
+                )
+                key = node.join(found.path, self.survey.own(found.path)[0])
+                self._broken.append(Finding("document", found.path, key, message))
+        self.disputed -= settled
+
+    def _right_by_others(self, found: Dispute) -> Right:
+        """Whether the other arrays of a group are as long as a document says, or as an entry does.
+
+        The chunks of an array tell nothing if it ends within the same chunk by both, as coordinates often do.
+        """
+        parent = found.path.rpartition("/")[0]
+        others = [
+            array
+            for path, array in self.arrays.items()
+            if path.rpartition("/")[0] == parent and path not in self.disputed
+        ]
+        right = set[Right]()
+        for dim, (mine, theirs) in found.lengths.items():
+            pairs = (pair for array in others for pair in zip(array.dimension_names or (), array.shape, strict=False))
+            lengths = {length for name, length in pairs if name == dim}
+            right.add("entry" if lengths == {theirs} else "document" if lengths == {mine} else "unclear")
+        return right.pop() if len(right) == 1 else "unclear"
 
     def _is_changing(self, path: str) -> bool:
         """Whether a change of a node, or of one above it, is not finished."""
