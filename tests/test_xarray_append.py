@@ -848,6 +848,61 @@ def test_a_kept_rule_whose_step_was_another_one_warns_of_nothing():
         assert opened(store).indexes["time"].equals(months)
 
 
+# -- times without rows ---------------------------------------------------------------------------
+
+
+def noleap(days: int) -> xr.Dataset:
+    """Days of a calendar that numpy does not have."""
+    time = xr.date_range("2020-01-01", periods=days, calendar="noleap", use_cftime=True)
+    return xr.Dataset({"t": ("time", np.arange(float(days)))}, {"time": time})
+
+
+UNITS = {"units": "hours since 2000-01-01", "calendar": "noleap"}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("way", ["encoding=", "its own encoding", "opened"])
+def test_a_dataset_of_another_calendar_begins_without_rows(way, zarr_format):
+    empty, store = noleap(40).isel(time=slice(0)), zellige.MemoryStore()
+    if way == "its own encoding":
+        empty.time.encoding = dict(UNITS)
+    if way == "opened":
+        write(noleap(40), other := zellige.MemoryStore(), encoding={"time": UNITS})
+        empty = opened(other).isel(time=slice(0))
+    options = {"encoding": {"time": UNITS}} if way == "encoding=" else {}
+    chunks = {"time": "month"} if zarr_format == 3 else None
+    write(empty, store, append_dim="time", chunks=chunks, zarr_format=zarr_format, **options)
+    stored = zellige.open_array(store, path="time")
+    assert stored.dtype == np.int64
+    assert stored.attrs["calendar"] == "noleap"
+    assert stored.attrs["units"].startswith("hours since 2000-01-01")
+    assert opened(store).sizes["time"] == 0
+    write(empty.drop_encoding(), store, append_dim="time")  # nothing more, which changes nothing
+    write(noleap(40), store, append_dim="time")
+    if zarr_format == 3:
+        assert zellige.open_array(store, path="t").write_chunk_sizes == ((31, 9),)
+    xr.testing.assert_equal(opened(store), noleap(40))
+
+
+@pytest.mark.parametrize("encoding", [None, {"units": UNITS["units"]}, {"calendar": "noleap"}], ids=str)
+def test_times_without_rows_do_not_tell_their_calendar(encoding):
+    store = zellige.MemoryStore()
+    empty = noleap(3).isel(time=slice(0))
+    with pytest.raises(ValueError, match=r"variable 'time' has no rows, .*give both, such as encoding=\{'time': "):
+        write(empty, store, encoding=None if encoding is None else {"time": encoding})
+    for wrong in ({**UNITS, "calendar": "lunar"}, {**UNITS, "units": "hours since never"}):
+        with pytest.raises(ValueError, match=r"variable 'time' cannot be encoded with .*; choose units"):
+            write(empty, store, encoding={"time": wrong})
+    assert contents(store) == {}
+
+
+def test_times_of_another_calendar_do_not_join_plain_numbers():
+    store = zellige.MemoryStore()
+    write(xr.Dataset({"t": ("time", [1.0]), "time": ("time", [0.0])}), store)
+    with pytest.raises(ValueError, match=r"variable 'time' cannot be encoded as the stored one: units would be"):
+        write(noleap(3), store, append_dim="time")
+
+
 # -- values of another kind -----------------------------------------------------------------------
 
 TEXT = [np.array(["a", "b"]), np.array(["a", None], object), np.array([b"a", b"b"])]
@@ -861,11 +916,34 @@ def test_text_and_numbers_do_not_replace_each_other(text, number, how):
     for first, second, found in ((number, text, "text"), (text, number, "no text")):
         if first.dtype != object or first is text:
             store = zellige.MemoryStore()
-            write(xr.Dataset({"v": ("x", first)}), store)
+            write(xr.Dataset({"v": ("x", first)}), store, casting="unsafe")  # one of them has missing text
             before = contents(store)
             with pytest.raises(TypeError, match=rf"variable 'v' holds {found} \(.*\), the stored one is of type"):
                 write(xr.Dataset({"v": ("x", second)}), store, **how)
             assert contents(store) == before
+
+
+def test_values_of_another_unit_are_refused_with_what_to_do_about_values():
+    store = zellige.MemoryStore()
+    write(xr.Dataset({"t": ("time", [280.0], {"units": "K"})}), store)
+    with pytest.raises(ValueError, match=r"units would be 'degC', it is 'K'; convert the values to 'K'") as caught:
+        write(xr.Dataset({"t": ("time", [7.0], {"units": "degC"})}), store, append_dim="time")
+    assert "times" not in str(caught.value)
+
+
+def test_a_label_that_is_stored_twice_has_no_place():
+    store = zellige.MemoryStore()
+    ds = xr.Dataset({"t": ("x", [1.0, 2.0, 3.0])}, {"x": [0, 1, 2]})
+    write(ds, store)
+    write(ds.isel(x=[2]), store, append_dim="x")
+    before = contents(store)
+    with pytest.raises(
+        ValueError, match=r"region: 2 is in the stored coordinate 'x' more than once.*region=\{'x': slice"
+    ):
+        write(ds.isel(x=slice(1, 3)), store, region="auto")
+    assert contents(store) == before
+    write(ds.isel(x=slice(0, 2)) + 10, store, region="auto")  # whose places are known
+    assert opened(store).t.values.tolist() == [11, 12, 3, 3]
 
 
 def test_appended_values_are_cut_into_equal_chunks_without_a_rest():
