@@ -181,6 +181,38 @@ def test_consolidated_metadata_of_groups_above_and_between_follows():
     assert zellige.open_consolidated(store)["a/b"].attrs["unit"] == "K"
 
 
+@pytest.mark.parametrize("holder", ["", "a", "a/b"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_that_contradict_consolidated_metadata_above_them_are_refused(zarr_format, holder):
+    store = MemoryStore()
+    inner = zellige.create_group(store, zarr_format=zarr_format).create_group("a/b")
+    inner.create_array("t", data=DAYS, chunks=10)
+    inner.create_array("u", data=DAYS, chunks=10)
+    zellige.consolidate_metadata(store, path=holder, zarr_format=zarr_format)
+    zellige.open_array(store, path="a/b/t").resize(31)
+    before = contents(store)
+    for path in ("a", "a/b"):
+        with (
+            pytest.raises(zellige.errors.StaleMetadataError, match=r"'a/b/t': shape \[31\] in its document, \[59\]"),
+            zellige.change(store, path) as change,
+        ):
+            change.append("a/b/t"[len(path) + 1 :], np.ones(3))
+    assert contents(store) == before
+    with zellige.change(store, "a/b") as change:
+        change.append("u", np.ones(3))  # the other one is not looked at
+    assert zellige.open_group(store, mode="r")["a/b/u"].shape == (62,)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_array_that_is_stored_otherwise_than_consolidated_metadata_says_is_refused(zarr_format):
+    store = MemoryStore()
+    months(store, zarr_format)
+    zellige.create_array(store, name="t", data=DAYS, dtype="float32", zarr_format=zarr_format, overwrite=True)
+    name = "dtype" if zarr_format == 2 else "data_type"
+    with pytest.raises(zellige.errors.StaleMetadataError, match=f"'t': {name}"), zellige.change(store) as change:
+        change.append("t", np.ones(3))
+
+
 def test_what_cannot_be_is_refused_and_nothing_is_written(store):
     months(store)
     before = contents(store)

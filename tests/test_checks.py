@@ -430,6 +430,148 @@ def test_an_entry_is_kept_while_chunks_of_a_member_are_there_that_nothing_else_k
     assert snapshot(consolidated) == before
 
 
+def edit(store, key, **fields):
+    """Change fields of a document."""
+    store.put(key, json.dumps({**json.loads(store.get(key)), **fields}).encode())
+
+
+def values_seen(store):
+    """What readers of consolidated metadata read."""
+    return {name: array[...].tolist() for name, array in zellige.open_group(store).members(None) if "b" in name}
+
+
+@pytest.fixture(params=[3, 2])
+def dataset(request):
+    """Two arrays of one dimension with consolidated metadata, whose chunks are all there."""
+    root = zellige.create_group(zellige.MemoryStore(), zarr_format=request.param)
+    for name in ("b1", "b2"):
+        root.create_array(name, data=np.arange(1.0, 11.0), chunks=4, dimension_names=["x"])
+    zellige.consolidate_metadata(root.store, zarr_format=request.param)
+    return root.store
+
+
+def main_of(store, path="b1"):
+    return f"{path}/{'zarr.json' if store.exists('zarr.json') else '.zarray'}"
+
+
+def shorter(store):
+    edit(store, main_of(store), shape=[4])
+
+
+def of_another_type(store):
+    edit(store, main_of(store), **({"data_type": "float32"} if store.exists("zarr.json") else {"dtype": "<f4"}))
+
+
+def with_a_damaged_codec(store):
+    raw = store.get(main_of(store))
+    store.put(main_of(store), raw.replace(b'"zstd"', b'"zs!d"'))
+
+
+def with_other_chunks(store):
+    grid = {"name": "regular", "configuration": {"chunk_shape": [5]}}
+    edit(store, main_of(store), **({"chunk_grid": grid} if store.exists("zarr.json") else {"chunks": [5]}))
+
+
+@pytest.mark.parametrize("damage", [shorter, of_another_type, with_a_damaged_codec, with_other_chunks])
+def test_a_document_by_which_chunks_cannot_be_read_comes_back_from_consolidated_metadata(dataset, damage):
+    """Good chunks were put aside, and the consolidated metadata that could read them was made anew."""
+    before = snapshot(dataset)
+    damage(dataset)
+    wrong, key = dataset.get(main_of(dataset)), main_of(dataset)
+    assert values_seen(dataset)["b1"] == list(range(1, 11))
+    for deep in (False, True):
+        report = zellige.validate(dataset, deep=deep)
+        assert [(one.level, one.kind, one.key) for one in report.findings] == [("error", "document", key)]
+        assert "repair restores it from the consolidated metadata of '/'" in report.findings[0].message
+    damaged = snapshot(dataset)
+    zellige.vacuum(dataset)
+    assert snapshot(dataset) == damaged, "chunks that readers see are not beyond the end"
+    assert [what for what, _ in zellige.repair(dataset, dry_run=False).actions] == ["mended"]
+    after = snapshot(dataset)
+    assert json.loads(after.pop(key)) == json.loads(before.pop(key))
+    assert after == before | {f"{QUARANTINE}/{key}": wrong}
+    assert zellige.validate(dataset, deep=True).findings == ()
+
+
+def made_anew_with_another_type(store):
+    zellige.create_array(
+        store, name="b1", data=np.arange(10, dtype="f4"), chunks=4, zarr_format=form_of(store), overwrite=True
+    )
+
+
+def made_shorter_with_all_its_chunks(store):
+    zellige.open_array(store, path="b1").resize(4)
+
+
+def form_of(store):
+    return 3 if store.exists("zarr.json") else 2
+
+
+@pytest.mark.parametrize("change", [made_anew_with_another_type, made_shorter_with_all_its_chunks])
+def test_a_document_that_the_chunks_agree_with_counts(dataset, change):
+    """Another program has changed the array, and has not consolidated again."""
+    change(dataset)
+    seen = zellige.open_array(dataset, path="b1")[:].tolist()
+    assert {one.kind for one in zellige.validate(dataset, deep=True).findings} <= {"consolidated", "lengths"}
+    zellige.repair(dataset, dry_run=False)
+    assert values_seen(dataset)["b1"] == seen
+    assert not [one for one in zellige.validate(dataset, deep=True).findings if one.level != "note"]
+
+
+def of_another_type_of_the_same_size(store):
+    edit(
+        store, main_of(store), **({"data_type": "int64", "fill_value": 0} if form_of(store) == 3 else {"dtype": "<i8"})
+    )
+
+
+def shorter_within_the_last_chunk(store):
+    for path in ("b1", "b2"):  # one alone would be the only one of its length
+        edit(store, main_of(store, path), shape=[9])
+
+
+@pytest.mark.parametrize("damage", [of_another_type_of_the_same_size, shorter_within_the_last_chunk])
+def test_where_nothing_tells_which_document_is_right_both_are_left(dataset, damage):
+    damage(dataset)
+    dataset.put("b1/c/1" if form_of(dataset) == 3 else "b1/1", b"damaged")
+    before = snapshot(dataset)
+    done = zellige.repair(dataset, dry_run=False)
+    assert snapshot(dataset) == before
+    assert {what for what, _ in done.actions} == {"left"}
+    told = next(one.message for one in done.left if one.kind == "document")
+    assert "nothing stored tells which of them is right" in told
+    assert "zellige.consolidate_metadata" in told
+
+
+def test_what_a_migration_leaves_of_the_other_format_contradicts_nothing():
+    root = zellige.create_group(zellige.MemoryStore(), zarr_format=2)
+    root.create_array("b", data=np.arange(1, 5), chunks=2)
+    zellige.consolidate_metadata(root.store, zarr_format=2)
+    zellige.migrate(root.store, dry_run=False)
+    zellige.open_array(root.store, path="b").resize(3)
+    assert "document" not in {kind for kind, _ in found(root.store)}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("what", OBSTACLES)
+def test_a_member_whose_document_is_blocked_stays_in_consolidated_metadata(tmp_path, what, zarr_format):
+    """`repair` made the consolidated metadata anew without it, so that nothing could read it any more."""
+    root = zellige.create_group(tmp_path / "x.zarr", zarr_format=zarr_format)
+    root.create_array("b", data=np.arange(1, 5), chunks=2)
+    zellige.consolidate_metadata(tmp_path / "x.zarr", zarr_format=zarr_format)
+    key = tmp_path / "x.zarr/b" / ("zarr.json" if zarr_format == 3 else ".zarray")
+    key.unlink()
+    OBSTACLES[what][0](key)
+    done = zellige.repair(tmp_path / "x.zarr", dry_run=False, stray=True)
+    assert {what for what, _ in done.actions} == {"left"}
+    assert values_seen(tmp_path / "x.zarr") == {"b": [1, 2, 3, 4]}
+    (told,) = (one.message for one in done.left if one.kind == "document")
+    assert "the consolidated metadata of '/' has the document" in told
+    shutil.rmtree(key) if key.is_dir() and not key.is_symlink() else key.unlink()
+    zellige.repair(tmp_path / "x.zarr", dry_run=False)
+    assert zellige.open_group(tmp_path / "x.zarr", use_consolidated=False)["b"][:].tolist() == [1, 2, 3, 4]
+    assert zellige.validate(tmp_path / "x.zarr", deep=True).ok
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("path", ["", "s", "s/t"])
 def test_a_group_without_a_document_is_an_error_and_gets_one(path, zarr_format):

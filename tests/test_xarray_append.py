@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 import warnings
+from typing import Any
 
 import dask
 import dask.array as da
@@ -474,6 +475,121 @@ def test_repair_leaves_consolidated_metadata_that_hides_arrays_that_disagree(tmp
     xr.testing.assert_identical(opened(tmp_path), ds)
 
 
+# -- documents that contradict consolidated metadata ----------------------------------------------
+
+
+def old_documents_come_back(place, zarr_format) -> None:
+    """A backup had the documents of a shorter dataset; all rows are still there for readers."""
+    name = "zarr.json" if zarr_format == 3 else ".zarray"
+    kept = {array: (place / array / name).read_bytes() for array in ("t", "mean", "time")}
+    write(daily("2021-01-21", "2021-01-30"), place, append_dim="time")
+    for array, raw in kept.items():
+        (place / array / name).write_bytes(raw)
+
+
+def every_array_is_resized_alone(place, zarr_format) -> None:
+    for array in ("t", "mean", "time"):
+        found = zellige.open_array(place, path=array, mode="r+")
+        found.resize((12, *found.shape[1:]))
+
+
+def another_program_resizes(place, zarr_format) -> None:
+    for array in ("t", "mean", "time"):
+        found = zarr.open_array(place / array, mode="r+")
+        found.resize((12, *found.shape[1:]))
+
+
+CONTRADICTIONS = {  # with the lengths by the documents and by the consolidated metadata
+    old_documents_come_back: (20, 30),
+    every_array_is_resized_alone: (12, 20),
+    another_program_resizes: (12, 20),
+}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("how", ["append", "dask", "a", "new variable", "new in a region", "r+", "region", "tree"])
+@pytest.mark.parametrize("happens", CONTRADICTIONS)
+def test_nothing_is_written_by_documents_that_contradict_consolidated_metadata(happens, how, zarr_format, tmp_path):
+    write(daily(end="2021-01-20"), tmp_path, zarr_format=zarr_format)
+    happens(tmp_path, zarr_format)
+    stored, held = CONTRADICTIONS[happens]
+    before = contents(zellige.LocalStore(tmp_path))
+    ds, more = daily().isel(time=slice(stored)), daily("2022-01-01", "2022-01-04")
+    new = ds[["t"]].rename(t="v").drop_vars(["time", "x"])
+    acts: dict[str, tuple[Any, dict[str, Any]]] = {
+        "append": (more, {"append_dim": "time"}),
+        "dask": (more.chunk({"time": 2}), {"append_dim": "time"}),
+        "a": (ds, {"mode": "a"}),
+        "new variable": (new, {"mode": "a"}),
+        "new in a region": (new.isel(time=slice(4)), {"mode": "a", "region": {"time": slice(0, 4)}}),
+        "r+": (ds, {"mode": "r+"}),
+        "region": (ds[["t"]].isel(time=slice(4)).drop_vars(["time", "x"]), {"region": {"time": slice(0, 4)}}),
+        "tree": (xr.DataTree(more), {"append_dim": "time"}),
+    }
+    data, options = acts[how]
+    words = rf"'t': shape \[{stored}, 3\] in its document, \[{held}, 3\] in the consolidated.*consolidate_metadata"
+    with pytest.raises(zellige.errors.StaleMetadataError, match=words):
+        write(data, tmp_path, **options)
+    assert contents(zellige.LocalStore(tmp_path)) == before
+    zellige.consolidate_metadata(tmp_path)
+    write(more, tmp_path, append_dim="time")
+    for consolidated in (None, False):
+        found = opened(tmp_path, consolidated=consolidated)
+        xr.testing.assert_identical(found, xr.concat([ds, more], "time", data_vars="minimal"))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("happens", CONTRADICTIONS)
+def test_repair_brings_such_documents_and_consolidated_metadata_together(happens, zarr_format, tmp_path):
+    """Also where an array ends within its only chunk, as coordinates do: then the others tell."""
+    write(daily(end="2021-01-20"), tmp_path, zarr_format=zarr_format, chunks={"time": 4})
+    happens(tmp_path, zarr_format)
+    rows = 30 if happens is old_documents_come_back else 12
+    check_repaired(tmp_path, daily().isel(time=slice(rows)))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("old", ["t", "time"])
+def test_repair_brings_back_one_document_that_is_older_than_the_others(old, zarr_format, tmp_path):
+    write(daily(end="2021-01-20"), tmp_path, zarr_format=zarr_format, chunks={"time": 4})
+    document = tmp_path / old / ("zarr.json" if zarr_format == 3 else ".zarray")
+    kept = document.read_bytes()
+    write(daily("2021-01-21", "2021-01-30"), tmp_path, append_dim="time")
+    document.write_bytes(kept)
+    check_repaired(tmp_path, daily(end="2021-01-30"))
+
+
+def check_repaired(place, expected) -> None:
+    """After a repair there is nothing left to mend, no chunk was put aside, and all readers see the dataset."""
+    before = {key for key in contents(zellige.LocalStore(place)) if not key.endswith(("zarr.json", ".zarray"))}
+    assert zellige.repair(place, dry_run=False).left == ()
+    assert before <= contents(zellige.LocalStore(place)).keys()
+    assert zellige.validate(place, deep=True).ok
+    for consolidated in (None, False):
+        xr.testing.assert_identical(opened(place, consolidated=consolidated), expected)
+
+
+def test_a_dataset_is_written_anew_whatever_its_documents_say(tmp_path):
+    write(daily(end="2021-01-20"), tmp_path)
+    every_array_is_resized_alone(tmp_path, 3)
+    write(daily(end="2021-01-04"), tmp_path, mode="w")
+    xr.testing.assert_identical(opened(tmp_path), daily(end="2021-01-04"))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_documents_that_are_ahead_of_consolidated_metadata_are_appended_to(zarr_format, tmp_path):
+    """As another program leaves them that appends and does not consolidate."""
+    ds = daily(end="2021-01-20")
+    write(ds, tmp_path, zarr_format=zarr_format)
+    ds.isel(time=slice(5)).assign_coords(time=ds.time[:5] + np.timedelta64(20, "D")).to_zarr(
+        tmp_path, append_dim="time", consolidated=False
+    )
+    write(daily("2021-01-26", "2021-01-30"), tmp_path, append_dim="time")
+    for consolidated in (None, False):
+        assert opened(tmp_path, consolidated=consolidated).sizes["time"] == 30
+    assert zellige.validate(tmp_path).ok
+
+
 def test_levels_of_a_pyramid_may_have_different_lengths():
     root = zellige.create_group()
     for level, size in enumerate((64, 32, 16)):
@@ -732,6 +848,61 @@ def test_a_kept_rule_whose_step_was_another_one_warns_of_nothing():
         assert opened(store).indexes["time"].equals(months)
 
 
+# -- times without rows ---------------------------------------------------------------------------
+
+
+def noleap(days: int) -> xr.Dataset:
+    """Days of a calendar that numpy does not have."""
+    time = xr.date_range("2020-01-01", periods=days, calendar="noleap", use_cftime=True)
+    return xr.Dataset({"t": ("time", np.arange(float(days)))}, {"time": time})
+
+
+UNITS = {"units": "hours since 2000-01-01", "calendar": "noleap"}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("way", ["encoding=", "its own encoding", "opened"])
+def test_a_dataset_of_another_calendar_begins_without_rows(way, zarr_format):
+    empty, store = noleap(40).isel(time=slice(0)), zellige.MemoryStore()
+    if way == "its own encoding":
+        empty.time.encoding = dict(UNITS)
+    if way == "opened":
+        write(noleap(40), other := zellige.MemoryStore(), encoding={"time": UNITS})
+        empty = opened(other).isel(time=slice(0))
+    options = {"encoding": {"time": UNITS}} if way == "encoding=" else {}
+    chunks = {"time": "month"} if zarr_format == 3 else None
+    write(empty, store, append_dim="time", chunks=chunks, zarr_format=zarr_format, **options)
+    stored = zellige.open_array(store, path="time")
+    assert stored.dtype == np.int64
+    assert stored.attrs["calendar"] == "noleap"
+    assert stored.attrs["units"].startswith("hours since 2000-01-01")
+    assert opened(store).sizes["time"] == 0
+    write(empty.drop_encoding(), store, append_dim="time")  # nothing more, which changes nothing
+    write(noleap(40), store, append_dim="time")
+    if zarr_format == 3:
+        assert zellige.open_array(store, path="t").write_chunk_sizes == ((31, 9),)
+    xr.testing.assert_equal(opened(store), noleap(40))
+
+
+@pytest.mark.parametrize("encoding", [None, {"units": UNITS["units"]}, {"calendar": "noleap"}], ids=str)
+def test_times_without_rows_do_not_tell_their_calendar(encoding):
+    store = zellige.MemoryStore()
+    empty = noleap(3).isel(time=slice(0))
+    with pytest.raises(ValueError, match=r"variable 'time' has no rows, .*give both, such as encoding=\{'time': "):
+        write(empty, store, encoding=None if encoding is None else {"time": encoding})
+    for wrong in ({**UNITS, "calendar": "lunar"}, {**UNITS, "units": "hours since never"}):
+        with pytest.raises(ValueError, match=r"variable 'time' cannot be encoded with .*; choose units"):
+            write(empty, store, encoding={"time": wrong})
+    assert contents(store) == {}
+
+
+def test_times_of_another_calendar_do_not_join_plain_numbers():
+    store = zellige.MemoryStore()
+    write(xr.Dataset({"t": ("time", [1.0]), "time": ("time", [0.0])}), store)
+    with pytest.raises(ValueError, match=r"variable 'time' cannot be encoded as the stored one: units would be"):
+        write(noleap(3), store, append_dim="time")
+
+
 # -- values of another kind -----------------------------------------------------------------------
 
 TEXT = [np.array(["a", "b"]), np.array(["a", None], object), np.array([b"a", b"b"])]
@@ -745,11 +916,34 @@ def test_text_and_numbers_do_not_replace_each_other(text, number, how):
     for first, second, found in ((number, text, "text"), (text, number, "no text")):
         if first.dtype != object or first is text:
             store = zellige.MemoryStore()
-            write(xr.Dataset({"v": ("x", first)}), store)
+            write(xr.Dataset({"v": ("x", first)}), store, casting="unsafe")  # one of them has missing text
             before = contents(store)
             with pytest.raises(TypeError, match=rf"variable 'v' holds {found} \(.*\), the stored one is of type"):
                 write(xr.Dataset({"v": ("x", second)}), store, **how)
             assert contents(store) == before
+
+
+def test_values_of_another_unit_are_refused_with_what_to_do_about_values():
+    store = zellige.MemoryStore()
+    write(xr.Dataset({"t": ("time", [280.0], {"units": "K"})}), store)
+    with pytest.raises(ValueError, match=r"units would be 'degC', it is 'K'; convert the values to 'K'") as caught:
+        write(xr.Dataset({"t": ("time", [7.0], {"units": "degC"})}), store, append_dim="time")
+    assert "times" not in str(caught.value)
+
+
+def test_a_label_that_is_stored_twice_has_no_place():
+    store = zellige.MemoryStore()
+    ds = xr.Dataset({"t": ("x", [1.0, 2.0, 3.0])}, {"x": [0, 1, 2]})
+    write(ds, store)
+    write(ds.isel(x=[2]), store, append_dim="x")
+    before = contents(store)
+    with pytest.raises(
+        ValueError, match=r"region: 2 is in the stored coordinate 'x' more than once.*region=\{'x': slice"
+    ):
+        write(ds.isel(x=slice(1, 3)), store, region="auto")
+    assert contents(store) == before
+    write(ds.isel(x=slice(0, 2)) + 10, store, region="auto")  # whose places are known
+    assert opened(store).t.values.tolist() == [11, 12, 3, 3]
 
 
 def test_appended_values_are_cut_into_equal_chunks_without_a_rest():

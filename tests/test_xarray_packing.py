@@ -98,6 +98,16 @@ LOSSES: dict[str, tuple[Any, dict[str, Any], str]] = {
         {"dtype": "int16", "units": "hours since 2000-01-01", "calendar": "noleap"},
         r"value 2100-01-01 .* does not fit int16 in 'hours since",
     ),
+    "dates that floats round": (
+        np.array(["1900-01-01", "2020-01-01T12:34:57"], "M8[s]"),
+        {"dtype": "float32", "units": "seconds since 1900-01-01"},
+        r"time 2020-01-01T12:34:57.* at \(1,\) is no number of float32 in 'seconds since .*; choose the dtype int64",
+    ),
+    "spans that floats round": (
+        np.array([1, 2**24 + 1], "m8[s]"),
+        {"dtype": "float32", "units": "seconds"},
+        r"at \(1,\) is no number of float32 in 'seconds'",
+    ),
     "spans of time": (TIMES - TIMES[0], {"dtype": "int16", "units": "hours"}, "does not fit int16 in 'hours'"),
     "text": (np.array(["ab", "abc"]), {"dtype": "U2"}, r"'abc' at \(1,\) is longer than its encoding, <U2"),
     "bytes": (np.array([b"ab", b"abc"]), {"dtype": "S2"}, r"at \(1,\) is longer than its encoding, \|S2"),
@@ -263,6 +273,16 @@ def test_missing_times_come_back(values, blocks):
         write(dataset(values, {"units": units, **encoding}, blocks), store)
         found = opened(store, decode_timedelta=True).t.values
         assert np.array_equal(found, values, equal_nan=True)
+
+
+@BLOCKS
+def test_times_that_short_floats_hold_are_stored(blocks):
+    times = np.array(["2000-01-01", "2020-02-29T18:00", "NaT"], "M8[ns]")
+    for values, units in ((times, "days since 2000-01-01"), (times - times[0], "days")):
+        store = zellige.MemoryStore()
+        write(dataset(values, {"dtype": "float32", "units": units}, blocks), store)
+        assert zellige.open_array(store, path="t").dtype == np.float32
+        assert np.array_equal(opened(store, decode_timedelta=True).t, values, equal_nan=True)
 
 
 @pytest.mark.filterwarnings("ignore:Times can't be serialized faithfully")  # xarray takes other units

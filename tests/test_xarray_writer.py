@@ -6,6 +6,7 @@ import datetime
 import itertools
 import os
 import warnings
+from typing import Any
 
 import dask
 import dask.array as da
@@ -582,7 +583,90 @@ def test_mode_w_removes_the_old_dataset_before_blocks_are_computed(tmp_path):
     xr.testing.assert_identical(opened(tmp_path / "d.zarr"), everything())
 
 
+class _Missing:
+    """A library that is not installed."""
+
+    def __call__(self, *_: object) -> object:
+        raise ImportError("codec 'zfp' needs zfpy: pip install zfpy")
+
+
+FLOATS = np.array([1.0, 2.5, 300.0])
+SCALED = {"offset": 0, "scale": 10, "dtype": "<f8", "astype": "|u1"}
+UNENCODABLE: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a library that lacks": (FLOATS, {"serializer": {"name": "zfp", "configuration": {"mode": "reversible"}}}, "zfpy"),
+    "integers beyond their type": (
+        np.array([1, 2, 120], "i1"),
+        {"filters": [{"name": "scale_offset", "configuration": {"offset": -100, "scale": 1}}]},
+        "array '/v', .* 120 becomes 220, beyond int8",
+    ),
+    "floats beyond integers": (
+        FLOATS,
+        {"filters": [{"name": "numcodecs.fixedscaleoffset", "configuration": SCALED}]},
+        "array '/v', .* 300.0 becomes 3000.0, beyond uint8",
+    ),
+    "a chunk within a shard": (
+        np.array([1, 2, 120], "i1"),
+        {
+            "filters": [{"name": "scale_offset", "configuration": {"offset": -100, "scale": 1}}],
+            "chunks": (1,),
+            "shards": (3,),
+        },
+        "120 becomes 220, beyond int8",
+    ),
+    "format 2": (
+        np.array([1, 2, 30000], "i4"),
+        {"filters": [{"id": "delta", "dtype": "<i4", "astype": "|i1"}]},
+        "differences that int8 cannot hold",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNENCODABLE)
+def test_mode_w_keeps_the_old_dataset_if_a_codec_refuses_the_new_one(case, tmp_path, monkeypatch):
+    values, encoding, message = UNENCODABLE[case]
+    monkeypatch.setattr("zellige.codecs.zfp.library", _Missing())
+    write(everything(), tmp_path / "d.zarr")
+    before = paths_below(tmp_path)
+    form = 2 if case == "format 2" else 3
+    ds = xr.Dataset({"a": ("x", [1, 2, 3]), "v": ("x", values)})
+    with pytest.raises((ImportError, zellige.errors.EncodeError), match=message):
+        write(ds, tmp_path / "d.zarr", mode="w", zarr_format=form, encoding={"v": encoding})
+    assert paths_below(tmp_path) == before
+    xr.testing.assert_identical(opened(tmp_path / "d.zarr"), everything())
+
+
+def test_mode_w_keeps_the_old_dataset_if_blocks_need_a_library_that_lacks(tmp_path, monkeypatch):
+    encoding = UNENCODABLE["a library that lacks"][1]
+    monkeypatch.setattr("zellige.codecs.zfp.library", _Missing())
+    write(everything(), tmp_path / "d.zarr")
+    with pytest.raises(ImportError, match="variable 'v': codec 'zfp' needs zfpy"):
+        write(xr.Dataset({"v": ("x", FLOATS)}).chunk(), tmp_path / "d.zarr", mode="w", encoding={"v": encoding})
+    xr.testing.assert_identical(opened(tmp_path / "d.zarr"), everything())
+
+
+@pytest.mark.parametrize("blocks", [None, {"x": 2}], ids=["numpy", "dask"])
+def test_mode_w_replaces_what_its_codecs_take(blocks, tmp_path):
+    encoding = {"v": {"filters": [{"name": "scale_offset", "configuration": {"offset": 1, "scale": 2}}]}}
+    ds = xr.Dataset({"v": (("x", "y"), np.arange(15, dtype="i4").reshape(5, 3) + 1), "s": ((), 3), "w": ("z", [])})
+    for _ in range(2):
+        write(ds if blocks is None else ds.chunk(blocks), tmp_path, mode="w", encoding=encoding, chunks={"x": 2})
+        xr.testing.assert_identical(opened(tmp_path), ds)
+
+
 # -- what an error says ---------------------------------------------------------------------------
+
+
+def test_attributes_that_would_have_one_name_are_refused():
+    store = zellige.MemoryStore()
+    for ds, owner in (
+        (xr.Dataset(attrs={1: 2, "1": 3}), "group '/'"),
+        (xr.Dataset({"v": ("x", [1], {"1": 2, 1: 3})}), "variable 'v'"),
+    ):
+        with pytest.raises(ValueError, match=f"{owner}: more than one attribute would have the name '1'.*rename"):
+            write(ds, store)
+    assert contents(store) == {}
+    write(xr.Dataset(attrs={1: 2}), store)
+    assert opened(store).attrs == {"1": 2}
 
 
 def numbers(**encoding) -> xr.Dataset:

@@ -30,7 +30,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from zellige import indexing, lease, node, placing, removal
 from zellige.array import Array, open_array_or
 from zellige.config import ArrayConfig, config
-from zellige.consolidated import Consolidated, bare, change_entries, follow_changes, holds_some, stored_entries
+from zellige.consolidated import (
+    Consolidated,
+    bare,
+    change_entries,
+    follow_changes,
+    holds_some,
+    refuse_conflicts,
+    stored_entries,
+)
 from zellige.dtypes.values import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError
 from zellige.lease import Lease, Owner
@@ -83,6 +91,8 @@ class Change:
         """The arrays that are created or grow, as they will be."""
         self._groups: dict[str, Group | None] = {}
         """The groups that are there, by their paths below this one."""
+        self._compared: set[str] = set()
+        """The arrays that were compared with consolidated metadata."""
         self._done = False
         self._opened: AbstractContextManager[object] = nullcontext()
         """The store, if it was opened for this: it is closed at the end of the block."""
@@ -177,6 +187,30 @@ class Change:
                 found._recover(found.grid, held)
         return found
 
+    def compare(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays whose metadata contradicts consolidated metadata: `StaleMetadataError`.
+
+        Parameters
+        ----------
+        arrays
+            What `arrays` returned, by paths below the group.
+        """
+        new = {node.join(self.path, path): array for path, array in arrays.items() if path not in self._compared}
+        documents = {path: array.metadata.to_documents() for path, array in new.items()}
+        for place in sorted({above for path in new for above in node.parents(path)}):
+            if (holder := self._holder(place)) is not None:
+                refuse_conflicts(
+                    holder, {path: found for path, found in documents.items() if node.is_below(path, place)}
+                )
+        self._compared.update(arrays)
+
+    def _holder(self, place: str) -> Consolidated | None:
+        """The consolidated metadata of a group above an array; that of this group, in format 3, was read with it."""
+        group = self.group(_relative("", place, self.path)) if node.is_below(place, self.path) else None
+        if group is not None and self.zarr_format == 3:
+            return group._holder
+        return Consolidated(self.store, place, self.zarr_format, None)
+
     # -- what changes -----------------------------------------------------------------------------
 
     def grow(
@@ -199,6 +233,7 @@ class Change:
         if not arrays:
             return {}
         self._check_open(arrays)
+        self.compare({path: array for path, (array, *_) in arrays.items()})
         before = {path: array.grid for path, (array, *_) in arrays.items()}
         grids = {path: array._grown(length, axis, chunks) for path, (array, length, axis, chunks) in arrays.items()}
         longer = {path: arrays[path][0].metadata.resized(grid) for path, grid in grids.items()}

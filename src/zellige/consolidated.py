@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any
 
 from zellige import node
-from zellige.errors import CompatibilityWarning, MetadataError
+from zellige.errors import CompatibilityWarning, MetadataError, StaleMetadataError
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.grids import spelled_out
 from zellige.metadata.groups import (
+    ARRAY_V2,
     ATTRIBUTES_V2,
     CONSOLIDATED_V2,
     GROUP_V2,
@@ -35,6 +36,14 @@ from zellige.stores import Store
 from zellige.types import JSON
 
 _BLOCK = "consolidated_metadata"
+
+_CODED = (
+    *("data_type", "codecs", "chunk_key_encoding", "storage_transformers"),
+    *("dtype", "compressor", "filters", "order", "dimension_separator"),  # in Zarr format 2
+)
+"""The fields of an array's document that say how its chunks are stored."""
+_GRIDS = ("chunk_grid", "chunks")
+_MOST_WORDS = 120  # of a field in a message
 
 
 class Consolidated:
@@ -372,3 +381,95 @@ def _without_nothing(documents: Documents) -> Documents:
         return {k: document.comparable(v) for k, v in content.items() if k != _BLOCK and v not in ({}, [], None)}
 
     return {name: found for name, content in documents.items() if (found := meant(content)) or name != ".zattrs"}
+
+
+# -- documents that contradict it -----------------------------------------------------------------
+
+
+def conflict(held: Documents, found: Documents) -> str | None:
+    """How the documents of an array contradict what is held of it, where chunks that readers see are at stake.
+
+    Who writes by such documents writes over elements that the consolidated metadata shows, or stores chunks otherwise
+    than it says: the array is shorter, or has other elements, chunks or codecs. An array that has only grown is no
+    conflict, nor are other attributes or fill values, nor an entry that cannot be read.
+    """
+    theirs, ours = _array_document(held), _array_document(found)
+    if (DOCUMENT in held) != (DOCUMENT in found):
+        return None  # a migration leaves the documents of the other format
+    if all(theirs.get(name) == ours.get(name) for name in ("shape", *_CODED, *_GRIDS)):
+        return None
+    try:
+        node.parse(held)
+    except MetadataError:
+        return None
+    if not theirs:
+        return "an array by its document, a group in the consolidated metadata"
+    theirs, ours = _array_document(meaning(held)), _array_document(meaning(found))
+    name = next((name for name in _CODED if theirs.get(name) != ours.get(name)), None)
+    if _is_shorter(ours.get("shape"), theirs.get("shape")):
+        name = "shape"
+    if name is None:
+        name = next((name for name in _GRIDS if _contradict(theirs, ours, name)), None)
+    if name is None:
+        return None
+    return f"{name} {_worded(ours.get(name))} in its document, {_worded(theirs.get(name))} in the consolidated metadata"
+
+
+def _array_document(documents: Documents) -> dict[str, JSON]:
+    found = documents.get(DOCUMENT) or documents.get(ARRAY_V2) or {}
+    return found if "shape" in found else {}
+
+
+def _is_shorter(shape: Any, held: Any) -> bool:
+    return len(shape) != len(held) or any(n < least for n, least in zip(shape, held, strict=True))
+
+
+def _contradict(held: dict[str, Any], found: dict[str, Any], name: str) -> bool:
+    """Whether two grids cut the elements that both have otherwise; one that has grown may have become uneven."""
+    if held.get(name) == found.get(name):
+        return False
+    names = {grid.get("name") for grid in (held[name], found[name]) if isinstance(grid, dict)}
+    return held["shape"] == found["shape"] or names <= {"regular"}
+
+
+def _worded(value: JSON) -> str:
+    words = str(value)
+    return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
+
+
+def refuse_conflicts(holder: Consolidated, arrays: Mapping[str, Documents]) -> None:
+    """Refuse to write by documents that contradict consolidated metadata: nothing tells which of them is right.
+
+    Parameters
+    ----------
+    holder
+        The consolidated metadata of a group.
+    arrays
+        The documents of arrays below it, by their paths in the store. They were read after the consolidated metadata,
+        which is read again where they differ, since another writer may have changed both in between.
+    """
+    try:
+        told = _conflicts(holder, arrays)
+        if told:
+            told = _conflicts(Consolidated(holder.store, holder.path, holder.zarr_format, None), arrays)
+    except MetadataError:
+        return  # it is broken; nothing in it can be compared
+    if not told:
+        return
+    differences = tuple(f"'{path}': {found}" for path, found in told.items())
+    shown = "; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else "")
+    place = f", {holder.path!r}" if holder.path else ""
+    raise StaleMetadataError(
+        f"documents of arrays in {holder.store!r} contradict the consolidated metadata of group '/{holder.path}', as "
+        f"after a change by another program, or after old documents came back from a backup: {shown}. Nothing was "
+        f"written. If the documents are right, call zellige.consolidate_metadata(…{place}) and write again. If the "
+        "consolidated metadata is right, restore the documents: zellige.repair does so where stored chunks tell",
+        differences=differences,
+    )
+
+
+def _conflicts(holder: Consolidated, arrays: Mapping[str, Documents]) -> dict[str, str]:
+    entries = holder.entries
+    pairs = ((path, entries.get(holder._relative(path)), found) for path, found in arrays.items())
+    told = {path: conflict(held, found) for path, held, found in pairs if held is not None}
+    return {path: found for path, found in told.items() if found is not None}

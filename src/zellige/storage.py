@@ -8,7 +8,7 @@ b'value'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ __all__ = [
     "StoreLike",
     "StorePath",
     "as_stored",
+    "check_consolidated",
     "filling",
     "open_store",
     "opened",
@@ -136,6 +137,34 @@ def as_stored(values: Any, array: Array) -> AnyArray:
     from zellige.dtypes.values import as_value
 
     return as_value(values, array.dtype, array.config.casting)
+
+
+def check_consolidated(arrays: Iterable[Array]) -> None:
+    """Refuse arrays whose documents contradict the consolidated metadata of the group that they were reached through.
+
+    Raises `StaleMetadataError` where an array is shorter than the consolidated metadata says, or stored otherwise: who
+    writes by the document would damage what readers of the consolidated metadata see.
+
+    arrays
+        Members of a group that was opened with `use_consolidated=False`.
+
+    >>> import zellige
+    >>> root = zellige.create_group({})
+    >>> _ = root.create_array("a", shape=8, dtype="int8")
+    >>> _ = root.consolidate_metadata()
+    >>> zellige.open_array(root.store, path="a").resize(4)
+    >>> check_consolidated(zellige.open_group(root.store, use_consolidated=False).array_values())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+      ...
+    zellige.errors.StaleMetadataError: ...'a': shape [4] in its document, [8] in the consolidated metadata...
+    """
+    from zellige.consolidated import refuse_conflicts
+
+    found = list(arrays)
+    for holder in {id(array._holder): array._holder for array in found}.values():
+        if holder is not None:
+            documents = {one.path: one.metadata.to_documents() for one in found if one._holder is holder}
+            refuse_conflicts(holder, documents)
 
 
 @contextmanager

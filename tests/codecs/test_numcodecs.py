@@ -435,6 +435,24 @@ def test_fixedscaleoffset_into_integers(chunk, dtype, scale, astype):
     assert_values_of_numcodecs(FixedScaleOffset(-100, scale, dtype.name, astype), chunk)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("astype", ["i1", "u1", "i4", "u4", "i8", "u8"])
+def test_fixedscaleoffset_refuses_floats_that_integers_do_not_hold(astype, dtype):
+    info, codec = np.iinfo(astype), FixedScaleOffset(0, 1, dtype, astype)
+    low, high = np.array([info.min, info.max]).astype(dtype)
+    high = high if int(high) <= info.max else np.nextafter(high, high.dtype.type(0))
+    fits = np.array([low, high, 0], dtype)
+    spec = spec_of(fits)
+    assert codec.encode(fits, spec).tolist() == [int(x) for x in fits]
+    for beyond in (np.nextafter(low, -np.inf) - 1, (high + 1) * 2, np.inf, np.nan):
+        chunk = np.array([0, beyond], dtype)
+        with pytest.raises(
+            CodecError, match=f"beyond {np.dtype(astype)}, which is {info.min} to {info.max}; give a wide"
+        ):
+            codec.encode(chunk, spec)
+        codec.encode(chunk, spec_of(chunk, beyond))  # the fill value may lie at the border
+
+
 @settings(deadline=None)
 @given(arrays(numbers(["i2", "u4", "i8"])), st.sampled_from([(0, 1), (3, 2), (1.5, 0.5)]))
 def test_fixedscaleoffset_of_integers(chunk, parameters):

@@ -56,10 +56,13 @@ def repair(
 
     Damaged chunks, and chunks beyond the end of an array, are put aside below `__zellige_quarantine`. What a killed
     writer left is removed. A change of several arrays that was stopped is finished if it was committed, and undone
-    otherwise. A document that is damaged, or missing above keys that are there, is restored from consolidated metadata;
-    the damaged one is put aside. A group without a document gets that of an empty group. Consolidated metadata that
-    differs from the documents is made anew, and the old is put aside; it is left where nothing else knows a node whose
-    keys are there. Other documents that cannot be read are left, since nothing tells what they said. Chunks that were
+    otherwise. A document that is damaged, or missing above keys that are there, is restored from consolidated metadata,
+    and the damaged one is put aside. The same is done with a document that says that an array is shorter, or stored
+    otherwise, if chunks can be read by the consolidated metadata only; if the chunks do not tell which of the two is
+    right, both are left. A group without a document gets that of an empty group, but not at the path itself, which may
+    be a directory of several stores. Consolidated metadata that differs from the documents is made anew, and the old is
+    put aside; it is left where nothing else knows a node whose keys are there, or whose document is blocked by what is
+    no value. Other documents that cannot be read are left, since nothing tells what they said. Chunks that were
     never written are no damage: the result has them among its `notes`. What a `rechunk`, `copy` or `convert` has left
     that was stopped stays, since the same call can finish it.
 
@@ -214,6 +217,8 @@ class _Mending:
     def _set_aside(self, found: Finding) -> Done:
         if found.key in self.inspection.obstacles:
             return "left"  # it is no value, and what is below it may be
+        if found.path in self.inspection.disputed:
+            return "left"  # by the consolidated metadata it may be a good chunk
         if not self.drop and not self._put_aside(found.key):
             return "left"
         if not self.dry_run:
@@ -271,6 +276,8 @@ class _Mending:
 
     def _shrink(self, found: Finding) -> Done:
         """Make the arrays of a group as long as the shortest one, along every dimension."""
+        if any(path.rpartition("/")[0] == found.path for path in self.inspection.disputed):
+            return "left"
         if self.dry_run:
             return "mended"
         changed: dict[str, Array] = {}

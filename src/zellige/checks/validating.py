@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige import commit, lease, node, pool, unfinished
 from zellige.array import Array
-from zellige.checks.lost import DAMAGE, Lost, find_lost, new_group, read_documents
+from zellige.checks.lost import (
+    DAMAGE,
+    Dispute,
+    Lost,
+    Right,
+    find_disputes,
+    find_lost,
+    held_entries,
+    new_group,
+    read_documents,
+)
 from zellige.consolidated import bare, differences
 from zellige.copy_plan import Survey
 from zellige.errors import (
@@ -188,6 +198,10 @@ class Inspection:
         """The groups whose consolidated metadata knows nodes that have keys, and cannot be read or restored."""
         self.lost: dict[str, Lost] = {}
         """The nodes that `repair` can give back their documents, by path."""
+        self.disputed: set[str] = set()
+        """The arrays whose documents contradict consolidated metadata, and nothing tells which of them is right."""
+        self._refused: dict[str, Documents] = {}
+        """Documents of arrays that can be parsed, but not used, such as those with a codec that is not known."""
         for place in sorted(self.survey.names):
             self._load(place)
         self.records = sorted(key for key in self.survey.keys if f"/{key}".endswith(f"/{node.RECORD}"))
@@ -232,7 +246,10 @@ class Inspection:
         self._broken += [Finding("document", path, node.join(path, name), what) for name, what in damaged.items()]
         try:
             if not damaged:
-                self._take(path, node.parse(documents), documents)
+                metadata = node.parse(documents)
+                self._refused[path] = documents
+                self._take(path, metadata, documents)
+                del self._refused[path]
         except MetadataError as error:
             self._broken.append(Finding("document", path, keys[0], str(error)))
 
@@ -245,10 +262,12 @@ class Inspection:
     def _find_lost(self) -> None:
         """Find out which documents can be restored, and which groups have none; both are nodes from here on."""
         groups = {path: metadata for path, (metadata, _) in self.groups.items()}
-        for lost in find_lost(self.store, self.survey, groups, self._is_settled):
+        self._held = held_entries(self.store, self.survey, groups)
+        for lost in find_lost(self.store, self.survey, self._held, self._is_settled):
             with suppress(MetadataError):
                 self._take(lost.path, lost.metadata, lost.whole)
                 self._note_lost(lost, "the document is missing")
+        self._find_disputes()
         for path in self._groups_without_document():
             below = [found.zarr_format for place, found in self._nodes() if node.is_below(place, path)]
             lost = new_group(path, 2 if below and set(below) == {2} else 3)
@@ -260,6 +279,58 @@ class Inspection:
                 continue
             self._take(path, lost.metadata, lost.whole)
             self._note_lost(lost, missing)
+
+    def _find_disputes(self) -> None:
+        """Find out which documents contradict consolidated metadata, by which the chunks can be read."""
+        arrays = self.arrays.items() if self._held else ()
+        known = {path: array.metadata.to_documents() for path, array in arrays} | self._refused
+        pending = {key.removesuffix(node.PENDING).rstrip("/") for key in self.survey.keys if key.endswith(node.PENDING)}
+        left = {path for path in known if path in self.lost or path in pending or self._is_changing(path)}
+        documents = {path: found for path, found in known.items() if path not in left}
+        disputes = list(find_disputes(self.survey, self._held, documents))
+        self.disputed = {found.path for found in disputes if found.right == "unclear"}
+        settled: set[str] = set()
+        for found in sorted(disputes, key=lambda found: found.right == "unclear"):
+            right = self._right_by_others(found) if found.right == "unclear" else found.right
+            settled |= {found.path} if right != "unclear" else set()
+            contradicts = f"it contradicts the consolidated metadata of '/{found.holder}' ({found.why})"
+            if right == "entry":
+                self._take(found.path, found.lost.metadata, found.lost.whole)
+                by_chunks = "chunks can be read by that one only"
+                told = by_chunks if found.right == right else "the other arrays are as long as that one says"
+                self._note_lost(found.lost, f"{contradicts}, and {told}")
+            elif right == "unclear":
+                self.last_copies.add(found.holder)
+                message = (
+                    f"{contradicts}, and nothing stored tells which of them is right, so that repair leaves both; call "
+                    "zellige.consolidate_metadata if the document is right, or else put the other one in its place"
+                )
+                key = node.join(found.path, self.survey.own(found.path)[0])
+                self._broken.append(Finding("document", found.path, key, message))
+        self.disputed -= settled
+
+    def _right_by_others(self, found: Dispute) -> Right:
+        """Whether the other arrays of a group are as long as a document says, or as an entry does.
+
+        The chunks of an array tell nothing if it ends within the same chunk by both, as coordinates often do.
+        """
+        parent = found.path.rpartition("/")[0]
+        others = [
+            array
+            for path, array in self.arrays.items()
+            if path.rpartition("/")[0] == parent and path not in self.disputed
+        ]
+        right = set[Right]()
+        for dim, (mine, theirs) in found.lengths.items():
+            pairs = (pair for array in others for pair in zip(array.dimension_names or (), array.shape, strict=False))
+            lengths = {length for name, length in pairs if name == dim}
+            right.add("entry" if lengths == {theirs} else "document" if lengths == {mine} else "unclear")
+        return right.pop() if len(right) == 1 else "unclear"
+
+    def _is_changing(self, path: str) -> bool:
+        """Whether a change of a node, or of one above it, is not finished."""
+        changing = {*self.marks, *(key.removesuffix(node.RECORD).rstrip("/") for key in self.records)}
+        return not changing.isdisjoint([*node.parents(path), path])
 
     def _note_lost(self, lost: Lost, missing: str) -> None:
         path = lost.path
@@ -290,9 +361,12 @@ class Inspection:
         """Whether there is nothing to restore at a path: it is whole, blocked, or a change of it is not finished."""
         if path in self.arrays or path in self.groups or f"/{node.OWN}" in f"/{path}":
             return True
-        changing = {*self.marks, *(key.removesuffix(node.RECORD).rstrip("/") for key in self.records)}
-        blocked = any(node.join(path, name) in self.obstacles for name in DOCUMENTS)
-        return blocked or not changing.isdisjoint([*node.parents(path), path])
+        return self._is_blocked(path) or self._is_changing(path)
+
+    def _is_blocked(self, path: str) -> bool:
+        """Whether something that is no value is in the place of a document, or hides the node."""
+        hidden = (self.obstacles[above].is_hidden for above in [*node.parents(path), path] if above in self.obstacles)
+        return any(node.join(path, name) in self.obstacles for name in DOCUMENTS) or any(hidden)
 
     def _blocked_documents(self) -> Iterator[Finding]:
         """What lies in the place of documents and is none."""
@@ -300,7 +374,10 @@ class Inspection:
             path, _, name = key.rpartition("/")
             if name in DOCUMENTS and f"/{node.OWN}" not in f"/{path}":
                 self._claimed.add(key)
-                yield Finding("document", path, key, f"{what} is in the place of the document; {what.remedy}")
+                message = f"{what} is in the place of the document; {what.remedy}"
+                for holder in [holder for holder, entries in self._held if _entry_of(path, holder) in entries][:1]:
+                    message += f"; the consolidated metadata of '/{holder}' has the document, and repair writes it then"
+                yield Finding("document", path, key, message)
 
     def _hidden_nodes(self) -> Iterator[Finding]:
         """Links out of the store that lie where members of groups do; what they lead to may be nodes."""
@@ -339,7 +416,8 @@ class Inspection:
                 found = dict(self._below(path, metadata.zarr_format))
                 inner = {entry: documents for entry, documents in held.items() if entry}
                 places = [node.join(path, entry) for entry in inner if entry not in found]
-                if any(self.survey.under(place) and not self._is_settled(place) for place in places):
+                kept = (self.survey.under(place) and not self._is_settled(place) for place in places)
+                if any(kept) or any(map(self._is_blocked, places)):
                     self.last_copies.add(path)
                 for sentence in differences(inner, found):
                     yield Finding("consolidated", path, key, sentence)
@@ -554,6 +632,11 @@ class Inspection:
         raw = None if size is None else self.store.get_range(key, *shard.index.span)
         if raw is not None and size is not None:
             shard.index.parse(raw, size if shard.index.at_start else size - shard.index.size)
+
+
+def _entry_of(path: str, holder: str) -> str | None:
+    """The path of a node relative to a group; None if it is not below that one."""
+    return path[len(holder) :].lstrip("/") if node.is_below(path, holder) else None
 
 
 def _removed(lengths: Mapping[int, list[str]]) -> str:

@@ -120,6 +120,8 @@ def _dataset(
 ) -> xr.Dataset:
     dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
     store = ZelligeDataStore(group, dropped, fill_as_mask, arrays)
+    if decoding.get("decode_times") in (None, True) and store.lacks_rows:
+        decoding = {**decoding, "decode_times": compat.decode_no_times(store.get_variables())}
     return StoreBackendEntrypoint().open_dataset(store, drop_variables=drop_variables, **decoding)
 
 
@@ -136,6 +138,11 @@ class ZelligeDataStore(AbstractDataStore):
         self._arrays = read_arrays(group, dropped, arrays)
         self._attributes = group.attrs.asdict()
         self._fill_as_mask = fill_as_mask
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether an array has no elements."""
+        return any(0 in array.shape for array in self._arrays.values())
 
     def get_variables(self) -> dict[str, xr.Variable]:
         """The arrays as variables that read when they are indexed."""

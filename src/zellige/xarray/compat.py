@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from xarray.backends import zarr as engine
 from xarray.coding.strings import check_vlen_dtype, create_vlen_dtype
 from xarray.conventions import decode_cf_variables, encode_dataset_coordinates
 from xarray.core import indexing
+from xarray.core.common import contains_cftime_datetimes as holds_cftime
 
 LazilyIndexedArray = indexing.LazilyIndexedArray
 encode_attribute = engine.encode_zarr_attr_value
@@ -27,14 +29,17 @@ _KEEPS_STRINGS = hasattr(engine.ZarrArrayWrapper, "_preserve_string_dtype")
 __all__ = [
     "LazilyIndexedArray",
     "decode_fill",
+    "decode_no_times",
     "decode_variable",
     "encode_attribute",
     "encode_dataset_coordinates",
     "encode_fill",
     "encode_variable",
+    "holds_cftime",
     "in_memory_dtype",
     "is_string",
     "read_indexed",
+    "vlen_type",
 ]
 
 
@@ -47,14 +52,27 @@ def in_memory_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def is_string(dtype: np.dtype[Any]) -> bool:
     """Whether a type is that of strings of any length."""
-    return dtype.kind == "T" or check_vlen_dtype(dtype) is str
+    return dtype.kind == "T" or vlen_type(dtype) is str
+
+
+def vlen_type(dtype: np.dtype[Any]) -> type | None:
+    """What objects are that have any length, `str` or `bytes`; None for other types, and objects that do not say."""
+    found: type | None = check_vlen_dtype(dtype)
+    return found
 
 
 def decode_variable(variable: xr.Variable, name: str) -> xr.Variable:
     """A stored variable with CF conventions decoded, whose encoding says how to encode others as it is."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*decode_timedelta", FutureWarning)  # both ways encode the same
-        return decode_cf_variables({name: variable}, {})[0][name]
+        return decode_cf_variables({name: variable}, {}, decode_times=decode_no_times({name: variable}))[0][name]
+
+
+def decode_no_times(variables: Mapping[Any, xr.Variable]) -> Any:
+    """What to give as `decode_times`: times without rows, which xarray cannot decode by itself in other calendars."""
+    standard = (None, "standard", "gregorian", "proleptic_gregorian")
+    empty = [name for name, v in variables.items() if not v.size and v.attrs.get("calendar") not in standard]
+    return dict.fromkeys(empty, xr.coders.CFDatetimeCoder(use_cftime=True)) or True
 
 
 def encode_variable(variable: Any, name: str, zarr_format: int) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from zellige import Array, create_array, create_group, errors
+from zellige import Array, MemoryStore, create_array, create_group, create_hierarchy, errors
 from zellige.xarray import compat
 from zellige.xarray.calendar import Cut, Ends
 
@@ -47,7 +47,7 @@ def array_metadata(
     if unknown and explicit:
         known = ", ".join(sorted(_CODECS | _LAYOUT | _OTHERS))
         raise ValueError(f"variable {name!r}: unknown encoding {sorted(unknown)}; beside those of CF there are {known}")
-    attributes, fill = _attributes_and_fill(variable, zarr_format)
+    attributes, fill = _attributes_and_fill(variable, name, zarr_format)
     common = {
         "shape": variable.shape,
         "dtype": str if compat.is_string(variable.dtype) else variable.dtype,
@@ -80,9 +80,7 @@ def _metadata(name: str, options: Mapping[str, Any]) -> Any:
 
 def _check_memory(name: str, array: Array) -> None:
     """Refuse chunks that no process of this machine can hold, and so never write."""
-    declared = [axis.declared for axis in array.grid.axes]
-    largest = [size if isinstance(size, int) else max(size, default=1) for size in declared]
-    needed = prod(largest) * array.dtype.itemsize
+    largest, needed = _largest(array)
     if needed > _memory():
         raise errors.ChunkShapeError(
             f"variable {name!r}: a chunk of {tuple(largest)} elements of {array.dtype} takes {needed / 2**30:.4g} GiB, "
@@ -92,13 +90,20 @@ def _check_memory(name: str, array: Array) -> None:
         )
 
 
+def _largest(array: Array) -> tuple[list[int], int]:
+    """The shape of the largest chunk, and its bytes."""
+    declared = [axis.declared for axis in array.grid.axes]
+    largest = [size if isinstance(size, int) else max(size, default=1) for size in declared]
+    return largest, prod(largest) * array.dtype.itemsize
+
+
 @cache
 def _memory() -> int:
     """The bytes of memory that this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _attributes_and_fill(variable: xr.Variable, zarr_format: Any) -> tuple[dict[str, Any], Any]:
+def _attributes_and_fill(variable: xr.Variable, name: str, zarr_format: Any) -> tuple[dict[str, Any], Any]:
     """As xarray's own engine does: the array's fill value masks in format 2, the attribute in format 3.
 
     None in format 2 says that nothing is missing.
@@ -113,7 +118,20 @@ def _attributes_and_fill(variable: xr.Variable, zarr_format: Any) -> tuple[dict[
         missing = attributes.pop("_FillValue", None)
         if missing is not None:
             attributes["_FillValue"] = compat.encode_fill(missing, variable.dtype)
-    return {str(key): compat.encode_attribute(value) for key, value in attributes.items()}, fill
+    return encoded_attributes(attributes, f"variable {name!r}"), fill
+
+
+def encoded_attributes(attributes: Mapping[Any, Any], owner: str) -> dict[str, Any]:
+    """Attributes as they are stored; raises if names that are no text become those of others."""
+    found: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if str(key) in found:
+            raise ValueError(
+                f"{owner}: more than one attribute would have the name {str(key)!r}, since names are stored as text; "
+                "rename one of them"
+            )
+        found[str(key)] = compat.encode_attribute(value)
+    return found
 
 
 def _key_encoding(encoding: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,6 +151,56 @@ def _codecs(encoding: Mapping[str, Any], zarr_format: Any) -> dict[str, Any]:
             # Strings bring this one themselves.
             found["filters"] = [f for f in filters if getattr(f, "codec_id", None) != "vlen-utf8"] or None
     return found
+
+
+_PLAIN = {"bytes", "transpose", "sharding_indexed", "zstd", "gzip", "blosc", "crc32c"}
+_PLAIN |= {f"numcodecs.{name}" for name in ("zstd", "blosc", "gzip", "zlib", "lz4", "shuffle")}
+"""Codecs that take every value, and whose libraries are there."""
+_LARGE = 1 << 30  # bytes of a chunk; some compressors take no more than twice as many
+
+
+def try_codecs(path: str, metadata: Any, values: Any, config: Mapping[str, Any] | None) -> None:
+    """Encode values as a new array would, and forget the result; raises if a codec refuses them, or its library lacks.
+
+    For values that are not at hand, None, one chunk of zeros tells about the library only. Codecs that take every value
+    are not tried.
+    """
+    store = MemoryStore()
+    array: Any = dict(create_hierarchy(store=store, nodes={path: metadata}))[path]
+    if _is_plain(metadata.codecs) and _largest(array)[1] < _LARGE:
+        return
+    array = array if config is None else array.with_config(config)
+    try:
+        if values is None:
+            _try_zeros(array)
+            return
+        values = np.asarray(values)
+        start = 0
+        for size in array.write_chunk_sizes[0] if array.ndim else (1,):
+            rows = slice(start, start + size) if array.ndim else ...
+            array[rows] = values[rows]
+            start += size
+            store.delete_prefix(f"{path}/")  # so that only a row of chunks is in memory
+    except ImportError as error:
+        raise ImportError(f"variable {path!r}: {error}") from error
+
+
+def _try_zeros(array: Any) -> None:
+    first = tuple(slice(0, sizes[0]) for sizes in array.write_chunk_sizes if sizes)
+    if array.size and len(first) == array.ndim:
+        try:
+            array.with_config({"write_empty_chunks": True})[first] = np.zeros((), array.dtype)
+        except errors.EncodeError:  # of zeros, which may not be among the values
+            return
+
+
+def _is_plain(codecs: Any) -> bool:
+    """Whether all codecs, also those within shards, take every value."""
+    for codec in codecs:
+        name, configuration = (codec["name"], codec) if isinstance(codec, dict) else (codec.name, codec.configuration)
+        if name not in _PLAIN or not _is_plain(configuration.get("codecs", ())):
+            return False
+    return True
 
 
 # -- chunks ---------------------------------------------------------------------------------------

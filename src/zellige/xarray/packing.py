@@ -7,7 +7,8 @@ cast. A value may be rounded to the nearest packed number (`scale_factor`, `add_
 * a number for integers that are not packed has a fraction;
 * a missing value (NaN, NaT) is stored as something that readers do not take for missing;
 * a value that is not missing is stored as `_FillValue` or `missing_value`, which readers take for missing;
-* text or bytes are cut.
+* text or bytes are cut, or missing, or no UTF-8 (`text`);
+* a time is rounded, because a short type of floats does not hold it.
 
 Data in memory is looked at before anything is written, blocks of dask as they are encoded.
 """
@@ -18,6 +19,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -25,14 +27,19 @@ import pandas as pd
 import xarray as xr
 
 from zellige import errors
-from zellige.xarray import compat
+from zellige.xarray import compat, text
 
 _CONVENTIONS = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar")
 _PIECE = 1 << 20  # elements that are looked at together
 
 
 def encode(
-    variable: xr.Variable, name: str, zarr_format: Any, casting: Literal["same_value", "unsafe"] = "same_value"
+    variable: xr.Variable,
+    name: str,
+    zarr_format: Any,
+    casting: Literal["same_value", "unsafe"] = "same_value",
+    *,
+    as_text: bool = False,
 ) -> Any:
     """A variable as it is stored; raises `LossyCastError` for values that would be read as others.
 
@@ -46,14 +53,25 @@ def encode(
         The Zarr format that it is written in, 2 or 3.
     casting
         "unsafe" lets values change, as xarray does.
+    as_text
+        Whether they join text that is stored already.
     """
     _check_types(variable, name)
+    if variable.dtype.kind == "O" and not variable.size and compat.vlen_type(variable.dtype) is None:
+        times = _no_times(variable, name, zarr_format)
+        if times is not None:
+            return times
+    variable = text.without_missing(variable, name, casting, expected=as_text)
     in_memory = variable.chunks is None
     if in_memory and _keeps_values(variable):
         return _encoded(variable, name, zarr_format)  # what comes from a file is read when it is written
     # What comes from a file is read once.
     variable = variable.copy(deep=False).load() if in_memory else _without_masks(variable)
+    if np.dtype(variable.encoding.get("dtype", variable.dtype)).kind not in "SU":
+        text.check_encodable(variable, name)
     encoded = _encoded(variable, name, zarr_format)
+    if encoded.dtype.kind in "SU" and casting != "unsafe":
+        text.check_ends(variable, name)
     check = None if casting == "unsafe" else _check_for(variable, encoded, name, zarr_format)
     if check is None:
         return encoded
@@ -80,6 +98,34 @@ def _check_types(variable: xr.Variable, name: str) -> None:
         raise TypeError(
             f"variable {name!r}: the encoding dtype={wanted!r} is no type of numpy; give one such as 'int16'"
         ) from error
+
+
+def _no_times(variable: xr.Variable, name: str, zarr_format: Any) -> Any:
+    """No rows of times of cftime, encoded as the first of them would be; None if they are no times.
+
+    Objects of which there are none do not say what they are: their units do, or their index.
+    """
+    units, calendar = variable.encoding.get("units"), variable.encoding.get("calendar")
+    is_time = isinstance(units, str) and " since " in units
+    is_index = variable.ndim == 1 and isinstance(variable.to_index_variable().to_index(), xr.CFTimeIndex)
+    if not is_time and not is_index:
+        return None
+    if not is_time or calendar is None:
+        raise ValueError(
+            f"variable {name!r} has no rows, and times of cftime without rows do not tell their units and calendar; "
+            f"give both, such as encoding={{{name!r}: {{'units': 'hours since 2000-01-01', 'calendar': 'noleap'}}}}"
+        )
+    cftime = import_module("cftime")
+    try:
+        origin = cftime.num2date(0, units, calendar)
+    except ValueError as error:
+        raise ValueError(
+            f"variable {name!r} cannot be encoded with {_conventions(variable)}: {error}; choose units and a calendar "
+            "that fit"
+        ) from error
+    one = np.full((1,) * variable.ndim, origin, object)
+    encoded = _encoded(xr.Variable(variable.dims, one, variable.attrs, variable.encoding), name, zarr_format)
+    return xr.Variable(encoded.dims, np.empty(variable.shape, encoded.dtype), encoded.attrs, encoded.encoding)
 
 
 def _keeps_values(variable: xr.Variable) -> bool:
@@ -135,7 +181,7 @@ def _check_for(variable: xr.Variable, encoded: xr.Variable, name: str, zarr_form
     encoding = _conventions(variable)
     if not isinstance(given, np.dtype) or not encoding:
         return None
-    is_time = given.kind in "mM" or (given.kind == "O" and "units" in encoding)
+    is_time = given.kind in "mM" or (given.kind == "O" and ("units" in encoding or "calendar" in encoded.attrs))
     if is_time:
         encoding |= {key: encoded.attrs[key] for key in ("units", "calendar") if key in encoded.attrs}
     found = [encoded.attrs[key] for key in ("_FillValue", "missing_value") if key in encoding and key in encoded.attrs]
@@ -338,6 +384,30 @@ class _Times(_Numbers):
         """Where readers find a missing value; xarray takes the least integer of 64 bits for one."""
         found = super().hidden(stored)
         return found | (stored == np.iinfo(np.int64).min) if self.dtype == np.int64 else found
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether numbers of units are floats that do not hold most times."""
+        return self.dtype.kind == "f" and self.dtype.itemsize < np.dtype(np.float64).itemsize
+
+    def is_sound(self, given: Any, stored: Any) -> bool:
+        """Whether a quick look tells: any time may be rounded in a short type of floats."""
+        return not self._is_short and super().is_sound(given, stored)
+
+    def _differ(self, wide: Any, read: Any) -> Any:
+        if not self._is_short:
+            return super()._differ(wide, read)
+        # A few units in the last place of the wide type, in which the times were divided by their unit.
+        return ~(np.abs(wide - read.astype(np.float64)) <= 4 * np.spacing(np.abs(wide)))
+
+    def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
+        """Whether it is missing, taken for missing, rounded, or does not fit."""
+        found = super().reason(given, stored, index)
+        if not self._is_short or pd.isnull(given) or self.hidden(np.asarray(stored)) or not np.isfinite(stored):
+            return found
+        units = self.encoding.get("units")
+        what = f"time {given} at {index} is no number of {self.dtype} in {units!r}, which would store it as {stored}"
+        return what, "choose the dtype int64 or float64, or other units, in encoding"
 
     _remedy = "choose another dtype or units in encoding"
 

@@ -12,10 +12,10 @@ import pandas as pd
 import xarray as xr
 
 from zellige import Array, errors
-from zellige.xarray import compat, packing
+from zellige.xarray import compat, packing, text
 from zellige.xarray.backend import RULES, check_lengths, name_dimensions, stored_variable
 from zellige.xarray.calendar import Cut, Ends, Rule, fine_enough, resolve_chunks
-from zellige.xarray.encoding import array_metadata
+from zellige.xarray.encoding import array_metadata, encoded_attributes
 
 _CODED = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
 """The attributes that say what stored numbers mean; what is added later must agree with them."""
@@ -139,7 +139,7 @@ def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes,
         else:
             step = _new(name, variable, wishes, cuts, growing, rules=rules)
         steps += [] if step is None else [replace(step, path=join(path, name))]
-    found = {str(k): compat.encode_attribute(v) for k, v in attributes.items() if k != RULES}
+    found = encoded_attributes({k: v for k, v in attributes.items() if k != RULES}, f"group {'/' + path!r}")
     if not rules.items() <= rules_there.items():
         found[RULES] = {str(dim): rule.to_json() for dim, rule in (rules_there | rules).items()}
     if there is not None and found.items() <= dict(there.attributes).items():
@@ -189,6 +189,7 @@ def _new(
     if given is not None:
         variable = variable.copy(deep=False)
         variable.encoding = dict(given)
+    variable = text.check_fill(variable, name, wishes.zarr_format, explicit=given is not None)
     encoded = packing.encode(variable, name, wishes.zarr_format, wishes.casting)
     units = _units_to_grow(variable, encoded, rules or {})
     if units is not None:
@@ -326,7 +327,7 @@ class _Stored:
     def _encoded(self, name: str, variable: xr.Variable, wishes: Wishes) -> Any:
         """Values encoded exactly as the stored ones are."""
         new, raw = variable.copy(deep=False), self.raw(name)
-        _check_kind(name, variable, raw.dtype)
+        is_text = _check_kind(name, variable, raw.dtype)
         new.encoding = dict(self.decoded(name).encoding)
         # Given as an attribute, too, they would be there twice, which xarray refuses even if both say the same.
         new.attrs = {
@@ -340,15 +341,17 @@ class _Stored:
         with warnings.catch_warnings():
             # xarray takes other units then, and such times are refused below.
             warnings.filterwarnings("ignore", "Times can't be serialized faithfully", UserWarning)
-            encoded = packing.encode(new, name, wishes.zarr_format, wishes.casting)
-        if is_fixed and compat.is_string(encoded.dtype) and encoded.chunks is None:
-            encoded = encoded.astype(str)
+            encoded = packing.encode(new, name, wishes.zarr_format, wishes.casting, as_text=is_text)
+        if is_fixed and encoded.chunks is None:
+            if wishes.casting != "unsafe":
+                text.check_ends(encoded, name)
+            encoded = text.as_fixed(encoded, name, raw.dtype)
         for key in _CODED:
             if not _same(_meaning(encoded.attrs.get(key)), _meaning(raw.attrs.get(key))):
                 found, stored = encoded.attrs.get(key), raw.attrs.get(key)
                 raise ValueError(
                     f"variable {name!r} cannot be encoded as the stored one: {key} would be {found!r}, it is "
-                    f"{stored!r}{_remedy(name, key, found, raw)}"
+                    f"{stored!r}{_remedy(name, key, found, raw, is_time=_is_time(variable))}"
                 )
         if not _holds(raw.dtype, encoded):
             raise ValueError(
@@ -357,11 +360,11 @@ class _Stored:
         return encoded
 
 
-def _check_kind(name: str, variable: xr.Variable, stored: np.dtype[Any]) -> None:
-    """Refuse text for stored numbers, and anything else for stored text."""
+def _check_kind(name: str, variable: xr.Variable, stored: np.dtype[Any]) -> bool:
+    """Refuse text for stored numbers, and anything else for stored text; returns whether text is stored."""
     expected = stored.kind in "SUT" or compat.is_string(stored)
     if stored.kind == "O" and not expected:
-        return
+        return False
     found = variable.dtype.kind in "SUT" or compat.is_string(variable.dtype)
     if variable.dtype.kind == "O" and not found:
         # Objects say by their values what they are; None, NaN and the blocks of dask do not.
@@ -373,17 +376,24 @@ def _check_kind(name: str, variable: xr.Variable, stored: np.dtype[Any]) -> None
             f"variable {name!r} holds {'' if found else 'no '}text ({variable.dtype}), the stored one is of type "
             f"{stored}; convert the values with astype, or give the variable another name"
         )
+    return expected
 
 
-def _remedy(name: str, key: str, found: Any, raw: xr.Variable) -> str:
+def _remedy(name: str, key: str, found: Any, raw: xr.Variable, *, is_time: bool) -> str:
     """What to do about values that need other attributes than the stored ones have."""
     if key != "units" or not isinstance(found, str) or not isinstance(raw.attrs.get(key), str):
         return "; encode the values alike, or write the dataset anew"
     unit, since, origin = found.partition(" since ")
+    if not is_time:
+        return f"; convert the values to {raw.attrs[key]!r} and set that attribute, or write the dataset anew"
     return (
         f". The stored units are of {raw.dtype} and do not hold these times exactly; write the dataset anew with "
         f"encoding={{{name!r}: {{'units': '{unit}{since}{origin}'}}}}, or round the times"
     )
+
+
+def _is_time(variable: xr.Variable) -> bool:
+    return variable.dtype.kind in "mM" or compat.holds_cftime(variable)
 
 
 def _meaning(value: Any) -> Any:
@@ -512,7 +522,14 @@ def _resolve_region(ds: xr.Dataset, region: Any, stored: _Stored) -> dict[Any, s
 def _auto(ds: xr.Dataset, dim: Any, stored: _Stored) -> slice:
     if dim not in ds.indexes or dim not in stored.arrays:
         return slice(0, ds.sizes[dim])
-    places = pd.Index(stored.decoded(dim).values).get_indexer(ds.indexes[dim])
+    index = pd.Index(stored.decoded(dim).values)
+    twice = ds.indexes[dim][ds.indexes[dim].isin(index[index.duplicated()])]
+    if len(twice):
+        raise ValueError(
+            f"region: {twice[0]} is in the stored coordinate {dim!r} more than once, so that its place is not known; "
+            f"give a slice, such as region={{{dim!r}: slice(0, {ds.sizes[dim]})}}, without the coordinate"
+        )
+    places = index.get_indexer_for(ds.indexes[dim])
     if (places < 0).any():
         first = ds.indexes[dim][int((places < 0).argmax())]
         raise ValueError(

@@ -15,9 +15,10 @@ import xarray as xr
 
 from zellige import Array, Group, MemoryStore, config, errors, open_group, storage
 from zellige import change as begin_change
+from zellige import open as open_any
 from zellige.xarray.backend import name_dimensions, read_arrays
-from zellige.xarray.encoding import group_metadata
-from zellige.xarray.planning import Plan, Step, There, Wishes, plan_dataset
+from zellige.xarray.encoding import group_metadata, try_codecs
+from zellige.xarray.planning import Plan, Step, There, Wishes, join, plan_dataset
 
 _NAME = "__xarray_dataarray_name__"
 """The attribute from which `xr.open_dataarray` takes the name of a data array."""
@@ -105,8 +106,8 @@ def write(
         Values that an encoding cannot hold raise `LossyCastError` before anything is written (blocks of dask as they
         are encoded): numbers out of the range of a packed type, fractions for integers without `scale_factor` and
         `add_offset`, missing values without `_FillValue`, values that are stored as `_FillValue` and are not missing,
-        text that is cut. Rounding to the nearest packed number is no loss. `"unsafe"` lets them change; by default the
-        setting `array.casting`.
+        text that is cut or missing. Rounding to the nearest packed number is no loss. `"unsafe"` lets them change, and
+        stores missing text as `""`; by default the setting `array.casting`.
     to_zarr
         The other keywords of `Dataset.to_zarr`: `safe_chunks` and `align_chunks` mean `align`, `zarr_version` means
         `zarr_format`. `synchronizer`, `chunk_store` and `chunkmanager_store_kwargs` are refused, with what to use
@@ -319,6 +320,17 @@ def _for_tasks(
     return forked(place, compute=compute)
 
 
+def _is_taken(place: storage.StorePath) -> bool:
+    """Whether there is something that mode 'w' removes."""
+    try:
+        open_any(place, mode="r")
+    except errors.NodeNotFoundError:
+        return False
+    except errors.ZelligeError:  # something that is broken
+        return True
+    return True
+
+
 def _refuse_to_remove_sources(datasets: Any, place: storage.StorePath) -> None:
     """Replacing begins by removing what is there; what is yet to be read must not be among it."""
     for ds in datasets:
@@ -379,7 +391,8 @@ class _Writing:
             except errors.GroupNotFoundError:
                 there[path] = None
             else:
-                there[path] = There(dict(group.attrs), read_arrays(group))
+                there[path] = There(dict(group.attrs), arrays := read_arrays(group))
+                storage.check_consolidated(arrays.values())
                 form = group.metadata.zarr_format
         if there[""] is None and self.mode == "r+":
             raise errors.GroupNotFoundError(f"there is no group at '/{self.place.path}', and mode 'r+' creates none")
@@ -401,6 +414,8 @@ class _Writing:
         if self.mode == "w":
             _refuse_to_remove_sources(self.datasets.values(), self.place)
             there = dict.fromkeys(self.datasets)
+        for path, found in there.items():
+            change.compare({join(path, name): array for name, array in (found.arrays if found else {}).items()})
         return self._plans(there, None if there[""] is None else change.zarr_format)
 
     def _check_whole_tree(self, dim: Any) -> None:
@@ -434,6 +449,10 @@ class _Writing:
     def _write_at_once(self, change: Any) -> Any:
         """Write new and longer arrays where no reader looks, and show them all at the end."""
         plans, zarr_format = self._plans_for(change)
+        if self.mode == "w" and _is_taken(self.place):
+            for step in (step for plan in plans.values() for step in plan.steps):
+                in_memory = step.variable.chunks is None
+                try_codecs(step.path, step.metadata, step.variable.data if in_memory else None, step.config)
         hidden = self._prepare(change, plans, zarr_format)
         in_place = [_Target.of(step) for plan in plans.values() for step in plan.steps if step.in_place]
         appends = any(target.step.axis is not None for target in hidden)

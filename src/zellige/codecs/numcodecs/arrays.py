@@ -1,8 +1,8 @@
 """The array-to-array codecs of numcodecs: `delta`, `fixedscaleoffset`, `quantize`, `astype`, `packbits`, `bitround`.
 
 They are a few numpy expressions each, written here so that they work in C order whatever the layout in
-memory, in any byte order, and keep the shape. The values are those of numcodecs: a number that does not fit
-the encoded type is lost without an error, since it may be a fill value at the border.
+memory, in any byte order, and keep the shape. The values are those of numcodecs: `quantize` and `astype` lose a number
+that does not fit the encoded type without an error, since it may be a fill value at the border.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
+from zellige.codecs.casting import limits
 from zellige.codecs.numcodecs.base import KINDS, NumcodecsCodec, number_type, unsuitable
 from zellige.dtypes import DataType, parse_dtype
 from zellige.errors import CodecError, MetadataError
@@ -145,7 +146,10 @@ class Delta(_Conversion):
 
 @dataclass(frozen=True, slots=True)
 class FixedScaleOffset(_Conversion):
-    """`(x - offset) * scale`, rounded half to even."""
+    """`(x - offset) * scale`, rounded half to even.
+
+    Floats that integers cannot hold raise `CodecError`, unless they are the fill value, which may lie at the border.
+    """
 
     offset: float
     scale: float
@@ -162,8 +166,32 @@ class FixedScaleOffset(_Conversion):
             raise self._bad("scale", "other than 0")
         _Conversion.__post_init__(self)
 
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """The encoded chunk, of the same shape."""
+        decoded, encoded = self._types(spec)
+        if decoded.numpy.kind == "f" and encoded.numpy.kind in "iu":
+            with np.errstate(all="ignore"):
+                values = _vector(chunk, decoded)
+                self._check(values, self._scaled(values).astype(np.float64), spec.fill, encoded.numpy)
+        return _Conversion.encode(self, chunk, spec)
+
+    def _check(self, values: AnyArray, scaled: AnyArray, fill: AnyArray, dtype: np.dtype[Any]) -> None:
+        low, high = limits(dtype)
+        # Floats next to the ends of 64 bits lie beyond them: the first that is too great is a power of two.
+        lost = ~((scaled >= low) & (scaled < float(high) + 1 if high > 1 << 53 else scaled <= high))
+        lost &= ~((values == fill) | (np.isnan(values) & np.isnan(fill)))
+        if lost.any():
+            value = values[lost][0]
+            raise CodecError(
+                f"{self.name}: {value} becomes {scaled[lost][0]}, beyond {dtype}, which is {low} to {high}; give a "
+                "wider astype, or another scale or offset"
+            )
+
+    def _scaled(self, chunk: AnyArray) -> AnyArray:
+        return np.around((chunk - self.offset) * self.scale)
+
     def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-        return np.around((chunk - self.offset) * self.scale).astype(dtype, copy=False)
+        return self._scaled(chunk).astype(dtype, copy=False)
 
     def _decoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
         return (chunk / self.scale + self.offset).astype(dtype, copy=False)
