@@ -6,7 +6,9 @@ CODE := src tests examples bench reliability tools hatch_build.py
 # Compiled modules are kept, whatever the machine prefers: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint format check peer browser docs soak fuzz bench before remote datasets reliability oldest clean
+PLAIN := tests/test_indexing.py tests/test_array.py tests/test_engine.py tests/test_sharded_arrays.py tests/codecs
+
+.PHONY: help demo test plain lint format check peer browser docs soak fuzz bench before remote datasets reliability oldest clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -16,6 +18,9 @@ demo: $(VENV)/.installed  ## show the main job on a local directory
 
 test: $(VENV)/.dev peer browser  ## run all tests
 	$(BIN)/python -m pytest -n auto --dist worksteal -q
+
+plain: $(VENV)/.dev  ## run the tests of reading, indexing and codecs without the kernel
+	ZELLIGE_REQUIRE_KERNEL= ZELLIGE_KERNEL=off $(BIN)/python -m pytest -n auto --dist worksteal -q $(PLAIN)
 
 lint: $(VENV)/.dev  ## check format, style and types
 	$(BIN)/ruff format --check $(CODE)

@@ -10,7 +10,7 @@ import pytest
 
 import strategies as ours
 import zellige
-from zellige import engine, gathering, plans
+from zellige import engine, gathering, kernel, plans
 from zellige.errors import ChunkNotFoundError, CorruptChunkError
 from zellige.stores import MemoryStore, pieces
 
@@ -23,6 +23,7 @@ PLACE = np.s_[5:12, :, 9:13]
 @pytest.fixture(autouse=True)
 def strips(monkeypatch):
     """Every chunk counts as large, a strip is of two planes, and one thread does it all."""
+    monkeypatch.setattr(kernel, "native", None)
     monkeypatch.setattr(plans, "_FEW", 1 << 62)
     monkeypatch.setattr(plans, "_LARGE", 0)
     monkeypatch.setattr(engine, "_SHARES", 1)

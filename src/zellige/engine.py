@@ -31,7 +31,6 @@ from zellige.errors import (
     UnsupportedCodecError,
 )
 from zellige.grid import ChunkGrid, Unsettled
-from zellige.kernel.program import inner_shape, program
 from zellige.metadata import ChunkKeyEncoding
 from zellige.plans import Plan, Request, Row, Rows, Target, Tasks, assign, copy_rows, grouped, parts, shard_table, table
 from zellige.shards import GAP, IndexCache, ShardReader, StaleIndexError
@@ -112,6 +111,8 @@ class Engine:
         base = self.store.local_base
         if base is None or self.unsettled is not None:
             return None
+        from zellige.kernel.program import inner_shape, program  # only for those who read files
+
         code = program(self.chain, next(iter(self.chain.bound)))
         if code is None:
             return None

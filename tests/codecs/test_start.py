@@ -9,12 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zellige
+from zellige import kernel
 from zellige.codecs import native
 from zellige.codecs.zstd import ZstdCodec
 
 BLOCK = 128 << 10
 
 pytestmark = pytest.mark.skipif(native.zstd() is None, reason="this build of numcodecs does not show libzstd")
+
+
+@pytest.fixture(autouse=True)
+def plain_path(monkeypatch):
+    """The kernel decodes whole chunks."""
+    monkeypatch.setattr(kernel, "native", None)
 
 
 def noise(size: int, most: int = 9) -> bytes:

@@ -90,7 +90,7 @@ def _doctor_text(content: dict[str, Any]) -> str:
 def _kernel_text(found: dict[str, Any]) -> str:
     if found["works"]:
         missing = [name for name, known in found["codecs"].items() if not known]
-        return found["state"] + (f", without {', '.join(missing)}" if missing else "")
+        return f"{found['state']}{', without ' * bool(missing)}{', '.join(missing)}"
     return f"{found['state']}: everything works, slower; with a C compiler here, pip install --force-reinstall zellige"
 
 

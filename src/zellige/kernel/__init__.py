@@ -8,13 +8,12 @@ anyway, and hands the addresses of their functions over when a codec is first ne
 from __future__ import annotations
 
 import os
-from ctypes import CDLL, c_void_p, cast
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import PackageNotFoundError, files
-from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ctypes import CDLL
 
 ZSTD, GZIP, ZLIB, BLOSC, LZ4, CRC32C, FLETCHER32, SHUFFLE = range(1, 9)
 """The numbers of codecs in programs, as in `kernel.h`."""
@@ -71,6 +70,8 @@ def can(codec: int) -> bool:
     """Whether the kernel knows a codec; its library is loaded when this is first asked."""
     if native is None:
         return False
+    from ctypes import c_void_p, cast  # only for those who need a library
+
     wanted = _FUNCTIONS.get(GZIP if codec == ZLIB else codec, ())
     for library in _libraries(codec) if wanted else ():
         if all(hasattr(library, name) for name in wanted):
@@ -86,6 +87,8 @@ native = _load()
 
 def _libraries(codec: int) -> list[CDLL]:
     """The libraries that may have the functions of a codec, the fastest first."""
+    from ctypes import CDLL
+
     paths: list[str | None] = []
     if codec == BLOSC:
         paths.append(_c_blosc())  # whose wheels use AVX2, which those of numcodecs do not
@@ -105,6 +108,9 @@ def _libraries(codec: int) -> list[CDLL]:
 
 def _extension(package: str, module: str) -> str | None:
     """The file of an extension module, which is not imported."""
+    from importlib.machinery import EXTENSION_SUFFIXES
+    from importlib.util import find_spec
+
     spec = find_spec(package)
     for folder in (spec and spec.submodule_search_locations) or ():
         for suffix in EXTENSION_SUFFIXES:
@@ -116,6 +122,8 @@ def _extension(package: str, module: str) -> str | None:
 
 def _c_blosc() -> str | None:
     """The shared library in the wheel of the package `blosc`."""
+    from importlib.metadata import PackageNotFoundError, files
+
     try:
         known = files("blosc") or ()
     except PackageNotFoundError:

@@ -363,13 +363,23 @@ int64_t z_encoded_bound(const z_chain *chain, int64_t nbytes) {
     return fixed >= 0 ? fixed : 2 * nbytes + 4096 + 4 * Z_CODECS;
 }
 
+/* Whether the header of a zstd frame asks for nothing that the plain path refuses: a dictionary, a size beyond all
+ * sense, which the library takes for none, or a window of more than 128 MiB. */
+static bool is_frame(const uint8_t *raw, int64_t size) {
+    if (size < 14) return true; /* too short for any of that */
+    bool single = raw[4] & 32;
+    if (raw[4] & 3) return false;
+    if (raw[4] >> 6 == 3) return raw[12 + !single] < 128;
+    if (raw[4] >> 6 || single) return true;
+    return (raw[5] >> 3) <= 20 && ((8 + (int64_t)(raw[5] & 7)) << (7 + (raw[5] >> 3))) <= (int64_t)1 << 27;
+}
+
 static int decode_one(z_context *context, const z_codec *codec, const uint8_t *raw, int64_t size, uint8_t *out,
                       int64_t nbytes) {
     switch (codec->id) {
     case C_ZSTD: {
         if (!context->zstd_in && !(context->zstd_in = lib.ZSTD_createDCtx())) return Z_DECLINED;
-        /* A dictionary, or a size beyond all sense, which the library takes for none. */
-        if (size > 14 && (raw[4] & 3 || (raw[4] >> 6 == 3 && raw[12 + !(raw[4] & 32)] > 127))) return Z_DAMAGED;
+        if (!is_frame(raw, size)) return Z_DAMAGED;
         size_t found = lib.ZSTD_decompressDCtx(context->zstd_in, out, (size_t)nbytes, raw, (size_t)size);
         return !lib.ZSTD_isError(found) && (int64_t)found == nbytes ? Z_OK : Z_DAMAGED;
     }

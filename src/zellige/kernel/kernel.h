@@ -62,7 +62,7 @@ typedef struct z_job {
 
 void z_run(z_job *job, int threads); /* all units, by the caller and up to threads - 1 others */
 int z_pool_size(void);
-void z_pool_setup(void);
+void z_pool_setup(void (*make_locks)(void)); /* which is called again in a forked child */
 
 /* -- codecs ------------------------------------------------------------------------------------------------------- */
 

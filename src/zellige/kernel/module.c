@@ -515,6 +515,10 @@ static void read_unit(z_job *base, int64_t unit, z_context *context) {
 
 static pthread_mutex_t opening[64]; /* of shards, by their number; those that differ may share one */
 
+static void make_locks(void) {
+    for (int k = 0; k < 64; k++) pthread_mutex_init(&opening[k], NULL);
+}
+
 static uint64_t entry(const uint8_t *index, int64_t k) {
     uint64_t value = 0;
     for (int b = 7; b >= 0; b--) value = value << 8 | index[8 * k + b];
@@ -1085,8 +1089,7 @@ static PyMethodDef methods[] = {
 
 static int setup(PyObject *module) {
     (void)module;
-    for (int k = 0; k < 64; k++) pthread_mutex_init(&opening[k], NULL);
-    z_pool_setup();
+    z_pool_setup(make_locks);
     return 0;
 }
 

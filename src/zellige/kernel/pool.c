@@ -238,17 +238,22 @@ static void make_conditions(void) {
     pthread_condattr_destroy(&attributes);
 }
 
+static void (*reset_locks)(void);
+
 static void after_in_child(void) { /* none of the threads is here; what they worked on stays as it is */
     threads_alive = 0;
     tasks = NULL;
     make_conditions();
+    reset_locks();
     after_in_parent();
 }
 
-void z_pool_setup(void) {
+void z_pool_setup(void (*make_locks)(void)) {
     static bool done;
     if (done) return;
     done = true;
+    reset_locks = make_locks;
+    make_locks();
     make_conditions();
     pthread_atfork(before_fork, after_in_parent, after_in_child);
 }

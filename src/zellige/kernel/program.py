@@ -11,7 +11,6 @@ from zellige import kernel
 from zellige.codecs.arrays import BytesCodec
 from zellige.codecs.base import BytesBytesCodec
 from zellige.codecs.chain import CodecChain, permutation
-from zellige.codecs.gzip import ISAL_LEVELS
 from zellige.codecs.sharding import BoundShard, ShardingCodec
 from zellige.types import Shape
 
@@ -62,6 +61,8 @@ def _step(codec: BytesBytesCodec) -> tuple[int, ...] | None:
         case "zstd", {"level": level, "checksum": checksum}:
             found = kernel.ZSTD, level, int(checksum)
         case "gzip", {"level": level}:
+            from zellige.codecs.gzip import ISAL_LEVELS  # which is there, since the codec is
+
             found = kernel.GZIP, ISAL_LEVELS.get(level, 0)
         case "numcodecs.zlib", _:
             found = (kernel.ZLIB,)
