@@ -139,8 +139,8 @@ PUBLIC = """
     Store VaryingDimension __version__ aio array change codecs concat config consolidate_metadata convert copy copy_all
     copy_store create create_array create_group create_hierarchy diff dtype empty empty_like errors experimental
     from_array full full_like group kernel load migrate ones ones_like open open_array open_consolidated open_group
-    open_like print_debug_info progress rechunk repair save save_array save_group stack storage tree vacuum validate zeros
-    zeros_like
+    open_like print_debug_info progress rechunk repair save save_array save_group stack storage tree vacuum validate
+    zeros zeros_like
 """
 
 ARRAY = """
