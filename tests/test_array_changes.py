@@ -178,6 +178,7 @@ BAD_APPENDS: list[tuple[type[Exception], Any, dict[str, Any]]] = [
     (BroadcastError, np.zeros((2, 7)), {"axis": 1}),
     (IndexError, np.zeros((1, 7)), {"axis": 2}),
     (IndexError, np.zeros((1, 7)), {"axis": -3}),
+    (TypeError, np.zeros((1, 7)), {"axis": "time"}),
     (ChunkShapeError, np.zeros((5, 7)), {"chunks": [2, 2]}),
     (ChunkShapeError, np.zeros((5, 7)), {"chunks": 0}),
     (ChunkShapeError, np.zeros((5, 7)), {"chunks": []}),
@@ -193,6 +194,11 @@ def test_a_refused_append_changes_nothing(array, store, kind, data, options):
         array.append(data, **options)
     assert contents(store) == before
     assert array.shape == (6, 7)
+
+
+def test_an_axis_is_no_name_and_the_error_says_which_names_there_are(array):
+    with pytest.raises(TypeError, match=r"array '/': axis='time' must be an integer from -2 to 1; .*\('time', 'x'\)"):
+        array.append(np.zeros((1, 7)), axis="time")
 
 
 def test_append_returns_the_shape_and_cuts_the_new_region(array):

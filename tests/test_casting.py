@@ -245,6 +245,24 @@ def test_values_that_fit_are_written_as_they_are(dtype, value, expected):
     assert array[...].tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value", "at"),
+    [
+        ("int32", "x", ""),
+        ("int32", "7.5", ""),
+        ("float64", np.array([["1", "2"], ["3", "x"]]), r" at \(1, 1\)"),
+        ("float32", np.array([b"1", b"x"]), r" at \(1,\)"),
+        ("complex64", ["1", "x"], r" at \(1,\)"),
+    ],
+)
+def test_text_that_spells_no_number_is_named_with_its_place(dtype, value, at):
+    array = zellige.create_array(shape=np.shape(value), dtype=dtype)
+    found = np.asarray(value).ravel()[-1].item()
+    with pytest.raises(ValueError, match=rf"an array of {dtype} takes numbers, and text only .* found {found!r}{at}$"):
+        array[...] = value
+    assert array.nchunks_initialized == 0
+
+
 def test_parts_may_be_cut_and_wrapped_if_that_is_wished():
     cut: list[tuple[Any, Any, Any]] = [
         ("U3", ["abcd"], ["abc"]),

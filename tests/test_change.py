@@ -125,6 +125,25 @@ def test_a_group_that_is_not_there_is_created_with_its_arrays(store):
     assert [name for name, _ in zellige.open_group(store, mode="r").members(None)] == ["a", "a/b", "a/b/c", "a/b/c/t"]
 
 
+@pytest.mark.parametrize("path", ["", "typo"])
+@pytest.mark.parametrize("how", ["nothing", "error", "failed creation"])
+def test_of_a_change_that_creates_nothing_nothing_is_left(how, path, tmp_path):
+    place = tmp_path / "typo.zarr"
+    if path:
+        place.mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    if how == "nothing":
+        with zellige.change(place, path):
+            pass
+    else:
+        with pytest.raises((KeyError, RuntimeError)), zellige.change(place, path) as change:  # noqa: PT012
+            if how == "error":
+                change.append("t", [1])
+            change.create_array("t", data=DAYS)
+            raise RuntimeError
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_the_switch_is_one_write_for_those_who_use_consolidated_metadata():
     store = CountingStore()
     months(store)

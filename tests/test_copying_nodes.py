@@ -1336,6 +1336,20 @@ def test_copy_store_refuses_keys_that_are_read_and_written(tmp_path):
         copy_store(MemoryStore({"a": b""}), MemoryStore(), dest_path="../x")
 
 
+@pytest.mark.parametrize("options", [{}, {"dry_run": True}, {"if_exists": "replace"}])
+def test_copy_store_of_nothing_is_refused_before_the_target_is_touched(options, tmp_path):
+    there = LocalStore(tmp_path / "there.zarr")
+    build(there)
+    (tmp_path / "empty.zarr").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    for source, path in ((tmp_path / "typo.zarr", ""), (tmp_path / "empty.zarr", ""), (there, "typo"), ({}, "")):
+        for dest in ("backup.zarr", "backup.zip"):
+            with pytest.raises(NodeNotFoundError, match=rf"no array and no group at '/{path}'.*check source"):
+                copy_store(source, tmp_path / dest, path, **options)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert copy_store(there, {}, excludes=".").n_copied == 0  # who leaves all out has asked for that
+
+
 def test_copy_store_progress_and_log():
     source = build(MemoryStore()).store
     lines: list[str] = []

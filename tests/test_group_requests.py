@@ -274,3 +274,56 @@ def test_a_big_hierarchy_is_created_without_asking_again_and_again():
     writes = store.keys(*WRITES)
     assert len(writes) == len(set(writes)) == COUNT + 11
     assert len(store.calls) <= 12 * COUNT
+
+
+# -- replacing and moving -------------------------------------------------------------------------
+
+
+def members(store: Any, *, consolidated: bool) -> zellige.Group:
+    """A group with two arrays, and a log that is empty."""
+    root = zellige.create_group(store)
+    root.create_array("a", data=[1, 2, 3], chunks=2)
+    root.create_array("b", data=[4, 5, 6], chunks=2)
+    if consolidated:
+        root = root.consolidate_metadata()
+    store.reset()
+    return root
+
+
+def test_consolidated_metadata_is_written_twice_for_a_member_that_is_replaced():
+    """Once without the old one, before its chunks go, and once with the new one at the end."""
+    written = []
+    for consolidated in (False, True):
+        store = CountingStore()
+        members(store, consolidated=consolidated).create_array("a", data=[7, 8], chunks=1, overwrite=True)
+        written.append(store.keys(*WRITES))
+    plain, held = written
+    assert "zarr.json" not in plain
+    assert [key for key in held if key != "zarr.json"] == plain
+    first, last = [turn for turn, key in enumerate(held) if key == "zarr.json"]
+    assert held.index("a/c/0") > first > held.index("a/zarr.json")
+    assert last == len(held) - 1
+
+
+def test_consolidated_metadata_is_written_once_for_what_is_new_or_copied_to_another_place():
+    for change in (lambda root: root.create_array("c", data=[1]), lambda root: root.move("a", "c")):
+        store = CountingStore()
+        change(members(store, consolidated=True))
+        assert store.keys(*WRITES).count("zarr.json") == 1
+
+
+def test_a_rename_writes_nothing_else_without_consolidated_metadata_and_twice_into_it_with_it(tmp_path):
+    class Renaming(CountingStore):
+        renames = True
+
+        def rename_prefix(self, source: str, dest: str) -> bool:
+            return self.inner.rename_prefix(source, dest)
+
+    written = []
+    for consolidated in (False, True):
+        store = Renaming(zellige.LocalStore(tmp_path / f"{consolidated}.zarr"))
+        members(store, consolidated=consolidated).move("a", "c")
+        written.append(store.keys(*WRITES))
+    plain, held = written
+    assert plain == []
+    assert held == ["a/__zellige_unfinished", "zarr.json", "zarr.json", "c/__zellige_unfinished"]

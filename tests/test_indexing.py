@@ -586,6 +586,9 @@ def test_errors_name_what_is_wrong():
         array[False, [0, 1]]
     with pytest.raises(BoundsCheckError, match=r"oindex takes 1-d masks and lists, found shape \(\)"):
         array.oindex[True]
+    for index in (slice("a", None), (0, slice(None, "b", 2)), (slice(None), 1, slice(0.5, None))):
+        with pytest.raises(TypeError, match=r"axis \d: a slice goes from integer to integer, found slice\("):
+            array[index]
     with pytest.raises(BroadcastError, match=r"shape \(2,\) to the selection's shape \(3, 4, 5\)"):
         array[...] = [1, 2]
 

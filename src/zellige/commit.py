@@ -21,8 +21,9 @@ metadata changes at once, and no lease is needed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -94,6 +95,8 @@ class Change:
         self._compared: set[str] = set()
         """The arrays that were compared with consolidated metadata."""
         self._done = False
+        self._place_is_new = isinstance(store, LocalStore) and not os.path.lexists(store.root)
+        """Whether there is no directory yet, so that the lease makes it."""
         self._opened: AbstractContextManager[object] = nullcontext()
         """The store, if it was opened for this: it is closed at the end of the block."""
 
@@ -339,6 +342,7 @@ class Change:
         """
         array = self._settled(node.join(self.path, path))
         if array is None:
+            self.store.prune(node.join(self.path, path) + "/", lambda folder: not folder)  # which locking it has made
             raise ArrayNotFoundError(f"there is no array {path!r} below '/{self.path}' in {self.store!r}")
         value = as_value(data, array.dtype, array.config.casting)
         axis = array._axis(axis)
@@ -458,6 +462,8 @@ class Change:
         finally:
             if self._lease is not None:
                 self._lease.release()
+                if self._record.is_empty:
+                    self._leave_no_directory()
 
     def _show(self) -> None:
         """Do the one write that makes the change visible."""
@@ -524,6 +530,15 @@ class Change:
             self._lease.abandon()
             raise
         self._lease.release()
+        self._leave_no_directory()
+
+    def _leave_no_directory(self) -> None:
+        """Remove the directory that the lease was in, if it was made for that and nothing else has come there."""
+        if self.path and self.group() is None:
+            self.store.prune(self.path + "/", lambda folder: not folder)
+        if self._place_is_new and isinstance(self.store, LocalStore):
+            with suppress(OSError):  # it is not empty
+                os.rmdir(self.store.root)
 
     def __enter__(self) -> Self:
         return self
@@ -560,7 +575,9 @@ def change(
     store
         Where the group is: a path, a URL, a store, as everywhere.
     path
-        The path of the group in the store. There need not be one yet.
+        The path of the group in the store. There need not be one yet: it is created with the first node in it. Until
+        the end there is a key `__zellige_commit` at the place, which keeps others out; of a change that creates nothing
+        nothing is left.
     below
         The paths, below the group, of other groups whose arrays change as well.
     zarr_format

@@ -1,7 +1,8 @@
 """Consolidated metadata: the documents of all nodes below a group, kept with the group's own.
 
 A group that holds some follows every change that is made through it, or through nodes that were reached
-through it: the entry in the store is changed after the node itself. Changes by others are found by `differences`.
+through it: the entry in the store is changed after the node itself, but removed before chunks go that it speaks of.
+Changes by others are found by `differences`.
 """
 
 from __future__ import annotations
@@ -98,20 +99,41 @@ class Consolidated:
         if self.outer is not None:
             self.outer.follow(*paths, below=below)
 
+    def forget(self, *paths: str) -> None:
+        """Take out nodes and all below them, before they go from the store: what is named here is whole there.
+
+        From the consolidated metadata of groups between, and of those above, too.
+        """
+        self._change(paths, self._leave_out)
+        for path in sorted({place for leaving in paths for place in self._between(leaving)}):
+            if holds_some(self.store, path, self.zarr_format):
+                inner = Consolidated(self.store, path, self.zarr_format, None)
+                inner._change(paths, inner._leave_out)
+        if self.outer is not None:
+            self.outer.forget(*paths)
+
+    def _leave_out(self, entries: Entries, paths: list[str]) -> None:
+        for path in paths:
+            _drop(entries, self._relative(path))
+
     def _between(self, path: str) -> list[str]:
         """The paths of groups between this one and a node below."""
         return [node.join(self.path, above) for above in node.parents(self._relative(path))[1:]]
 
     def _follow(self, paths: tuple[str, ...], *, below: bool) -> None:
+        self._change(paths, partial(self._take, below=below))
+
+    def _change(self, paths: tuple[str, ...], change: Callable[[Entries, list[str]], None]) -> None:
+        """Change the entries of some paths in the store."""
         name = DOCUMENT if self.zarr_format == 3 else CONSOLIDATED_V2
         mine = [path for path in paths if node.is_below(path, self.path)]
         if not mine or not self.store.exists(node.join(self.path, name)):
             return
-        change = _change_block if self.zarr_format == 3 else _change_document
+        within = _change_block if self.zarr_format == 3 else _change_document
 
         # Nodes are read within the lock: whoever changes one after that will follow after this.
         def rewrite(documents: Documents) -> tuple[Documents, Entries | None]:
-            return change(documents, lambda entries: self._take(entries, mine, below=below))
+            return within(documents, lambda entries: change(entries, mine))
 
         node.update(self.store, self.path, [name], rewrite, self._remember)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -218,10 +219,9 @@ def _begin(plan: Plan) -> None:
     """Remove what is replaced, and what was left behind, and leave the marks of the new nodes."""
     store = plan.dest.store
     for path in plan.removed:
-        with removal.removing(store, path):
+        with removal.removing(store, path, between=partial(_note, plan, [path])):
             if path in plan.tops:
                 unfinished.write(store, path, plan.mark(path))
-        _note(plan, [path])
     for path in plan.tops:
         if path not in plan.removed and not plan.has_mark(path):
             _leave_mark(plan, path)

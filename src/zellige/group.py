@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -19,6 +20,7 @@ from zellige.errors import (
     MetadataError,
     NodeNotFoundError,
     ReadOnlyError,
+    RemoteError,
     StaleMetadataError,
     warn_caller,
 )
@@ -183,9 +185,26 @@ class Group(Listing, Making, NodeHandle):
             documents = None if place is None or self._trusts else _committed_documents(self.store, place)
             if place is not None and documents is not None:
                 return self._node(place, documents)
-            reason = "" if place is None else node.why_missing(self.store, place)
+            reason = "" if place is None else node.why_missing(self.store, place) or self._why_not_named(place)
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}{reason}")
         return found
+
+    def _why_not_named(self, place: str) -> str:
+        """The end of a message about a node that is not in the consolidated metadata, but in the store."""
+        from zellige import unfinished
+
+        if not self._trusts:
+            return ""
+        with suppress(RemoteError):  # who may not ask is told no more
+            if node.there(self.store, place) is not None:
+                mark = unfinished.read(self.store, place)
+                if mark is not None and mark.source is not None:
+                    return f": a move of '/{mark.source}' was stopped, or is under way; run the same move again"
+                return (
+                    ": it is in the store, but the consolidated metadata does not name it; call consolidate_metadata, "
+                    "or open the group with use_consolidated=False"
+                )
+        return ""
 
     def _find(self, path: str) -> Node | None:
         place = self._place(path)
@@ -289,7 +308,7 @@ class Group(Listing, Making, NodeHandle):
 
         self._check_writable()
         place = self._place(path)
-        if place is None or not (path in self or unfinished.read(self.store, place)):
+        if place is None or not (path in self or unfinished.read(self.store, place) or self._why_not_named(place)):
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
         # In between: as long as the consolidated metadata speaks of an array, all its chunks are there.
         removal.clear(self.store, place, between=lambda: self._follow(place))
@@ -297,8 +316,9 @@ class Group(Listing, Making, NodeHandle):
     def move(self, source: str, dest: str) -> None:
         """Give a member another name, or another place below this group; the groups above it are created.
 
-        On a local disk this is one step. On other stores the bytes are copied, the documents last, and then
-        removed: until it is done, the member is where it was. Stopped half-way, it can be repeated.
+        On a local disk this is one step; consolidated metadata names the member at neither place meanwhile. On other
+        stores the bytes are copied, the documents last, and then removed: until it is done, the member is where it
+        was. Stopped half-way, it can be repeated.
 
         >>> import zellige
         >>> root = zellige.create_group()
@@ -313,17 +333,29 @@ class Group(Listing, Making, NodeHandle):
             old, new = self[source].path, self._new(dest)
         except NodeNotFoundError:
             old, new = self._place(source) or "", self._new(dest)
-            if not (old and placing.was_begun(self.store, old, new)):
+            if not (old and (placing.was_begun(self.store, old, new) or placing.is_leaving(self.store, old))):
                 raise
+        if self._trusts and node.there(self.store, old) is None and not placing.was_begun(self.store, old, new):
+            raise NodeNotFoundError(
+                f"there is no node {source!r} in {self.store!r}, although the consolidated metadata of {self.name!r} "
+                "names it: a removal or a move of it was stopped, or is under way; run that again, or call "
+                "consolidate_metadata"
+            )
         if node.is_below(new, old):
             raise ValueError(f"cannot move {source!r} to {dest!r}, which is the same place or lies below it")
+        forget = None if self._holder is None else partial(self._forget, old)
         follow = partial(self._follow, old, new, below=True)
-        placing.move(self.store, old, new, self.metadata.zarr_format, follow)
+        placing.move(self.store, old, new, self.metadata.zarr_format, follow, forget)
 
     def _follow(self, *paths: str, below: bool = False) -> None:
         """Follow changes below in the consolidated metadata that this group belongs to."""
         if self._holder is not None:
             self._holder.follow(*paths, below=below)
+
+    def _forget(self, *paths: str) -> None:
+        """Take nodes below out of the consolidated metadata that this group belongs to, before they go."""
+        if self._holder is not None:
+            self._holder.forget(*paths)
 
     def update_attributes(self, new_attributes: Mapping[str, Any]) -> Group:
         """Change several attributes in one write."""

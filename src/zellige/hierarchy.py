@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -37,7 +37,7 @@ def create_hierarchy(
     ['', 'a', 'a/t', 'a/u']
     """
     target, base = locate(store)
-    return iter(_create(target, base, nodes, overwrite=overwrite).items())
+    return iter(_create(target, base, nodes, lambda *_: None, overwrite=overwrite).items())
 
 
 def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
@@ -47,7 +47,7 @@ def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool
     if any(_metadata(path, value).zarr_format != group.metadata.zarr_format for path, value in nodes.items()):
         raise ValueError(f"the members of group {group.name!r} have its Zarr format, {group.metadata.zarr_format}")
     try:
-        made = _create(group.store, group.path, nodes, overwrite=overwrite)
+        made = _create(group.store, group.path, nodes, group._forget, overwrite=overwrite)
     finally:
         group._follow(*(node.join(group.path, path) for path in nodes), below=True)
     made.pop("", None)
@@ -56,8 +56,10 @@ def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool
     return made
 
 
-def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
-    """Create nodes below a path, from the root downwards."""
+def _create(
+    store: Store, base: str, nodes: Mapping[str, NodeLike], forget: Callable[..., object], *, overwrite: bool
+) -> dict[str, Node]:
+    """Create nodes below a path, from the root downwards; `forget` is told the paths of those that are replaced."""
     nodes = as_mapping(nodes, "nodes")
     given = {node.new_path(path): _metadata(path, value) for path, value in nodes.items()}
     if len(given) < len(nodes):
@@ -80,6 +82,8 @@ def _create(store: Store, base: str, nodes: Mapping[str, NodeLike], *, overwrite
     }
     for top in taken:
         removal.Removal(store, node.join(base, top)).refuse_chunks_of(below[top])
+    if taken:
+        forget(*(node.join(base, top) for top in taken))
     for parent in node.parents(base):
         if not node.check_parent(store, parent):
             node.put_new(store, parent, GroupMetadata(zarr_format=next(iter(given.values())).zarr_format))

@@ -96,7 +96,10 @@ def select(index: Any, shape: Shape) -> Selection:
                 raise _out_of_bounds(item, len(axes), extent)
             axes.append(range(at, at + 1))
         elif kind is slice and (item.step is None or item.step == 1):
-            axis = range(*item.indices(extent))
+            try:
+                axis = range(*item.indices(extent))
+            except TypeError:
+                raise _no_slice(item, len(axes)) from None
             axes.append(axis)
             result.append(len(axis))
         else:  # negative and larger steps, masks, arrays, ...
@@ -290,7 +293,10 @@ def _mask_positions(mask: AnyArray, shape: Shape, axis: int) -> tuple[Indices, .
 def _pick(item: Any, axis: int, extent: int) -> Axis:
     """What an integer, a slice or an integer array picks along an axis."""
     if isinstance(item, slice):
-        return range(*item.indices(extent))
+        try:
+            return range(*item.indices(extent))
+        except TypeError:
+            raise _no_slice(item, axis) from None
     if isinstance(item, int):
         at = item + extent if item < 0 else item
         if not 0 <= at < extent:
@@ -309,6 +315,13 @@ def _positions(array: AnyArray, axis: int, extent: int) -> Indices:
         if low < 0:
             array = np.where(array < 0, array + extent, array)
     return array.astype(np.intp, copy=False)
+
+
+def _no_slice(item: slice, axis: int) -> TypeError:
+    return TypeError(
+        f"axis {axis}: a slice goes from integer to integer, found {item!r}; positions count from 0, and labels are "
+        "looked up by xarray"
+    )
 
 
 def _out_of_bounds(index: int, axis: int, extent: int) -> BoundsCheckError:

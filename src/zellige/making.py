@@ -58,9 +58,15 @@ class Making:
         return node.join(self.path, text)
 
     def _creating(self, path: str, make: Callable[[], Any], *, replaced: bool) -> Any:
-        """Create a member, and follow that in the consolidated metadata, also if it fails half-way."""
+        """Create a member, and follow that in the consolidated metadata, also if it fails half-way.
+
+        Followed twice if it replaces another one: that leaves before its chunks go, and the new one comes at the end.
+        """
+        from zellige import removal  # only for those who write
+
         try:
-            found = make()
+            with removal.told(path, lambda: self._follow(path)):
+                found = make()
         finally:
             self._follow(path, below=replaced)
         found._holder = self._holder
@@ -182,7 +188,14 @@ class Making:
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Store anything array-like under a name, in place of an array that is there already."""
-        self.array(name, value, overwrite=isinstance(self.get(name), Array))
+        known = isinstance(self.get(name), Array)
+        try:
+            self.array(name, value, overwrite=known)
+        except ContainsArrayError:
+            # Consolidated metadata does not name an array whose replacement was killed; since that try it does.
+            if known or self._holder is None or not isinstance(self.get(name), Array):
+                raise
+            self.array(name, value, overwrite=True)
 
 
 def as_name(name: Any) -> str:

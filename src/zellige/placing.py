@@ -237,12 +237,20 @@ def _check_below(store: Store, path: str, new: Mapping[str, NodeMetadata]) -> No
 # -- moving ---------------------------------------------------------------------------------------
 
 
-def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3], follow: Callable[[], object]) -> None:
+def move(
+    store: Store,
+    source: str,
+    dest: str,
+    zarr_format: Literal[2, 3],
+    follow: Callable[[], object],
+    forget: Callable[[], object] | None = None,
+) -> None:
     """Move a node and everything below it, other keys too, and make the groups above it.
 
     Where that is not one step, a mark at the new place says from where the node comes, until it is whole there and
     nothing of it is left at the old one: a move that was killed can be repeated. `follow` is called as soon as the
-    node is at the new place only.
+    node is at the new place only. `forget`, if there is consolidated metadata, takes the node out of it, and is called
+    before a step after which its chunks would be missed at the old place.
     """
     node.check_names(dest)
     if (error := node.there(store, dest)) is not None:
@@ -255,10 +263,43 @@ def move(store: Store, source: str, dest: str, zarr_format: Literal[2, 3], follo
     if taken and not unfinished.is_begun(store, dest):
         raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
     _make_groups(store, missing, zarr_format)
-    if taken or not store.rename_prefix(source + "/", dest + "/"):
-        _move_keys(store, source, dest, follow)
-    else:
-        follow()
+    if taken or not _rename(store, source, dest, follow, forget):
+        # What is left at the new place may still be named by consolidated metadata, like the node that it was.
+        _move_keys(store, source, dest, follow, between=follow if taken else removal.nothing)
+
+
+def _rename(
+    store: Store, source: str, dest: str, follow: Callable[[], object], forget: Callable[[], object] | None
+) -> bool:
+    """Move a node in one step; False, and nothing done, if that cannot be.
+
+    Consolidated metadata cannot change in the same step: it names the node at neither place meanwhile. The mark goes
+    with the node and says from where it came, so that a move that was killed can be repeated.
+    """
+    if forget is None:
+        done = store.rename_prefix(source + "/", dest + "/")
+        if done:
+            follow()
+        return done
+    if not store.renames:
+        return False
+    unfinished.write(store, source, Mark({}, source))
+    try:
+        forget()
+        done = store.rename_prefix(source + "/", dest + "/")
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to be told
+            follow()
+            unfinished.remove(store, source)
+        raise
+    follow()
+    unfinished.remove(store, dest if done else source)
+    return done
+
+
+def is_leaving(store: Store, source: str) -> bool:
+    """Whether a node was being moved away from a path, by a step that has not come."""
+    return was_begun(store, source, source)
 
 
 def was_begun(store: Store, source: str, dest: str) -> bool:
@@ -267,9 +308,11 @@ def was_begun(store: Store, source: str, dest: str) -> bool:
     return found is not None and found.source == source
 
 
-def _move_keys(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:
+def _move_keys(
+    store: Store, source: str, dest: str, follow: Callable[[], object], between: Callable[[], object]
+) -> None:
     origin = Removal(store, source)
-    with removal.replacing(store, dest, whole=False, coming=origin):
+    with removal.replacing(store, dest, whole=False, coming=origin, between=between):
         try:
             # The main document last: only then there is a node.
             for batch in node.copy_order(origin.keys, transactional=store.transactional):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -219,8 +220,31 @@ def lost_chunk(store: Store, key: str) -> NotANodeError:
 # -- removing -------------------------------------------------------------------------------------
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """For those who have nothing to do in between."""
+
+
+_listener: ContextVar[tuple[str, Callable[[], object]]] = ContextVar("_listener", default=("", nothing))
+
+
+@contextmanager
+def told(path: str, follow: Callable[[], object]) -> Iterator[None]:
+    """Within the block, `follow` is called whenever the documents at a path are gone and the chunks are not.
+
+    For those who create a node by functions that know nothing of the group above it: as long as its consolidated
+    metadata speaks of an array, all chunks of that are there.
+    """
+    before = _listener.set((path, follow))
+    try:
+        yield
+    finally:
+        _listener.reset(before)
+
+
+def _tell(path: str) -> None:
+    place, follow = _listener.get()
+    if place == path:
+        follow()
 
 
 @contextmanager
@@ -231,7 +255,7 @@ def removing(
     *,
     whole: bool = True,
     coming: Removal | None = None,
-    between: Callable[[], object] = _nothing,
+    between: Callable[[], object] = nothing,
     more: Iterable[str] = (),
     kept: Iterable[str] = (),
 ) -> Iterator[None]:
@@ -239,10 +263,12 @@ def removing(
 
     The mark stays, for what comes to replace or to remove. `new` are the nodes to come, by their paths below; `coming`
     is one that is moved here. Without `whole` only what is left of a node goes: if there is a whole one, that is an
-    error. `between` is called when the documents are gone and the chunks are not. `more` goes too, and `kept` stays, as
-    for `Removal`.
+    error. `between` is called when the documents are gone and the chunks are not; see also `told`. `more` goes too, and
+    `kept` stays, as for `Removal`.
     """
     if store.detach(path and path + "/"):
+        between()
+        _tell(path)
         yield
         return
     with store.exclusive(unfinished.key_of(path)):
@@ -253,6 +279,7 @@ def removing(
         removal.leave_mark(coming)
         removal.remove_documents()
         between()
+        _tell(path)
         removal.remove_rest()
         yield
 
@@ -270,7 +297,7 @@ def clear(
     path: str,
     *,
     whole: bool = True,
-    between: Callable[[], object] = _nothing,
+    between: Callable[[], object] = nothing,
     more: Iterable[str] = (),
     kept: Iterable[str] = (),
 ) -> None:

@@ -315,7 +315,14 @@ class Resizing:
         return parse_new_chunks([chunks if k == axis else None for k in range(self.ndim)], self.ndim)
 
     def _axis(self, axis: int) -> int:
-        axis = operator.index(axis)
+        try:
+            axis = operator.index(axis)
+        except TypeError:
+            names = self.metadata.dimension_names
+            named = "" if names is None else f"; its dimensions are named {names}, in this order"
+            raise TypeError(
+                f"array '/{self.path}': axis={axis!r} must be an integer from {-self.ndim} to {self.ndim - 1}{named}"
+            ) from None
         if not -self.ndim <= axis < self.ndim:
             raise IndexError(f"axis {axis} is out of bounds for an array of {self.ndim} dimensions")
         return axis % self.ndim

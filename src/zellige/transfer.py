@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from zellige import node, pool, removal, unfinished
 from zellige.consolidated import meaning
-from zellige.errors import ConflictError, MetadataError, UnsafeLinkError, ZelligeError
+from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, UnsafeLinkError, ZelligeError
 from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2
 from zellige.metadata.v3 import DOCUMENT
@@ -92,6 +92,8 @@ def copy_store(
     raises `UnsafeLinkError`, a FIFO or the like raises `CopyError`, both before anything is written. `excludes` leaves
     them out.
 
+    A source without any key raises `NodeNotFoundError`, and nothing is touched.
+
     A copy that was stopped is finished by the same call: all keys are copied again, and chunks that the source has no
     longer are removed. Until then there is a mark, and no documents that would make others take it for whole.
 
@@ -105,13 +107,18 @@ def copy_store(
     """
     check(if_exists, ("raise", "replace", "skip"), progress, log)
     here, path = locate(source, node.normalize_path(source_path), read_only=True)
+    wanted = _filter(excludes, includes, flags)
+    refuse_hidden(here, path, wanted)
+    found = list(here.list(path and path + "/"))
+    if not found:  # stores that are not there are listed like empty ones
+        raise NodeNotFoundError(
+            f"there is no array and no group at '/{path}' in {here!r}, and no other key; check source and source_path"
+        )
     there, top = locate(dest, node.normalize_path(dest_path))
     there._check_writable()
     if not top:
         node.check_outer(there)
-    wanted = _filter(excludes, includes, flags)
-    refuse_hidden(here, path, wanted)
-    keys = {moved(key, path, top): key for key in here.list(path and path + "/") if wanted(key)}
+    keys = {moved(key, path, top): key for key in found if wanted(key)}
     if keys.pop(unfinished.key_of(top), None) is not None and node.there(here, path) is None:
         unfinished.is_begun(here, path)  # which raises if it is a node that is being made
     _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])

@@ -46,7 +46,7 @@ class CrashingStore(Store):
         before: Hook | None = None,
     ) -> None:
         self.inner = MemoryStore() if inner is None else inner
-        self.read_only = self.inner.read_only
+        self.read_only, self.renames = self.inner.read_only, self.inner.renames
         self.at, self.error, self.forever, self.before = at, error, forever, before
         self.tried = 0
         self.dead = False

@@ -225,6 +225,99 @@ class LocalCrashMachine(CrashMachine):
             self.folder.cleanup()
 
 
+class HeldMachine(RuleBasedStateMachine):
+    """Members of a group with consolidated metadata come, go, move and are replaced, with deaths on the way.
+
+    What the consolidated metadata names is whole: an array that was at its path, or was to come there. After a call
+    that came to its end, consolidated metadata and documents agree about what it was about.
+    """
+
+    names = st.sampled_from(["a", "b", "g/a", "g/b"])
+
+    def make_store(self) -> Store:
+        return MemoryStore()
+
+    @initialize(zarr_format=st.sampled_from([2, 3]))
+    def create_group(self, zarr_format):
+        self.inner = self.make_store()
+        root = zellige.create_group(self.inner, zarr_format=zarr_format)
+        root.create_array("a", data=counted((5,)), chunks=2, fill_value=FILL)
+        root.create_group("g")
+        root.consolidate_metadata()
+        self.possible: dict[str, list[np.ndarray]] = {"a": [counted((5,))]}
+        """What may be found at each path, as far as it is known: the last is newest."""
+        self.count = 0
+
+    def found(self) -> dict[str, np.ndarray]:
+        """What a reader of the consolidated metadata finds."""
+        members = zellige.open_consolidated(self.inner, mode="r").members(max_depth=None)
+        return {path: found[...] for path, found in members if isinstance(found, zellige.Array)}
+
+    def run(self, data: Any, name: str, act: Callable[[zellige.Group], Any]) -> bool:
+        """Do it, perhaps with a death on the way; whether it came to its end."""
+        store = CrashingStore(self.inner, data.draw(st.none() | st.integers(1, 15)))
+        try:
+            act(zellige.open_consolidated(store, mode="r+"))
+        except Killed:
+            happened[f"held {name}: death"] += 1
+            return False
+        except (FileExistsError, KeyError) as refused:  # what a death left is in the way, or was not named
+            happened[f"held {name}: {type(refused).__name__}"] += 1
+            return False
+        happened[f"held {name}: end"] += 1
+        return True
+
+    def settle(self, *names: str) -> None:
+        """After a call that came to its end: of the paths that it was about nothing else can come to light."""
+        found = self.found()
+        plain = zellige.open_group(self.inner, mode="r", use_consolidated=False)
+        for name in names:
+            assert (name in found) == (name in plain)
+            self.possible[name] = [found[name]] if name in found else []
+
+    @rule(data=st.data(), name=names, length=st.integers(1, 6))
+    def overwrite(self, data, name, length):
+        self.count += 100
+        new = counted((length,), start=self.count)
+        self.possible.setdefault(name, []).append(new)
+        make = {"data": new, "chunks": 3, "fill_value": FILL, "overwrite": True}
+        if self.run(data, "overwrite", lambda root: root.create_array(name, **make)):
+            assert np.array_equal(self.found()[name], new)
+            self.settle(name)
+
+    @rule(data=st.data(), source=names, dest=names)
+    def move(self, data, source, dest):
+        before = self.found()
+        self.possible.setdefault(dest, []).extend(self.possible.get(source, []))
+        if source != dest and self.run(data, "move", lambda root: root.move(source, dest)):
+            assert source not in self.found()
+            assert source not in before or np.array_equal(self.found()[dest], before[source])
+            self.settle(source, dest)
+
+    @rule(data=st.data(), name=names)
+    def delete(self, data, name):
+        if self.run(data, "delete", lambda root: root.__delitem__(name)):
+            assert name not in self.found()
+            self.settle(name)
+
+    @invariant()
+    def what_is_named_is_whole(self):
+        for path, values in self.found().items():
+            assert any(np.array_equal(values, known) for known in self.possible.get(path, ())), path
+
+
+class LocalHeldMachine(HeldMachine):
+    """The same on disk."""
+
+    def make_store(self) -> Store:
+        self.folder = tempfile.TemporaryDirectory()
+        return LocalStore(self.folder.name)
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+
 TIMES = 20 if LONG else 1
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=25)
 
@@ -232,3 +325,7 @@ TestCrashesInMemory = CrashMachine.TestCase
 TestCrashesInMemory.settings = settings(SETTINGS, max_examples=24 * TIMES)
 TestCrashesOnDisk = LocalCrashMachine.TestCase
 TestCrashesOnDisk.settings = settings(SETTINGS, max_examples=6 * TIMES)
+TestHeldInMemory = HeldMachine.TestCase
+TestHeldInMemory.settings = settings(SETTINGS, max_examples=24 * TIMES)
+TestHeldOnDisk = LocalHeldMachine.TestCase
+TestHeldOnDisk.settings = settings(SETTINGS, max_examples=6 * TIMES)

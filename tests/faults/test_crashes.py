@@ -7,9 +7,11 @@ ends by itself. After each death a fresh reader looks at what is left, and other
 from __future__ import annotations
 
 import errno
+import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -653,3 +655,172 @@ def test_a_killed_change_through_consolidated_metadata_is_whole_with_and_without
             assert same(group[PATH][...], after)
         plain.consolidate_metadata()
         zellige.open_consolidated(left, mode="r", zarr_format=zarr_format, check=True)
+
+
+NEW = counted((4,), start=501)
+
+
+def overwrite_through(root: zellige.Group) -> None:
+    root.create_array(PATH, data=NEW, chunks=3, fill_value=FILL, overwrite=True)
+
+
+def fill_through(root: zellige.Group) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("zellige.creation._AT_ONCE", 0)  # so that it counts as much data
+        root.create_array(PATH, data=zellige.create_array(data=NEW).lazy[:], chunks=3, overwrite=True)
+
+
+def create_hierarchy_through(root: zellige.Group) -> None:
+    made = zellige.create_array(shape=4, chunks=3, dtype="int32", fill_value=7, zarr_format=root.metadata.zarr_format)
+    dict(root.create_hierarchy({PATH: made.metadata}, overwrite=True))
+
+
+def copy_through(root: zellige.Group) -> None:
+    source = zellige.create_group(zarr_format=root.metadata.zarr_format).create_array("a", data=NEW, chunks=3)
+    zellige.copy(source, root["group"], name="array", if_exists="replace")
+
+
+def delete_through(path: str) -> Callable[[zellige.Group], None]:
+    def act(root: zellige.Group) -> None:
+        with suppress(KeyError):  # it had come to its end
+            del root[path]
+
+    return act
+
+
+REPLACING: dict[str, tuple[Callable[[zellige.Group], Any], dict[str, np.ndarray]]] = {
+    "move": (lambda root: root.move("group/other", "moved"), {"moved": counted((3,))}),
+    "move a group": (
+        lambda root: root.move("group", "x/moved"),
+        {"x/moved/array": counted((9,)), "x/moved/other": counted((3,))},
+    ),
+    "move within a group": (lambda root: root["group"].move("other", "moved"), {"group/moved": counted((3,))}),
+    "overwrite": (overwrite_through, {PATH: NEW}),
+    "overwrite by much data": (fill_through, {PATH: NEW}),
+    "overwrite by assignment": (lambda root: root.__setitem__(PATH, NEW), {PATH: NEW}),
+    "overwrite by a group": (lambda root: root.create_group(PATH, overwrite=True), {}),
+    "overwrite a group": (
+        lambda root: root.create_array("group", data=NEW, chunks=3, overwrite=True),
+        {"group": NEW},
+    ),
+    "overwrite by a hierarchy": (create_hierarchy_through, {PATH: np.full(4, 7, "int32")}),
+    "overwrite by a copy": (copy_through, {PATH: NEW}),
+    "delete": (delete_through(PATH), {}),
+    "delete a group": (delete_through("group"), {}),
+}
+replacing = pytest.mark.parametrize(("act", "new"), REPLACING.values(), ids=REPLACING)
+
+
+def arrays_of(node: Any, path: str = "") -> dict[str, np.ndarray]:
+    """The values of all arrays below a group, by their paths."""
+    if isinstance(node, zellige.Array):
+        return {path: node[...]}
+    found = dict(node.members())
+    return {key: value for name in found for key, value in arrays_of(found[name], f"{path}/{name}".lstrip("/")).items()}
+
+
+class Held(NamedTuple):
+    """Groups that hold consolidated metadata, and a change that is made through the root."""
+
+    make_store: Callable[[], Store]
+    zarr_format: Any
+    holders: list[str]
+    act: Callable[[zellige.Group], Any]
+    new: dict[str, np.ndarray]
+
+    def prepare(self) -> Store:
+        store = array_and_group(self.make_store(), self.zarr_format)
+        for path in self.holders:
+            zellige.consolidate_metadata(store, path=path, zarr_format=self.zarr_format)
+        return store
+
+    def run(self, store: Store) -> None:
+        self.act(zellige.open_consolidated(store, mode="r+", zarr_format=self.zarr_format))
+
+    def check(self, store: Store) -> None:
+        """Each array that consolidated metadata names is whole: the old one or the new one."""
+        old = {PATH: counted((9,)), "group/other": counted((3,))}
+        for path in self.holders:
+            found = zellige.open(store, path=path, mode="r") if there(store, path) else None
+            for place, values in arrays_of(found, path).items() if isinstance(found, zellige.Group) else ():
+                assert any(same(values, known[place]) for known in (old, self.new) if place in known), place
+
+    def undisturbed(self) -> Store:
+        store = self.prepare()
+        self.run(store)
+        return store
+
+    def finish(self, store: Store, undisturbed: Store) -> None:
+        """Once more, by the next process: all is as if nothing had happened."""
+        self.run(store)
+        root = zellige.open_consolidated(store, mode="r", zarr_format=self.zarr_format, check=True)
+        assert arrays_of(root).keys() == arrays_of(zellige.open_group(undisturbed, mode="r")).keys()
+        assert sorted(store.list()) == sorted(undisturbed.list())
+        self.check(store)
+
+
+@pytest.fixture
+def held(act, new, holders, zarr_format, make_store, monkeypatch) -> Held:
+    monkeypatch.setattr(os, "fsync", lambda _fd: None)  # which takes long and shows nothing here
+    return Held(make_store, zarr_format, holders, act, new)
+
+
+one_or_two = pytest.mark.parametrize("holders", [[""], ["group", ""]], ids=["one", "two hold some"])
+everywhere = pytest.mark.parametrize("place", ["memory", "local"])
+
+
+@formats
+@replacing
+@one_or_two
+@everywhere
+def test_a_killed_replacement_never_shows_chunks_that_are_gone(held):
+    """What consolidated metadata names is the old array or the new one; or it does not name it."""
+    undisturbed = held.undisturbed()
+    for _, left in deaths(held.prepare, held.run):
+        held.check(left)
+        held.finish(left, undisturbed)
+
+
+MOVES = {name: case for name, case in REPLACING.items() if name.startswith("move")}
+
+
+@formats
+@pytest.mark.parametrize(("act", "new"), MOVES.values(), ids=MOVES)
+@one_or_two
+@everywhere
+def test_a_failed_move_does_not_either(held):
+    undisturbed = held.undisturbed()
+    for _, left in failures(held.prepare, held.run, forever=False):
+        held.check(left)
+        held.finish(left, undisturbed)
+
+
+@pytest.mark.parametrize("holders", [[""]], ids=["one"])
+@pytest.mark.parametrize("zarr_format", [3], ids=["v3"])
+@pytest.mark.parametrize(("act", "new"), [REPLACING["move"]], ids=["move"])
+@everywhere
+def test_a_member_that_a_killed_move_has_hidden_is_missed_with_the_remedy(held):
+    told = 0
+    for _, left in deaths(held.prepare, held.run):
+        root = zellige.open_consolidated(left, mode="r")
+        if "group/other" not in root and "moved" not in root:
+            told += 1
+            name = "group/other" if there(left, "group/other") else "moved"
+            with pytest.raises(KeyError, match=r"a move of '/group/other' was stopped.*run the same move again"):
+                root[name]
+    assert told == (2 if isinstance(left, LocalStore) else 0)
+
+
+@pytest.mark.parametrize("holders", [[""]], ids=["one"])
+@pytest.mark.parametrize("zarr_format", [3], ids=["v3"])
+@pytest.mark.parametrize(("act", "new"), [REPLACING["overwrite"]], ids=["overwrite"])
+@everywhere
+def test_a_member_that_a_killed_overwriting_has_hidden_is_missed_with_the_remedy(held):
+    told = 0
+    for _, left in deaths(held.prepare, held.run):
+        if there(left, PATH) and PATH not in (root := zellige.open_consolidated(left, mode="r+")):
+            told += 1
+            with pytest.raises(KeyError, match=r"consolidated metadata does not name it.*consolidate_metadata"):
+                root[PATH]
+            assert same(root.consolidate_metadata()[PATH][...], values(left))
+    assert told

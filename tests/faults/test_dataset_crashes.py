@@ -235,6 +235,34 @@ def test_other_programs_see_a_killed_commit_array_by_array_only_without_consolid
     assert ((20, 45) in seen) is not consolidated
 
 
+def refused(store: Store) -> None:
+    with pytest.raises(FileExistsError):
+        write(OLD, store)
+
+
+FINISHING: dict[str, Callable[[Store], Any]] = {
+    "repair": lambda store: zellige.repair(store, dry_run=False),
+    "the next write": lambda store: write(NEW[["new"]], store, mode="a"),
+    "the same write again": refused,
+}
+
+
+@pytest.mark.parametrize("finish", FINISHING.values(), ids=FINISHING)
+def test_other_programs_miss_a_killed_creation_that_is_committed_until_it_is_finished(finish):
+    """They find the whole dataset or no group at all, also where zellige's readers find the dataset already."""
+    missed = 0
+    for when, _, store in deaths(CASES["create"], MemoryStore):
+        seen = read(store, CASES["create"], consolidated=None)
+        others = lengths_for_others(store, consolidated=True) if store.exists("zarr.json") else ()
+        assert others in {(), (20,)}, when
+        assert seen is not None or not others, when
+        if seen is not None and not others:
+            missed += 1
+            finish(store)
+            assert lengths_for_others(store, consolidated=True) == (20,), when
+    assert missed
+
+
 def lengths_for_others(store: Store, *, consolidated: bool) -> tuple[int, ...]:
     """The lengths of "time" that a program finds which knows documents only, or those of the group as its own."""
     documents = {key: json.loads(bytes(store.get(key) or b"")) for key in store.list() if key.endswith("zarr.json")}

@@ -193,7 +193,7 @@ WRAPPERS: dict[str, Callable[[Store], Store]] = {
 def test_a_wrapper_keeps_the_promises_of_the_store_inside(place, wrap):
     inner = resolve(place.given, **place.options)
     store = wrap(inner)
-    promised = ("transactional", "optimistic", "durability", "read_only", "keeps_decoded")
+    promised = ("transactional", "optimistic", "durability", "read_only", "keeps_decoded", "renames")
     assert {name: getattr(store, name) for name in promised} == {name: getattr(inner, name) for name in promised}
     root = zellige.create_group(store)
     array = root.create_array("t", data=MODEL, chunks=(5, 7))

@@ -265,6 +265,13 @@ def test_chains_and_other_schemes_are_what_fsspec_opens(tmp_path):
         resolve("nosuch://host/x")
 
 
+@pytest.mark.parametrize("url", ["nosuch://me:secret@host/x", "simplecache::nosuch://me:secret@host/x"])
+def test_an_unknown_scheme_is_named_with_those_that_are_known(url):
+    with pytest.raises(ValueError, match=r"scheme that is not known .*nosuch.*s3, .*available_protocols") as caught:
+        resolve(url)
+    assert "secret" not in str(caught.value)
+
+
 def test_stores_of_zarr_python_keep_their_mode(tmp_path):
     local = zarr.storage.LocalStore(tmp_path, read_only=True)
     assert resolve(local) == LocalStore(tmp_path, read_only=True)

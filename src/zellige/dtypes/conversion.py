@@ -83,9 +83,11 @@ def _numbers(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
 
 
 def _number_objects(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
-    """Numbers of Python; text is read as Python reads it."""
-    read: Callable[[Any], Any] = int if fitting.is_integer(dtype) else complex if fitting.is_complex(dtype) else float
-    items = [read(item) if isinstance(item, str | bytes) else item for item in array.ravel().tolist()]
+    """Numbers of Python; text is read as Python reads it, as numpy does."""
+    items = [
+        _spelt(item, dtype, place, array.shape) if isinstance(item, str | bytes) else item
+        for place, item in enumerate(array.ravel().tolist())
+    ]
     nothing = () if fitting.is_integer(dtype) else (type(None),)  # NaN to numpy
     if not all(isinstance(item, (Number, np.bool_, *nothing)) for item in items):
         raise _refused(array, dtype, "numbers", "bool", "int", "float", "complex", "str")
@@ -95,6 +97,18 @@ def _number_objects(array: AnyArray, dtype: np.dtype[Any], casting: Casting) -> 
         if plain.dtype.kind != "O":
             return plain
     return found.astype(dtype) if casting == "unsafe" else fitting.check_objects(found, dtype)
+
+
+def _spelt(text: str | bytes, dtype: np.dtype[Any], place: int, shape: Shape) -> Any:
+    """The number that text spells."""
+    read: Callable[[Any], Any] = int if fitting.is_integer(dtype) else complex if fitting.is_complex(dtype) else float
+    try:
+        return read(text)
+    except (ValueError, TypeError):  # complex reads no bytes
+        at = f" at {tuple(int(k) for k in np.unravel_index(place, shape))}" if shape else ""
+        raise ValueError(
+            f"an array of {dtype} takes numbers, and text only if it spells one that the type has; found {text!r}{at}"
+        ) from None
 
 
 # -- text and bytes -------------------------------------------------------------------------------

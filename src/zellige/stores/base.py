@@ -132,6 +132,8 @@ class Store(ABC):
     """Whether `update` keeps nobody out, but writes on condition; deleting on condition is what no such store can."""
     transactional: bool = False
     """Whether what is written is seen by others only as a whole, later: a kill leaves nothing half done."""
+    renames: bool = False
+    """Whether `rename_prefix` moves keys at once; else it is not asked to move what consolidated metadata names."""
 
     local_base: str | None = None
     """The directory whose files are the values, up to its last `/`, where nothing else is between keys and files."""

@@ -48,7 +48,19 @@ class FsspecStore(ForeignStore):
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Store:
         """The store at a URL, maybe a chain such as `simplecache::s3://bucket/x`."""
         url_to_fs: Any = _library().core.url_to_fs
-        fs, root = url_to_fs(url, **(storage_options or {}))
+        try:
+            fs, root = url_to_fs(url, **(storage_options or {}))
+        except ValueError as error:
+            if not str(error).startswith("Protocol not known"):
+                raise
+            from zellige.stores.clients import redacted  # only for those who are wrong
+
+            raise ValueError(
+                f"store {redacted(url)!r} has a scheme that is not known ({str(error).lower()}); known are plain "
+                "paths, file, memory, s3, s3a, gs, gcs, az, abfs, http, https, and what "
+                "fsspec.available_protocols() lists. Check the spelling, or make the scheme "
+                "known by fsspec.register_implementation"
+            ) from error
         return cls(fs, root, read_only=read_only)
 
     @classmethod

@@ -56,6 +56,7 @@ class LocalStore(Store):
 
     in_pieces = True
     near = True
+    renames = True
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class WrapperStore(Store):
         self.inner = inner
         self.read_only, self.durability = inner.read_only, inner.durability
         self.concurrency, self.gap = inner.concurrency, inner.gap
-        self.keeps_decoded = inner.keeps_decoded
+        self.keeps_decoded, self.renames = inner.keeps_decoded, inner.renames
         self.near, self.optimistic, self.transactional = inner.near, inner.optimistic, inner.transactional
 
     def _ask(self, method: str, key: str, *more: Any) -> Any:
