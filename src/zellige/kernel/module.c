@@ -191,7 +191,7 @@ static bool is_whole(const plan *plan, const axis *axis, const int64_t *rows, in
     int m = axis->naxes;
     if (m != 1) return false;
     bool sharded = plan->program.sharded;
-    if (sharded && !pad && count * rows[3] != rows[1]) return false;
+    if (sharded && !pad && count != rows[1] / rows[3]) return false;
     for (int64_t k = 0; k < count; k++) {
         const int64_t *row = rows + k * axis->width, *pick = row + (sharded ? 4 : 2);
         int64_t size = sharded ? row[3] : row[1];
@@ -341,7 +341,7 @@ static bool make_item(const plan *plan, item *item) {
         dim->places = NULL;
         dim->lists = 0;
         if (pick[1]) {
-            dim->in = pick[1] * strides[axis->axes[0]];
+            dim->in = pick[2] > 1 ? pick[1] * strides[axis->axes[0]] : 0; /* of one element any step is good */
             copy->in += pick[0] * strides[axis->axes[0]];
         } else {
             dim->lists = m;
