@@ -41,7 +41,7 @@ from zellige.consolidated import (
     stored_entries,
 )
 from zellige.dtypes.values import as_value
-from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError
+from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError, StaleMetadataError
 from zellige.lease import Lease, Owner
 from zellige.metadata.document import new_attributes
 from zellige.metadata.groups import (
@@ -202,9 +202,13 @@ class Change:
         documents = {path: array.metadata.to_documents() for path, array in new.items()}
         for place in sorted({above for path in new for above in node.parents(path)}):
             if (holder := self._holder(place)) is not None:
-                refuse_conflicts(
-                    holder, {path: found for path, found in documents.items() if node.is_below(path, place)}
-                )
+                below = {path: found for path, found in documents.items() if node.is_below(path, place)}
+                try:
+                    refuse_conflicts(holder, below)
+                except StaleMetadataError:
+                    if self._lease is not None:
+                        self._lease.confirm()  # who has lost it has read documents of an older state
+                    raise
         self._compared.update(arrays)
 
     def _holder(self, place: str) -> Consolidated | None:
