@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PLAIN := tests/test_indexing.py tests/test_array.py tests/test_engine.py tests/test_sharded_arrays.py tests/codecs
 
-.PHONY: help demo test plain lint format check peer browser docs soak fuzz bench before remote datasets reliability oldest clean
+.PHONY: help demo test plain lint format check peer browser docs soak fuzz kernelfuzz asan tsan bench before remote datasets reliability oldest clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -48,11 +48,24 @@ soak: $(VENV)/.dev  ## the long form of the tests against faults, kills and race
 
 fuzz:  ## look for input that breaks a promise, FUZZ_SECONDS=60 in all; what is found is kept as a test
 	@bash tools/fuzz_env.sh
-	@.venv-fuzz/bin/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),60) $(ARGS)
+	@.venv-fuzz/bin/python tests/fuzz/run.py --seconds $$(($(or $(FUZZ_SECONDS),60) * 3 / 4)) $(ARGS)
+	@$(MAKE) --no-print-directory kernelfuzz FUZZ_SECONDS=$$(($(or $(FUZZ_SECONDS),60) / 4)) ARGS=
 
-bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', QUICK=1, ARGS=--help
+kernelfuzz: $(VENV)/.dev  ## fuzz the entry points of the kernel under ASan and UBSan, FUZZ_SECONDS=60 in all; needs gcc
+	@bash tools/sanitized.sh $(BIN)/python tests/fuzz/kernel.py --seconds $(or $(FUZZ_SECONDS),60) $(ARGS)
+
+asan: $(VENV)/.dev  ## run the tests of the kernel, indexing and codecs with ASan and UBSan in the kernel; needs gcc
+	bash tools/sanitized.sh $(BIN)/python -m pytest -n auto --dist worksteal -q tests/kernel $(PLAIN)
+
+tsan:  ## run the threads of the kernel with the thread sanitizer; needs gcc
+	@mkdir -p build
+	@$(or $(CC),gcc) -std=gnu11 -g -O1 -fsanitize=thread -pthread -Wall -Wextra -Werror tests/kernel/pool_tsan.c \
+		src/zellige/kernel/pool.c -o build/pool_tsan
+	@TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 build/pool_tsan
+
+bench:  ## compare the speed with the peers; CASE=read_raw_4M or 'read_*', CORES=1,2,4, QUICK=1, ARGS=--help
 	@bash tools/bench_env.sh
-	@.venv-bench/bin/python -m bench $(if $(CASE),--case '$(CASE)') $(if $(QUICK),--quick) $(ARGS)
+	@.venv-bench/bin/python -m bench $(if $(CASE),--case '$(CASE)') $(if $(CORES),--cores '$(CORES)') $(if $(QUICK),--quick) $(ARGS)
 
 before:  ## compare the speed with that of an earlier commit: COMMIT=…, ARGS=--help
 	@bash tools/bench_env.sh

@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/zellige/kernel")
-SOURCES = ("module.c", "pool.c", "codecs.c", "copy.c", "files.c")
+SOURCES = ("module.c", "reader.c", "pool.c", "codecs.c", "copy.c", "files.c", "indexes.c")
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared")
 
 

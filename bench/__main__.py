@@ -16,20 +16,30 @@ from typing import Any
 
 from bench import machine, report
 from bench.cases import CASES, Case, select
+from bench.chart import chart
 from bench.libraries import LIBRARIES, OURS
 from bench.runner import Options, Runner
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
-BEGIN, END = "<!-- from bench/results.md -->", "<!-- end of bench/results.md -->"
+README, PAGE = HERE.parent / "README.md", HERE.parent / "docs/benchmark.md"
+CHART = HERE.parent / "docs/pictures/speed.svg"
+BEGIN, END = "<!-- from bench/results.json -->", "<!-- end of bench/results.json -->"
 ROOM = 5 * 2**30
 """Bytes that the data needs at full size, at most."""
+
+
+def counts(text: str) -> list[int]:
+    """Numbers with commas between them, in ascending order."""
+    return sorted(map(int, text.split(",")))
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Compare the speed of zellige and its peers.")
-    parser.add_argument("--case", default="*", help="names or patterns, with commas between them")
+    parser.add_argument("--case", help="names or patterns, with commas between them; by default all")
+    parser.add_argument(
+        "--cores", type=counts, default=[], help="numbers of cores; by default of whole reads and writes"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller arrays and fewer rounds")
     parser.add_argument("--check", action="store_true", help="no timing: only whether all libraries agree")
     parser.add_argument("--scale", type=int, help="divide the length of each axis by this")
@@ -38,8 +48,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--folder", help="where the data goes; by default memory if there is room")
     parser.add_argument("--save", help="the result's files without their suffixes")
     parser.add_argument("--again", action="store_true", help="repeat what others disturbed in the last complete run")
+    parser.add_argument("--tables", action="store_true", help="write the tables of the last complete run once more")
     parser.add_argument("--list", action="store_true", help="show the names of all cases")
     found = parser.parse_args(arguments)
+    found.case = found.case or ("read_*,write_*" if found.cores else "*")
+    if found.cores and not 1 <= found.cores[0] <= found.cores[-1] <= machine.cores():
+        parser.error(f"--cores: from 1 to {machine.cores()}, which this process may use")
+    if found.cores and shutil.which("taskset") is None:
+        parser.error("--cores: needs the command taskset, which is not here")
     if unknown := set(filter(None, found.libraries.split(","))) - set(LIBRARIES):
         parser.error(f"no library {', '.join(unknown)}; there are {', '.join(LIBRARIES)}")
     return found
@@ -55,33 +71,40 @@ def command(arguments: Sequence[str]) -> str:
     """How to repeat this run."""
     rest = [argument for argument in arguments if argument != "--quick"]
     words = ["make bench"] + ["QUICK=1"] * (len(rest) != len(arguments))
-    if len(rest) == 2 and rest[0] == "--case":
-        words.append(f"CASE={shlex.quote(rest[1])}")
-    elif rest:
+    for option, variable in (("--case", "CASE"), ("--cores", "CORES")):
+        if option in rest[:-1]:
+            at = rest.index(option)
+            words.append(f"{variable}={shlex.quote(rest[at + 1])}")
+            del rest[at : at + 2]
+    if rest:
         words.append(f"ARGS={shlex.quote(shlex.join(rest))}")
     return " ".join(words)
 
 
 def is_complete(arguments: argparse.Namespace) -> bool:
-    """Whether this is the run whose table goes into the README."""
-    return not (arguments.quick or arguments.scale or arguments.libraries or arguments.check) and arguments.case == "*"
+    """Whether this is the run whose figures everybody sees."""
+    some = arguments.quick or arguments.scale or arguments.libraries or arguments.check or arguments.cores
+    return not some and arguments.case == "*"
 
 
-def run_all(runner: Runner, cases: Sequence[Case], say: Callable[[str], None], *, timed: bool) -> list[dict[str, Any]]:
-    """Run the cases, each line of the table as soon as it is known."""
+def run_all(
+    runners: Sequence[Runner], cases: Sequence[Case], say: Callable[[str], None], *, timed: bool
+) -> list[dict[str, Any]]:
+    """Run the cases with each runner, each line of the table as soon as it is known."""
     peers = [peer for peer in (*report.PEERS, report.REGULAR) if any(peer in case.peers for case in cases)]
     say(report.terminal_line(report.header(peers)))
     rows = []
     for position, case in enumerate(cases):
-        row = report.judge(case, runner.run(case, timed=timed), runner.options.scale)
-        runner.forget(cases[position + 1 :])
-        rows.append(row)
-        if timed or row["figures"]:
-            say(report.terminal_line(report.cells(row, peers)))
-        else:
-            agree = {True: "all agree", False: "VALUES DIFFER", None: "-"}[row["equal"]]
-            fails = "".join(f"; {who}: {why}" for who, why in row["errors"].items())
-            say(f"{case.name:{report.NAME}}{agree}{fails}")
+        for runner in runners:
+            row = report.judge(case, runner.run(case, timed=timed), runner.options.scale)
+            rows.append(row)
+            if timed or row["figures"]:
+                say(report.terminal_line(report.cells(row, peers)))
+            else:
+                agree = {True: "all agree", False: "VALUES DIFFER", None: "-"}[row["equal"]]
+                fails = "".join(f"; {who}: {why}" for who, why in row["errors"].items())
+                say(f"{case.name:{report.NAME}}{agree}{fails}")
+        runners[0].forget(cases[position + 1 :])
     return rows
 
 
@@ -112,11 +135,26 @@ def save(result: dict[str, Any], prefix: Path) -> None:
     print(f"saved as {prefix.name}.json and {prefix.name}.md in {prefix.parent.name}/")
 
 
-def into_readme(table: str, readme: Path) -> None:
-    """Put the table of a complete run into the README, between its two marks."""
-    before, _, rest = readme.read_text().partition(BEGIN)
+def publish(result: dict[str, Any]) -> None:
+    """Keep the figures of a complete run, and put them where people look: the README, its page, and the chart."""
+    (HERE / "results.json").write_text(json.dumps(result, indent=1) + "\n")
+    into_page(report.headlines(result), README)
+    into_page(report.markdown(result), PAGE)
+    CHART.write_text(chart(result))
+    print(f"bench/results.json, {README.name}, {PAGE.name} and {CHART.name} show this run")
+
+
+def into_page(table: str, page: Path) -> None:
+    """Put a table into a page, between its two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n\n{table}\n{END}{after}")
+    page.write_text(f"{before}{BEGIN}\n\n{table}\n{END}{after}")
+
+
+def judged(result: dict[str, Any]) -> dict[str, Any]:
+    """A saved run, judged by the goals of today."""
+    rows = [report.judge(CASES[row["name"]], row, result["scale"]) for row in result["cases"]]
+    return result | {"cases": rows}
 
 
 def measure(raw: Sequence[str], arguments: argparse.Namespace, cases: Sequence[Case]) -> dict[str, Any]:
@@ -127,10 +165,12 @@ def measure(raw: Sequence[str], arguments: argparse.Namespace, cases: Sequence[C
     result = make_report(raw, chosen, where, before)
     print(f"{len(cases)} cases; data on {where}; other processes use {before} % of the cores")
     runner = Runner(folder, chosen, lambda line: print(line, flush=True), only)
+    runners = [runner.on(count) for count in arguments.cores] or [runner]
     try:
-        rows = run_all(runner, cases, runner.say, timed=not arguments.check)
+        rows = run_all(runners, cases, runner.say, timed=not arguments.check)
     finally:
-        runner.close()
+        for each in runners:
+            each.close()
         shutil.rmtree(folder, ignore_errors=True)
     return with_rows(result | {"absent": runner.absent}, rows)
 
@@ -167,15 +207,18 @@ def main(raw: Sequence[str]) -> int:
     if arguments.list:
         print("\n".join(f"{case.name:{report.NAME}}{case.about}" for case in CASES.values()))
         return 0
+    if arguments.tables:
+        publish(judged(json.loads((HERE / "results.json").read_text())))
+        return 0
     start = time.perf_counter()
     result = repeat(raw, arguments) if arguments.again else measure(raw, arguments, select(arguments.case.split(",")))
     print("\n".join(["", *report.notes(result), report.quietness(result)]))
     if not arguments.check:
         print(report.summary(result))
-        default = "results" if is_complete(arguments) else "last"
-        save(result, Path(arguments.save) if arguments.save else HERE / default)
         if is_complete(arguments) and not arguments.save:
-            into_readme(report.markdown(result), README)
+            publish(result)
+        else:
+            save(result, Path(arguments.save) if arguments.save else HERE / "last")
     print(f"{time.perf_counter() - start:.0f} s")
     return int(any(row["equal"] is False or OURS in row["errors"] for row in result["cases"]))
 

@@ -17,6 +17,10 @@ zarr-fused
 zarrs
     zarr-python with `codec_pipeline.path` set to `zarrs.ZarrsCodecPipeline`. What that pipeline cannot do (oindex
     and vindex over three axes, steps) goes to zarr-python's own, as for every user; results in F order are an error.
+zarrista
+    The binding of the Rust library zarrs itself: `zarrista.Array.open(FilesystemStore(path), "/")`, values by
+    `np.asarray(array[index])`. It reads and writes boxes; it has no steps, arrays of indices or F order, so those cases
+    are without it. Threads: those of Rayon, one for each CPU.
 numpy
     Not measured: the oracle that the others are compared with.
 """
@@ -148,6 +152,34 @@ class Zarrs(Zarr):
         super().__init__()
 
 
+class Zarrista(Library):
+    """The Python binding of zarrs."""
+
+    name = imports = "zarrista"
+
+    def open(self, path: str, mode: str = "r", order: str = "C") -> Any:
+        """Open an array, which is always ready to write."""
+        return self.module.Array.open(self.module.store.FilesystemStore(path), "/")
+
+    def script_to_open(self, path: str) -> str:
+        """Python code that imports the library and opens an array."""
+        return f"import zarrista; zarrista.Array.open(zarrista.store.FilesystemStore({path!r}), '/')"
+
+    def getter(self, array: Any) -> Get:
+        """A function that reads a box, or one element: zarrista keeps axes of length 1."""
+
+        def get(index: Any) -> Any:
+            values = np.asarray(array[index])
+            return values if index is ... or isinstance(index[0], slice) else values.reshape(())
+
+        return get
+
+    def members(self, path: str) -> list[Any]:
+        """Open all arrays of a group."""
+        found: list[Any] = self.module.Group.open(self.module.store.FilesystemStore(path), "/").child_arrays()
+        return found
+
+
 class TensorStore(Library):
     """TensorStore."""
 
@@ -216,12 +248,13 @@ class Numpy(Library):
         return [name for name in os.listdir(path) if name != "zarr.json"]
 
 
-LIBRARIES = {kind.name: kind for kind in (Zellige, TensorStore, Zarrs, Fused, Zarr, Numpy)}
+LIBRARIES = {kind.name: kind for kind in (Zellige, TensorStore, Zarrista, Zarrs, Fused, Zarr, Numpy)}
 OURS = Zellige.name
-PEERS = (TensorStore.name, Zarrs.name, Fused.name, Zarr.name)
+PEERS = (TensorStore.name, Zarrista.name, Zarrs.name, Fused.name, Zarr.name)
 TITLES = {
     Zellige.name: "zellige",
     TensorStore.name: "TensorStore",
+    Zarrista.name: "zarrista",
     Zarrs.name: "zarrs",
     Fused.name: "zarr fused",
     Zarr.name: "zarr",

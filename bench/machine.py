@@ -15,7 +15,7 @@ from typing import Any
 QUIET = 10.0
 """Other processes may use this much of the cores, in percent."""
 
-PACKAGES = ("zellige", "tensorstore", "zarr", "zarrs", "numpy", "numcodecs", "zstandard", "blosc", "isal")
+PACKAGES = ("zellige", "tensorstore", "zarrista", "zarr", "zarrs", "numpy", "numcodecs", "zstandard", "blosc", "isal")
 
 
 def cores() -> int:

@@ -43,21 +43,37 @@ class Options(NamedTuple):
 def close_ones(case: Case, figures: dict[str, float], factor: float) -> set[str]:
     """The peers whose ratio is near what the case asks for, above or below."""
     ours = figures.get(OURS, float("nan"))
-    ratios = {peer: figures[peer] / ours / least for peer, least in case.targets.items() if peer in figures}
+    ratios = {peer: figures[peer] / ours / least for peer, least in case.goals.items() if peer in figures}
     return {peer for peer, ratio in ratios.items() if 1 / factor < ratio < factor}
+
+
+def pinned(count: int) -> list[str]:
+    """The words before a command that keep it to the first CPUs that this process may use."""
+    return ["taskset", "--cpu-list", ",".join(map(str, sorted(os.sched_getaffinity(0))[:count]))]
 
 
 class Process:
     """The process of a library; started when first asked."""
 
-    def __init__(self, library: str, folder: str, scale: int, source: Path | None = None) -> None:
-        """`source` is where zellige is imported from, if not from where it is installed."""
+    def __init__(
+        self, library: str, folder: str, scale: int, source: Path | None = None, cores: int | None = None
+    ) -> None:
+        """`source` is where zellige is imported from, if not from where it is installed.
+
+        With `cores` it gets so many CPUs and no others. The Rust libraries are told so in their own way, too.
+        """
         self.library, self._folder = library, folder
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        environment = dict(os.environ)
+        if source is not None:
+            environment["PYTHONPATH"] = str(source)
+        if cores is not None:
+            environment["RAYON_NUM_THREADS"] = str(cores)
+        command = [sys.executable, "-m", "bench.worker", library, folder, str(scale)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.worker", library, folder, str(scale)],
+            command if cores is None else [*pinned(cores), *command],
             cwd=ROOT,
-            env=None if source is None else {**os.environ, "PYTHONPATH": str(source)},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -116,11 +132,25 @@ class Process:
 class Runner:
     """All processes, and the folder that they share."""
 
-    def __init__(self, folder: str, options: Options, say: Callable[[str], None], only: Sequence[str] = ()) -> None:
-        self.folder, self.options, self.say, self.only = folder, options, say, only
+    def __init__(
+        self,
+        folder: str,
+        options: Options,
+        say: Callable[[str], None],
+        only: Sequence[str] = (),
+        cores: int | None = None,
+    ) -> None:
+        """With `cores`, each process gets so many CPUs; without, all that there are."""
+        self.folder, self.options, self.say, self.only, self.cores = folder, options, say, only, cores
         self._processes: dict[str, Process] = {}
         self._stored: dict[str, Stored] = {}
         self.absent: dict[str, str] = {}
+
+    def on(self, cores: int) -> Runner:
+        """A runner with processes of its own on so many CPUs, which reads the same data."""
+        other = Runner(self.folder, self.options, self.say, self.only, cores)
+        other._stored, other.absent = self._stored, self.absent
+        return other
 
     def close(self) -> None:
         """End all processes."""
@@ -135,7 +165,8 @@ class Runner:
             return None
         found = self._processes.get(library)
         if found is None or not found.alive:
-            found = self._processes[library] = Process(library, self.folder, self.options.scale)
+            found = Process(library, self.folder, self.options.scale, cores=self.cores)
+            self._processes[library] = found
             if found.missing:
                 self.absent[library] = found.missing
                 self.say(f"{library} is left out: {found.missing}")
@@ -167,6 +198,8 @@ class Runner:
         start = time.perf_counter()
         names = [name for name in case.libraries if not self.only or name in self.only]
         result: dict[str, Any] = {"name": case.name, "figures": {}, "errors": {}, "equal": None}
+        if self.cores is not None:
+            result["cores"] = self.cores
         if error := self._store(case):
             result["errors"][OURS] = error
             return result
@@ -217,7 +250,7 @@ class Runner:
     def _rounds(self, case: Case, processes: dict[str, Process], result: dict[str, Any]) -> None:
         """Let each library take its turns.
 
-        Where a ratio is close to the target, the two take as many more, whether it is above or below.
+        Where a ratio is close to the goal, the two take as many more, whether it is above or below.
         """
         self._turns(case, processes, result, self.options.rounds)
         close = close_ones(case, result["figures"], self.options.close)
@@ -258,7 +291,7 @@ class Runner:
         return process.ask("once", case=case.name) if process else {"error": self.absent[name]}
 
     def _once_in_new_process(self, case: Case, name: str) -> dict[str, Any]:
-        process = Process(name, self.folder, self.options.scale)
+        process = Process(name, self.folder, self.options.scale, cores=self.cores)
         answer = process.ask("once", case=case.name)
         process.ask("finish")
         process.close()

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from zellige.stores import MemoryStore, Store
-from zellige.stores.base import KeyLock
-from zellige.types import Buffer, Span
+from zellige.stores.base import ABSENT, Listing, Missing, Tag, Traits, Value, joined
+from zellige.types import Encoded, Span
 
-READS = ("get", "borrow", "get_range", "get_ranges", "get_tagged", "get_versioned")
-WRITES = ("put", "put_parts", "create", "replace", "delete", "delete_prefix")
+T = TypeVar("T")
+
+READS = ("get", "get_ranges", "size")
+WRITES = ("put", "create", "replace", "delete")
+
+
+def kind_of_read(spans: Sequence[Span] | None) -> str:
+    """What a read is called here: for the whole value, for ranges of it, or for its size alone."""
+    return "get" if spans is None else "get_ranges" if spans else "size"
+
+
+def kind_of_write(if_tag: Tag | Missing | None) -> str:
+    """What a write is called here, by its condition."""
+    return "put" if if_tag is None else "create" if if_tag is ABSENT else "replace"
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request: the method, its key or prefix, and how many bytes came or went."""
+    """One request: its kind, its key or prefix, and how many bytes came or went."""
 
     method: str
     key: str
@@ -30,13 +42,15 @@ class Call:
 class CountingStore(Store):
     """Passes everything on to another store and keeps a log of it.
 
-    `before`, if given, is called with the method's name and key before each request, and may raise.
+    Requests have the names of what they are for: `get`, `get_ranges`, `size`, `put`, `create`, `replace`, `list`,
+    `list_dir`, and `delete` for each key. `before`, if given, is called with the name and the key before each request,
+    and may raise.
     A view made by `as_read_only` shares the log.
     """
 
     def __init__(self, inner: Store | None = None, before: Callable[[str, str], None] | None = None) -> None:
         self.inner = MemoryStore() if inner is None else inner
-        self.read_only = self.inner.read_only
+        self.traits = Traits(read_only=self.inner.read_only)
         self.before = before
         self.calls: list[Call] = []
 
@@ -63,72 +77,48 @@ class CountingStore(Store):
         """How many bytes went through these methods."""
         return sum(call.nbytes for call in self.made(*methods))
 
-    def _pass_on(self, method: str, key: str, *more: Any) -> Any:
+    def _pass_on(self, method: str, key: str, ask: Callable[[], T], moved: Callable[[T], int] = lambda _: 0) -> T:
         if self.before is not None:
             self.before(method, key)
-        found = None
+        nbytes = 0
         try:
-            found = getattr(self.inner, method)(key, *more)
+            found = ask()
+            nbytes = moved(found)
             return found
         finally:
-            self.calls.append(Call(method, key, _moved(method, found, more), threading.get_ident()))
+            self.calls.append(Call(method, key, nbytes, threading.get_ident()))
 
     # -- the store --------------------------------------------------------------------------------
 
-    def get(self, key: str) -> bytes | None:
-        return self._pass_on("get", key)
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        def moved(found: Value | None) -> int:
+            return 0 if found is None else sum(map(len, found.parts))
 
-    def borrow(self, key: str) -> Buffer | None:
-        return self._pass_on("borrow", key)
+        return self._pass_on(kind_of_read(spans), key, lambda: self.inner.read(key, spans), moved)
 
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        return self._pass_on("get_range", key, start, length)
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        def moved(done: bool) -> int:
+            return len(joined(value)) if done else 0
 
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> Any:
-        return self._pass_on("get_ranges", key, spans)
+        return self._pass_on(kind_of_write(if_tag), key, lambda: self.inner.write(key, value, if_tag), moved)
 
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        return self._pass_on("get_tagged", key, spans)
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._pass_on("delete", key, lambda key=key: self.inner.delete([key]))
 
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        return self._pass_on("get_versioned", key)
-
-    def size(self, key: str) -> int | None:
-        return self._pass_on("size", key)
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        return self._pass_on("list", prefix)
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        return self._pass_on("list_dir", prefix)
-
-    def put(self, key: str, value: Buffer) -> None:
-        self._pass_on("put", key, value)
-
-    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
-        self._pass_on("put_parts", key, parts)
-
-    def create(self, key: str, value: Buffer) -> bool:
-        return self._pass_on("create", key, value)
-
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        return self._pass_on("replace", key, value, version)
-
-    def delete(self, key: str) -> None:
-        self._pass_on("delete", key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        self._pass_on("delete_prefix", prefix)
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        method = "list" if recursive else "list_dir"
+        return self._pass_on(method, prefix, lambda: self.inner.list(prefix, recursive=recursive))
 
     @property
     def identity(self) -> Hashable:
         return self.inner.identity
 
-    def exclusive(self, key: str) -> AbstractContextManager[object]:
-        return self.inner.exclusive(key)
+    def lock(self, key: str) -> AbstractContextManager[object]:
+        return self.inner.lock(key)
 
-    def exclusive_here(self, key: str) -> KeyLock:
-        return self.inner.exclusive_here(key)
+    def name(self, key: str) -> Hashable:
+        return self.inner.name(key)
 
     def as_read_only(self) -> Self:
         view = type(self)(self.inner.as_read_only(), self.before)
@@ -137,16 +127,6 @@ class CountingStore(Store):
 
     def __repr__(self) -> str:
         return f"CountingStore({self.inner!r})"
-
-
-def _moved(method: str, found: Any, given: tuple[Any, ...]) -> int:
-    """How many bytes a request has moved."""
-    if method in READS:
-        value = found[0] if found is not None and method in ("get_tagged", "get_versioned") else found
-    else:
-        value = given[0] if method in ("put", "put_parts") or (found and method in WRITES) else None
-    parts = value if isinstance(value, list | tuple) else [] if value is None else [value]
-    return sum(map(len, parts))
 
 
 def contents(store: Store) -> dict[str, bytes | None]:

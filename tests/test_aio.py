@@ -45,7 +45,7 @@ class Gate:
     """Holds the requests of a store for chunks until it is opened, and tells a loop when the first one is there."""
 
     def __init__(self, *methods: str) -> None:
-        self.methods = methods or ("borrow", "get", "put")
+        self.methods = methods or ("get", "put")
         self.open = threading.Event()
         self.reached = asyncio.Event()
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -417,7 +417,7 @@ def test_no_more_operations_run_at_once_than_the_setting_says(most):
 
     assert asyncio.run(main()) == list(range(0, 24, 2))
     assert peak == most
-    assert len({call.thread for call in store.made("borrow")}) <= 12
+    assert len({call.thread for call in store.made("get")}) <= 12
 
 
 def test_operations_run_in_the_order_of_their_calls():
@@ -431,7 +431,7 @@ def test_operations_run_in_the_order_of_their_calls():
                 await reading
 
         run(main, gate)
-        assert store.keys("borrow") == [f"c/{k}" for k in range(10)]
+        assert store.keys("get") == [f"c/{k}" for k in range(10)]
 
 
 def test_a_thread_serves_those_who_wait_and_ends_with_them():
@@ -684,7 +684,7 @@ def test_an_operation_that_is_cancelled_before_its_turn_never_starts():
 
 
 def test_a_given_up_thread_still_counts():
-    with gated("borrow") as (array, gate, _), config.set({"async.concurrency": 1}):
+    with gated("get") as (array, gate, _), config.set({"async.concurrency": 1}):
 
         async def main():
             first = asyncio.create_task(array.getitem(0))
@@ -714,7 +714,7 @@ def test_tasks_that_the_end_of_the_loop_cancels_are_over_with_it():
 
 
 def test_the_setting_limits_how_long_is_waited():
-    with gated("borrow") as (array, gate, _):
+    with gated("get") as (array, gate, _):
 
         async def main():
             with pytest.raises(TimeoutError, match=r"get_basic_selection took longer than 0.01 s, the setting async"):
@@ -728,7 +728,7 @@ def test_the_setting_limits_how_long_is_waited():
 
 
 def test_a_timeout_of_the_caller_cancels():
-    with gated("borrow") as (array, gate, _):
+    with gated("get") as (array, gate, _):
 
         async def main():
             with pytest.raises(TimeoutError):

@@ -201,7 +201,7 @@ def test_the_directory_of_an_array_holds_no_other_store(tmp_path, zarr_format):
 
 def test_an_array_holds_no_other_node(store):
     zellige.create_array(store, name="a/array", shape=1)
-    store.delete("zarr.json")
+    store.delete(["zarr.json"])
     before = contents(store)
     for name in ("a/array/b", "a/array/b/c", "a/array/c/0"):
         for overwrite in (False, True):
@@ -214,8 +214,8 @@ def test_a_refused_creation_leaves_no_groups_behind(store):
     zellige.create_array(store, name="a/b/array", shape=1)
     store.put("a/b/foreign/notes.txt", b"keep me")
     store.put("a/b/v2/.zgroup", b"{}")
-    store.delete("zarr.json")
-    store.delete("a/zarr.json")
+    store.delete(["zarr.json"])
+    store.delete(["a/zarr.json"])
     before = contents(store)
     cases = [("array", False, ContainsArrayError), ("foreign", True, NotANodeError), ("v2", False, ContainsGroupError)]
     for name, overwrite, kind in cases:

@@ -267,7 +267,7 @@ def test_refresh_follows_other_handles(store):
     zellige.create_array(store, data=[1.5], overwrite=True)
     array.refresh()
     assert array[...].tolist() == [1.5]
-    store.delete("zarr.json")
+    store.delete(["zarr.json"])
     with pytest.raises(ArrayNotFoundError):
         array.refresh()
 

@@ -59,7 +59,7 @@ def test_attributes_are_a_dict_that_writes_every_change(array, store):
 
 def test_reading_attributes_asks_nothing_and_a_change_asks_twice(array, store):
     array.attrs.update(a=1, b=2)
-    assert store.counts() == {"get_versioned": 1, "replace": 1}
+    assert store.counts() == {"get": 1, "replace": 1}
     store.reset()
     assert array.attrs["a"] == 1
     assert dict(array.attrs) == {"a": 1, "b": 2}

@@ -124,7 +124,7 @@ def test_fill_values_are_not_stored(data, dtype, layout):
     assert array.nchunks_initialized == 0
     assert same(array[...], np.full((4, 6), data[1], data.dtype))
     array[0, 0] = data[0]
-    assert array._engine.count(array.grid) == 1
+    assert array._chunks.count(array.grid) == 1
     array[0, 0] = fill
     assert array.nchunks_initialized == 0
     strict = array.with_config({"read_missing_chunks": False})

@@ -72,7 +72,7 @@ def test_the_server_holds_many_connections_at_once(files):
     assert found == [b"0123456789"] * 40
 
 
-def test_the_table_says_whether_targets_are_met():
+def test_the_table_says_whether_goals_are_met():
     times = {
         "raw": {"zellige": 0.2, "tensorstore": 0.4, "zarr": 1.2},
         "zstd": {"zellige": 0.2, "tensorstore": 0.4, "zarr": 0.9},

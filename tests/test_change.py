@@ -67,7 +67,7 @@ def test_all_arrays_grow_and_appear_at_once(store, zarr_format):
         new[1] = 7
         change.create_array("deep/w", data=[1.5, 2.5])
         change.set_attributes({"source": "a test"})
-        if not store.transactional:
+        if not store.traits.transactional:
             for consolidated in (None, False):
                 assert shapes(store, use_consolidated=consolidated) == {"t": (59,), "u": (59,)}
     for consolidated in (None, False):
@@ -111,7 +111,7 @@ def test_a_group_is_created_with_all_that_is_in_it(store):
     with zellige.change(store, "a/b", consolidate=True) as change:
         change.create({"": zellige.create_group(attributes={"x": 1}).metadata})
         change.create_array("t", data=DAYS, chunks=[[31, 28]])
-        if not store.transactional:
+        if not store.traits.transactional:
             with pytest.raises(zellige.errors.GroupNotFoundError):
                 zellige.open_group(store, path="a/b", mode="r")
     root = zellige.open_consolidated(store)
@@ -181,7 +181,7 @@ def test_requests_grow_by_a_fixed_number_for_each_array(count):
         change.grow({name: (array, 31, 0, [31]) for name, array in arrays.items()}, filled=True)
         for name in arrays:
             change.write(name, np.ones(31))
-    reads = len(store.made("get", "get_versioned", "size", "list_dir", "list", "borrow"))
+    reads = len(store.made("get", "size", "list_dir", "list", "get"))
     assert (reads, len(store.made("put", "create", "replace", "delete"))) == (3 * count + 10, 2 * count + 5)
 
 
@@ -333,7 +333,9 @@ def test_a_change_waits_for_an_append_that_others_write():
         change.append("t", np.ones(2))
     pending.array[59:] = 9
     pending.commit()
-    with zellige.change(store) as change:
+    # That was not through the group, whose consolidated metadata does not know of it.
+    words = "'t': 60 along axis 0 in its document, 59 in the consolidated metadata"
+    with pytest.warns(zellige.errors.StaleMetadataWarning, match=words), zellige.change(store) as change:
         change.append("t", np.ones(2))
     assert zellige.open_array(store, path="t")[59:].tolist() == [9, 1, 1]
 

@@ -199,7 +199,7 @@ def test_a_chunk_that_may_not_be_read_is_named(folder, deep, monkeypatch):
 
 
 def test_missing_chunks_are_a_note(store):
-    store.delete("regular/c/1/0")
+    store.delete(["regular/c/1/0"])
     report = zellige.validate(store)
     assert [(one.kind, one.key, one.coords) for one in report.findings] == [("missing", "regular/c/1/0", (1, 0))]
     assert report.ok
@@ -335,7 +335,7 @@ def names(store):
 def damage(store, key, how):
     """Damage a document, and return what a repair must put aside."""
     if how == "missing":
-        store.delete(key)
+        store.delete([key])
         return []
     store.put(key, how)
     return [(f"{QUARANTINE}/{key}", how)]
@@ -397,8 +397,8 @@ def test_the_document_of_a_group_of_format_2_comes_back_from_its_own_consolidate
     store = zellige.MemoryStore()
     zellige.create_group(store, zarr_format=2, attributes={"title": "all"}).create_array("a", data=[1, 2])
     zellige.consolidate_metadata(store, zarr_format=2)
-    store.delete(".zgroup")
-    store.delete("a/.zarray")
+    store.delete([".zgroup"])
+    store.delete(["a/.zarray"])
     assert found(store) == [("document", ".zgroup"), ("document", "a/.zarray")]
     zellige.repair(store, dry_run=False)
     assert zellige.open_group(store, use_consolidated=False)["a"][:].tolist() == [1, 2]
@@ -406,7 +406,7 @@ def test_the_document_of_a_group_of_format_2_comes_back_from_its_own_consolidate
 
 def test_a_member_that_was_removed_is_not_restored(consolidated):
     for key in list(consolidated.list("b/")):
-        consolidated.delete(key)
+        consolidated.delete([key])
     assert [kind for kind, _ in found(consolidated)] == ["consolidated"]
     before = snapshot(consolidated)
     zellige.repair(consolidated, dry_run=False)
@@ -581,7 +581,7 @@ def test_a_group_without_a_document_is_an_error_and_gets_one(path, zarr_format):
     root.create_array("s/t/b", data=[1, 2, 3])
     root.create_array("a", data=[4])
     key = node.join(path, ".zgroup" if zarr_format == 2 else "zarr.json")
-    store.delete(key)
+    store.delete([key])
     report = zellige.validate(store, deep=True)
     assert [(one.level, one.kind, one.key) for one in report.findings] == [("error", "document", key)]
     assert "no document of a group here" in report.findings[0].message
@@ -600,7 +600,7 @@ def test_a_group_without_a_document_is_an_error_and_gets_one(path, zarr_format):
 
 def test_what_is_being_removed_is_not_restored(consolidated):
     array = names(consolidated)[0]
-    consolidated.delete(f"b/{array}")
+    consolidated.delete([f"b/{array}"])
     consolidated.put("b/" + node.UNFINISHED, json.dumps({"nodes": {}}).encode())
     assert ("document", f"b/{array}") not in found(consolidated)
 
@@ -620,7 +620,7 @@ def test_a_node_inside_of_an_array_is_a_warning(tmp_path):
 
 
 def test_chunks_that_were_never_written_are_noted_and_no_damage(store):
-    store.delete("regular/c/0/0")
+    store.delete(["regular/c/0/0"])
     done = zellige.repair(store, dry_run=False)
     assert (done.actions, [one.kind for one in done.notes]) == ((), ["missing"])
     assert "1 of 6 chunks are not stored" in str(done)

@@ -844,6 +844,23 @@ def test_a_change_that_comes_between_another_and_its_entry_is_not_undone(zarr_fo
         assert {"one", "two"} <= zellige.open_consolidated(inner, check=True)[path].attrs.keys()
 
 
+def test_a_change_by_another_thread_while_members_are_listed_is_not_lost():
+    root = held(3)
+    holder = root._holder
+    before = holder.entries
+
+    class Changing(dict[str, Any]):
+        """Entries that another thread changes while they are looked at."""
+
+        def __iter__(self) -> Iterator[str]:
+            holder._remember({**before, "new": next(iter(before.values()))})
+            return super().__iter__()
+
+    holder._entries = Changing(before)
+    assert "new" not in holder.children("")
+    assert "new" in holder.children("")
+
+
 def test_changes_by_many_threads_are_all_followed(zarr_format):
     root = held(zarr_format)
     failed: list[Exception] = []
@@ -879,7 +896,7 @@ def test_what_is_removed_from_the_group_is_not_written_again():
     group.create_group("new")
     assert "consolidated_metadata" not in stored(group.store, "zarr.json")
     old = held(2)
-    old.store.delete(".zmetadata")
+    old.store.delete([".zmetadata"])
     old.create_group("new")
     assert stored(old.store, ".zmetadata") is None
 

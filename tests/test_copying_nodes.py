@@ -21,7 +21,7 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import WRITES, CountingStore, contents
-from zellige import node, pool, reporting
+from zellige import node, reporting, threads
 from zellige.copying import Copied, CopyError, copy, copy_all, copy_store
 from zellige.errors import (
     BrokenNodeWarning,
@@ -86,7 +86,7 @@ def is_document(key: str) -> bool:
 
 def written(store: CountingStore) -> list[str]:
     """The keys that were put or created, in order, but for the mark of what is not finished."""
-    return [key for key in store.keys("put", "put_parts", "create", "replace") if node.UNFINISHED not in key]
+    return [key for key in store.keys("put", "create", "replace") if node.UNFINISHED not in key]
 
 
 @pytest.fixture(params=["memory to memory", "memory to local", "local to memory", "local to local", "within one"])
@@ -233,7 +233,7 @@ def test_no_more_values_are_on_their_way_than_there_are_threads():
     root.create_array("a", data=np.arange(400), chunks=1)
     here.before = taken
     with zellige.config.set({"threading.max_workers": 4}):
-        assert pool.workers() == 4
+        assert threads.workers() == 4
         copy(root["a"], group_at(CountingStore(before=landed)))
     assert 1 <= most[0] <= 4
     assert not flying
@@ -555,7 +555,7 @@ def test_skip_initialized(zarr_format):
     assert source["rect"].nchunks_initialized < source["rect"].nchunks
     assert copy(source["rect"], dest["g"], if_exists="skip_initialized") == (0, 1, 0)
     key = next(key for key in contents(dest.store) if key.startswith("g/rect/") and not is_document(key))
-    dest.store.delete(key)
+    dest.store.delete([key])
     assert copy(source["rect"], dest["g"], if_exists="skip_initialized")[:2] == (1, 0)
     assert below(dest.store, "g/rect") == below(source.store, "g/rect")
     for action in (
@@ -648,7 +648,7 @@ def test_what_holds_the_source_is_not_replaced():
         "cannot be replaced",
         store,
     )
-    store.delete("g/zarr.json")  # no node any more, but the source lies there
+    store.delete(["g/zarr.json"])  # no node any more, but the source lies there
     refuse_all([lambda: copy(root["g/sub"], root, "g", if_exists="replace")], NotANodeError, "'g/", store)
 
 
@@ -781,11 +781,8 @@ class Flipping(MemoryStore):
 
     bad = ""
 
-    def put(self, key: str, value: Any) -> None:
-        super().put(key, self._flipped(key, value))
-
-    def create(self, key: str, value: Any) -> bool:
-        return super().create(key, self._flipped(key, value))
+    def write(self, key: str, value: Any, if_tag: Any = None) -> bool:
+        return super().write(key, self._flipped(key, value), if_tag)
 
     def _flipped(self, key: str, value: Any) -> bytes:
         raw = bytes(value)
@@ -865,7 +862,7 @@ def test_a_copy_that_fails_leaves_no_node_and_can_be_done_again(zarr_format, nam
     for count in range(total + 3):
         there = CountingStore()
         dest = group_at(there, zarr_format=zarr_format)
-        there.before = failing_at(count, ("put", "put_parts", "create"))
+        there.before = failing_at(count, ("put", "create"))
         try:
             copy(source, dest, name, **options)
         except OutOfOrderError:
@@ -900,7 +897,7 @@ def test_what_is_left_of_a_copy_with_more_chunks_is_removed():
     source, dest = build(MemoryStore())["rect"], group_at(None)
     copy(source, dest)
     dest.store.put("rect/c/0/0", b"a chunk that the source does not have")
-    dest.store.delete("rect/zarr.json")
+    dest.store.delete(["rect/zarr.json"])
     copy(source, dest, if_exists="skip")
     assert below(dest.store, "rect") == below(source.store, "g/rect")
 
@@ -958,7 +955,7 @@ def test_a_chunk_that_is_gone_meanwhile_is_missing_in_the_copy():
 
     def before(method: str, key: str) -> None:
         if method == "get" and key == "g/rect/c/1/0":
-            here.inner.delete(key)
+            here.inner.delete([key])
 
     here.before = before
     dest = group_at(None)
@@ -1277,7 +1274,7 @@ OLDER: dict[str, Callable[[Store], Any]] = {
     ),
     "a lost document": lambda s: (
         zellige.create_array(s, name="a", data=np.full((8, 2), 9), chunks=1),
-        s.delete("a/zarr.json"),
+        s.delete(["a/zarr.json"]),
     ),
 }
 
@@ -1310,7 +1307,7 @@ def test_copy_store_replaces_only_the_keys_that_it_is_about():
     source, there = MemoryStore(), MemoryStore()
     for store, value in ((source, 1), (there, 9)):
         zellige.create_array(store, name="a", data=np.full(4, value), chunks=2, attributes={"value": value})
-    source.delete("a/c/1")
+    source.delete(["a/c/1"])
     copy_store(source, there, if_exists="replace", excludes="/c/")
     a = zellige.open_array(there, path="a")
     assert a[:].tolist() == [9, 9, 9, 9]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from zellige import dtypes
-from zellige.dtypes.fill import equals_fill, fill_bits, rows_of_fill
+from zellige.dtypes.fill import equals_fill, fill_bits
 from zellige.dtypes.v2 import (
     as_native,
     byte_orders,
@@ -440,7 +440,6 @@ def test_objects_equal_the_fill_value_only_if_all_of_them_are_the_same(k):
     for j, item in enumerate(ITEMS):
         chunk, fill = boxed(copied(item), copied(item)), fill_of(copied(ITEMS[k]))
         assert equals_fill(chunk, fill) == (j == k)
-        assert rows_of_fill(chunk.reshape(2, 1), fill).tolist() == [j == k] * 2
         assert not equals_fill(boxed(item, ITEMS[k - 1]), fill)
         assert (fill_bits(fill) == fill_bits(fill_of(item))) == (j == k)
 

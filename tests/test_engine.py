@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import strategies as ours
 import zellige
 from counting_store import READS, CountingStore, contents
-from zellige import pool
-from zellige.codecs import BytesBytesCodec, GzipCodec
+from zellige import threads as team
+from zellige.codecs import GzipCodec
 from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, EncodeError
 from zellige.stores import LocalStore, MemoryStore
 from zellige.stores.latency import LatencyStore
@@ -77,7 +77,7 @@ def test_a_read_asks_once_for_each_chunk_hit_and_for_no_other(case, compressors)
     array, store = filled(ours.counted(grid.shape), grid.argument, compressors=compressors)
     if attempt(lambda: array[index]):
         assert sorted(store.keys()) == sorted(expected)
-        assert set(store.counts()) <= {"borrow", "get", "get_range"}
+        assert set(store.counts()) <= {"get", "get_ranges"}
         assert sorted(chunk.key for chunk in array.iter_chunks(index)) == sorted(expected)
 
 
@@ -145,7 +145,7 @@ def test_ten_values_of_a_trillion_chunks_are_ten_requests(grid):
     assert store.counts() == {"put": 10}
     store.reset()
     assert array[:: TRILLION // 10].tolist() == list(range(1, 11))
-    assert store.counts() == {"borrow": 10}
+    assert store.counts() == {"get": 10}
     assert store.keys() == [key_of((k * TRILLION // 10,)) for k in range(10)]
     store.reset()
     assert array[[TRILLION - 1, 5, 5]].tolist() == [0, 0, 0]
@@ -155,7 +155,9 @@ def test_ten_values_of_a_trillion_chunks_are_ten_requests(grid):
 @pytest.mark.parametrize("chunks", [[[[1, TRILLION]]], [[[1, TRILLION // 2], [2, TRILLION // 4]]]])
 def test_a_trillion_chunks_take_little_memory(chunks):
     store = MemoryStore()
-    zellige.create_array(shape=(4,), chunks=[[1, 3]])[1:]  # imports what is imported on first use
+    small = zellige.create_array(shape=(4,), chunks=[[1, 3]], dtype="int8")
+    small.append(np.ones(3, "int8"))  # imports what is imported on first use
+    assert zellige.open(small.store, mode="r")[-4:].tolist() == [0, 1, 1, 1]
     tracemalloc.start()
     try:
         array = zellige.create_array(store, shape=(TRILLION,), chunks=chunks, dtype="int8")
@@ -180,11 +182,11 @@ def test_shrinking_looks_at_stored_chunks_only():
     array.resize((1000, 4))
     assert set(store.keys("delete")) == {key_of((k, j)) for k in rows[2:] for j in (0, 1)} | {PENDING}
     # One value is asked for to see whether a killed writer, or one that is at work, has left its document.
-    assert store.counts() == {"list": 1, "delete": 5, "get_versioned": 1, "replace": 1, "get": 1, "put": 1}
+    assert store.counts() == {"list": 1, "delete": 5, "get": 2, "replace": 1, "put": 1}
     store.reset()
     array.resize((TRILLION, 4))
     # What a handle with an old shape may have written beyond the end is looked for among what is stored.
-    assert store.counts() == {"list": 1, "get_versioned": 1, "replace": 1, "get": 1}
+    assert store.counts() == {"list": 1, "get": 2, "replace": 1}
     assert array.oindex[rows, :].tolist() == [[5] * 4, [5] * 4, [0] * 4, [0] * 4]
 
 
@@ -193,7 +195,7 @@ def test_shrinking_clears_the_cut_off_part_of_boundary_chunks():
     store.reset()
     array.resize((4, 5))
     assert sorted(store.keys("delete")) == [PENDING, "c/1/0", "c/1/1"]
-    assert store.keys("borrow") == ["c/0/1"]
+    assert [key for key in store.keys("get") if key.startswith("c/")] == ["c/0/1"]
     assert store.keys("put") == [PENDING, "c/0/1"]
     array.resize((6, 6))
     expected = np.zeros((6, 6), "int32")
@@ -299,7 +301,7 @@ def test_raw_parts_fetch_the_covering_span(chain, index, nbytes):
     model = ours.counted((50, 100), "float64")
     array, store = filled(model, (50, 100), **chain)
     assert np.array_equal(array[index], model[index])
-    assert store.counts() == {"get_range": 1}
+    assert store.counts() == {"get_ranges": 1}
     assert store.nbytes() == nbytes
 
 
@@ -307,7 +309,7 @@ def test_a_large_part_is_fetched_as_a_whole():
     model = ours.counted((50, 100), "float64")
     array, store = filled(model, (50, 100), **RAW)
     assert np.array_equal(array[10:40], model[10:40])
-    assert store.counts() == {"borrow": 1}
+    assert store.counts() == {"get": 1}
 
 
 @ours.examples(0.1)
@@ -483,7 +485,7 @@ def test_what_is_stored_stays_damage_when_a_part_is_written(layout):
     assert array[0, 0] == 8
 
 
-def test_a_compressor_that_refuses_bytes_names_the_chunk_in_a_row(monkeypatch):
+def test_a_compressor_that_refuses_bytes_names_the_chunk(monkeypatch):
     array = zellige.create_array(shape=(4, 40), dtype="int8", chunks=(4, 2), compressors="gzip")
     array[...] = 1
     encode = GzipCodec.encode
@@ -494,7 +496,7 @@ def test_a_compressor_that_refuses_bytes_names_the_chunk_in_a_row(monkeypatch):
         return encode(self, raw)
 
     monkeypatch.setattr(GzipCodec, "encode", refusing)
-    monkeypatch.setattr(GzipCodec, "encode_many", BytesBytesCodec.encode_many)
+    monkeypatch.setattr("zellige.kernel.native", None)  # which knows gzip
     value = np.ones((4, 40), "int8")
     value[2, 13] = 99
     with pytest.raises(EncodeError, match=r"chunk \(0, 6\), key 'c/0/6' cannot be encoded: gzip: not today"):
@@ -505,12 +507,12 @@ def test_a_compressor_that_refuses_bytes_names_the_chunk_in_a_row(monkeypatch):
     assert caught.value.inner == (2, 6)
 
 
-def test_a_raw_part_beyond_the_end_of_a_short_chunk_is_an_error():
+@pytest.mark.parametrize("place", [19, 20])
+def test_a_part_of_a_raw_chunk_that_is_too_short_is_an_error(place):
     array, store = filled(ours.counted((100,)), 100, compressors=None)
     store.inner.put("c/0", store.inner.get("c/0")[:80])
-    assert array[19] == 20
-    with pytest.raises(CorruptChunkError, match="which has 80 bytes") as found:
-        array[20]
+    with pytest.raises(CorruptChunkError, match=r"which has 80 bytes|400 bytes expected, 80 found") as found:
+        array[place]
     assert found.value.coords == (0,)
 
 
@@ -548,7 +550,7 @@ def test_many_points_of_a_raw_chunk_are_read_with_it():
     points = np.random.default_rng(0).integers(0, 64, 500), np.random.default_rng(1).integers(0, 1024, 500)
     store.reset()
     assert np.array_equal(array.vindex[points], model[points])
-    assert store.counts() == {"borrow": 1}
+    assert store.counts() == {"get": 1}
 
 
 ROWS = [60, 3, 31, 3]  # in any order, and one of them twice
@@ -575,13 +577,13 @@ def test_planes_of_raw_chunks_are_read_by_themselves(index, count, dtype, order)
     positions = [np.arange(side)[pick] for side, pick in zip(model.shape, every, strict=True)]
     assert np.array_equal(array.oindex[index], model[np.ix_(*positions)])
     if count is None or order == "last axis first":
-        assert set(store.counts()) == {"borrow"}
+        assert set(store.counts()) == {"get"}
     else:
         assert set(store.counts()) == {"get_ranges"}
         assert store.nbytes() == count * 32 * 32 * 2
 
 
-def test_planes_of_a_missing_chunk_are_fill_and_one_beyond_a_cut_chunk_is_an_error():
+def test_planes_of_a_missing_chunk_are_fill_and_of_a_cut_one_an_error():
     array = zellige.create_array(
         shape=(64, 32, 64), chunks=(32, 32, 64), dtype="bool", fill_value=True, compressors=None
     )
@@ -589,23 +591,23 @@ def test_planes_of_a_missing_chunk_are_fill_and_one_beyond_a_cut_chunk_is_an_err
     assert array.oindex[[63, 1]].any(axis=(1, 2)).tolist() == [True, False]
     raw = array.store.get("c/0/0/0")
     array.store.put("c/0/0/0", raw[:-1])
-    assert not array.oindex[[0, 30]].any()
-    with pytest.raises(CorruptChunkError, match="c/0/0/0"):
-        array.oindex[[0, 31]]
+    for planes in ([0, 30], [0, 31]):
+        with pytest.raises(CorruptChunkError, match="c/0/0/0"):
+            array.oindex[planes]
     array.store.put("c/0/0/0", raw[:100] + b"2" + raw[101:])
     with pytest.raises(CorruptChunkError, match="00 or 01"):
         array.oindex[[0, 30]]
 
 
-def test_a_point_in_a_missing_chunk_is_fill_and_one_beyond_a_cut_chunk_is_an_error():
+def test_a_point_in_a_missing_chunk_is_fill_and_in_a_cut_one_an_error():
     array = zellige.create_array(shape=(8, 4096), chunks=(4, 4096), dtype="int32", fill_value=9, compressors=None)
     array[:4] = 1
     assert array.vindex[[0, 7, 3], [0, 5, 4000]].tolist() == [1, 9, 1]
     raw = array.store.get("c/0/0")
     array.store.put("c/0/0", raw[:-100])
-    assert array.vindex[[0, 1], [0, 1000]].tolist() == [1, 1]
-    with pytest.raises(CorruptChunkError, match="c/0/0"):
-        array.vindex[[0, 3], [0, 4095]]
+    for points in (([0, 1], [0, 1000]), ([0, 3], [0, 4095])):
+        with pytest.raises(CorruptChunkError, match="c/0/0"):
+            array.vindex[points]
 
 
 # -- large uncompressed chunks --------------------------------------------------------------------
@@ -660,48 +662,11 @@ UNLIKE = [1, 40, 40, 40]
 """The first chunk says little about the others."""
 
 
-@pytest.fixture
-def weights(monkeypatch) -> list[int]:
-    """How much work the pool is told that a task is."""
-    found: list[int] = []
-    real = pool.run
-
-    def run(work: Any, tasks: Any, nbytes: int, *more: Any) -> None:
-        found.append(nbytes)
-        real(work, tasks, nbytes, *more)
-
-    monkeypatch.setattr(pool, "run", run)
-    return found
-
-
-@pytest.mark.parametrize("compressors", [None, "gzip"])
-def test_work_is_that_of_the_chunks_on_average(weights, compressors):
-    model = ours.counted((121, 50), "int16")
-    array = zellige.create_array(data=model, chunks=(UNLIKE, 50), compressors=compressors)
-    assert np.array_equal(array[...], model)
-    alike = zellige.create_array(data=model[:120], chunks=(30, 50), compressors=compressors)
-    assert np.array_equal(alike[...], model[:120])
-    written, read, written_alike, read_alike = weights
-    assert written == pytest.approx(written_alike, rel=0.01)
-    assert read == pytest.approx(read_alike, rel=0.01)
-
-
-def test_work_on_points_is_that_of_the_chunks_they_are_in(weights):
-    array = zellige.create_array(data=ours.counted((121, 50), "int16"), chunks=(UNLIKE, 50), compressors="gzip")
-    weights.clear()
-    array.vindex[[0, 1, 50], [3, 4, 5]]
-    array[[0, 50]]
-    array[:]
-    few, plane, every = weights
-    assert few == pytest.approx(every * (81 / 3) / (121 / 4), rel=0.01)
-    assert plane == pytest.approx(every * (41 / 2) / (121 / 4), rel=0.01)
-
-
 def test_the_largest_chunk_bounds_how_many_are_fetched_at_once(monkeypatch):
     array = zellige.create_array(data=ours.counted((121, 50), "int16"), chunks=(UNLIKE, 50), compressors=None)
     held = []
-    real = pool.crowd
-    monkeypatch.setattr(pool, "crowd", lambda store, nbytes=0: held.append(nbytes) or real(store, nbytes))
+    real = team.crew
+    monkeypatch.setattr(team, "crew", lambda store, total, each=0: held.append(each) or real(store, total, each))
     far = zellige.open_array(LatencyStore(array.store, 0))
     assert np.array_equal(far[...], array[...])
     assert held[-1] == 40 * 50 * 2

@@ -162,7 +162,7 @@ def test_writing_fields_of_chunks_that_are_missing(layout):
     array["x"] = model["x"]  # what is there already
     assert array.nchunks_initialized == 0
     array[0, 0, "x"] = model[0, 0]["x"] = 99
-    assert array._engine.count(array.grid) == 1
+    assert array._chunks.count(array.grid) == 1
     assert same(array[...], model)
 
 

@@ -293,7 +293,7 @@ def test_chunks_of_a_lost_array_do_not_appear_in_a_new_one():
     store = MemoryStore()
     root = zellige.create_group(store)
     lost = root.create_array("x", data=[1, 2, 3], compressors=None)
-    store.delete("x/zarr.json")
+    store.delete(["x/zarr.json"])
     with pytest.raises(NotANodeError):
         root.create_array("x", shape=3, dtype="int64")
     with pytest.raises(NotANodeError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +19,19 @@ import strategies as ours
 import zellige
 from zellige.metadata import GroupMetadata
 from zellige.stores import LocalStore, MemoryStore, Store
-from zellige.stores.base import KeyLock, check_key, check_prefix, resolve_span
-from zellige.types import Buffer
+from zellige.stores.base import (
+    ABSENT,
+    KeyLock,
+    Listing,
+    Missing,
+    Tag,
+    Traits,
+    Value,
+    check_key,
+    check_prefix,
+    joined,
+)
+from zellige.types import Encoded, Span
 
 
 class RecordStore(Store):
@@ -28,7 +39,7 @@ class RecordStore(Store):
 
     def __init__(self, records: list[tuple[str, bytes | None]] | None = None, *, read_only: bool = False) -> None:
         self.records = [] if records is None else records
-        self.read_only = read_only
+        self.traits = Traits(read_only=read_only)
 
     def _last(self, key: str) -> int | None:
         """The place of the record that counts; None if there is no such key."""
@@ -37,66 +48,30 @@ class RecordStore(Store):
         place = next(places, None)
         return None if place is None or self.records[place][1] is None else place
 
-    def get(self, key: str) -> bytes | None:
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
         place = self._last(key)
-        return None if place is None else self.records[place][1]
+        return None if place is None else Value.cut(key, self.records[place][1] or b"", spans, str(place))
 
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        value = self.get(key)
-        if value is None:
-            return None
-        begin, count = resolve_span(key, start, length, len(value))
-        return value[begin : begin + count]
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        self.check_writable()
+        with self._writing():
+            place = self._last(key)
+            if if_tag is not None and if_tag != (ABSENT if place is None else str(place)):
+                return False
+            self.records.append((key, joined(value)))
+            return True
 
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        place = self._last(key)
-        return None if place is None else (self.records[place][1] or b"", str(place))
+    def delete(self, keys: Sequence[str]) -> None:
+        self.check_writable()
+        for key in keys:
+            with self._writing():
+                if self._last(key) is not None:
+                    self.records.append((key, None))
 
-    def size(self, key: str) -> int | None:
-        value = self.get(key)
-        return None if value is None else len(value)
-
-    def list(self, prefix: str = "") -> Iterator[str]:
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
         check_prefix(prefix)
-        return iter([key for key, value in dict(self.records).items() if value is not None and key.startswith(prefix)])
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        rest = [key[len(prefix) :] for key in self.list(prefix)]
-        keys = sorted(prefix + name for name in rest if "/" not in name)
-        return keys, sorted({f"{prefix}{name.split('/')[0]}/" for name in rest if "/" in name})
-
-    def put(self, key: str, value: Buffer) -> None:
-        self._check_writable()
-        check_key(key)
-        with self._writing():
-            self.records.append((key, bytes(value)))
-
-    def create(self, key: str, value: Buffer) -> bool:
-        self._check_writable()
-        with self._writing():
-            if self._last(key) is not None:
-                return False
-            self.records.append((key, bytes(value)))
-            return True
-
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        self._check_writable()
-        with self._writing():
-            if str(self._last(key)) != version:
-                return False
-            self.records.append((key, bytes(value)))
-            return True
-
-    def delete(self, key: str) -> None:
-        self._check_writable()
-        with self._writing():
-            if self._last(key) is not None:
-                self.records.append((key, None))
-
-    def delete_prefix(self, prefix: str) -> None:
-        self._check_writable()
-        for key in self.list(prefix):
-            self.delete(key)
+        keys = [key for key, value in dict(self.records).items() if value is not None and key.startswith(prefix)]
+        return Listing(keys) if recursive else Listing.one_level(prefix, keys)
 
     def _writing(self) -> KeyLock:
         return KeyLock(("writing", self.identity))
@@ -104,9 +79,6 @@ class RecordStore(Store):
     @property
     def identity(self) -> Hashable:
         return ("records", id(self.records))
-
-    def as_read_only(self) -> Self:
-        return type(self)(self.records, read_only=True)
 
     def __repr__(self) -> str:
         return f"RecordStore(<{len(self.records)} records>)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -179,26 +180,24 @@ def test_documents_of_many_members_are_read_by_several_threads(look):
     store = CountingStore(hierarchy(flat()[:50]))
     root = zellige.open_group(store)
     store.reset()
-    with zellige.config.set({"threading.max_workers": 4}):
-        store.before = meeting("get")
-        look(root)
+    look(root)
+    assert {call.thread for call in store.made("get")} == {threading.get_ident()}  # nobody waits for this store
+    store.traits = replace(store.traits, concurrency=4)
+    store.reset().before = meeting("get")
+    look(root)
     assert len({call.thread for call in store.made("get")}) > 1
-    store.reset().before = None
-    with zellige.config.set({"threading.max_workers": 1}):
-        look(root)
-    assert len({call.thread for call in store.made("get")}) == 1
 
 
 def test_directories_of_many_groups_are_listed_by_several_threads():
     store = CountingStore(hierarchy([f"g{number}/a" for number in range(50)]))
+    store.traits = replace(store.traits, concurrency=4)
     root = zellige.open_group(store)
     groups = dict(root.members())
     store.reset()
     before = meeting("list_dir")
     # The first listing is that of the root alone.
     store.before = lambda method, key: before(method, key) if key else None
-    with zellige.config.set({"threading.max_workers": 4}):
-        assert len(root.members(max_depth=1)) == 2 * len(groups)
+    assert len(root.members(max_depth=1)) == 2 * len(groups)
     assert len({call.thread for call in store.made("list_dir")}) > 1
 
 
@@ -314,10 +313,8 @@ def test_consolidated_metadata_is_written_once_for_what_is_new_or_copied_to_anot
 
 def test_a_rename_writes_nothing_else_without_consolidated_metadata_and_twice_into_it_with_it(tmp_path):
     class Renaming(CountingStore):
-        renames = True
-
-        def rename_prefix(self, source: str, dest: str) -> bool:
-            return self.inner.rename_prefix(source, dest)
+        def ability(self, kind: Any) -> Any:
+            return self.inner.ability(kind)
 
     written = []
     for consolidated in (False, True):

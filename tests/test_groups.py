@@ -281,7 +281,7 @@ def test_names_are_strings(name):
 
 def test_nodes_below_a_missing_group_open_by_path_and_are_not_listed(store):
     root = family(store)
-    store.delete("a/zarr.json")
+    store.delete(["a/zarr.json"])
     assert "a" not in root
     assert root["a/u"][...].tolist() == [5, 6, 7]
     assert sorted(root) == ["empty", "t"]

@@ -26,12 +26,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = ["zellige", *sorted(found.name for found in pkgutil.walk_packages(zellige.__path__, "zellige."))]
 
 LAYERS = [
-    {"errors", "types", "config", "scratch", "results", "reporting"},
-    {"runs", "dimensions", "grid", "chunking", "display", "dtypes"},
-    {"metadata", "indexing", "plans", "codecs", "stores"},
-    {"engine", "kernel", "gathering", "pool", "stopped", "telling", "shards", "turns", "upkeep"},
+    {"errors", "types", "config", "reporting"},
+    {"runs", "dimensions", "grid", "chunking", "display", "dtypes", "threads"},
+    {"metadata", "codecs", "stores"},
+    {"kernel", "io"},
     {"node", "lookahead", "unfinished", "removal", "placing", "blueprint", "info", "consolidated", "treeview"}
-    | {"htmlview", "views", "array", "selecting", "resizing", "lease", "record", "commit", "group", "listing", "making"}
+    | {"htmlview", "views", "array", "nodes", "selecting", "lease", "record", "commit", "group", "listing", "making"}
     | {"creation", "creation_v2", "derive", "hierarchy", "copying", "copy_plan", "transfer", "migration"}
     | {"rechunking", "rechunk_plan", "measuring", "explaining", "sources"},
     {"api", "__init__", "checks", "conversion", "core", "experimental", "hdf5", "dtype", "storage"},
@@ -40,15 +40,13 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 STRANGERS, GUESTS = LAYERS[2], LAYERS[6]
-ACQUAINTED = {("codecs/sharding.py", "plans"), ("plans.py", "indexing")}
-"""A shard plans on its inner grid with the same code as an array."""
 
 AT_THE_TOP = {".ci", ".gitignore", "LICENSE", "Makefile", "mkdocs.yml", "pyproject.toml", "hatch_build.py"}
 AT_THE_TOP |= {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"}
 AT_THE_TOP |= {"src", "tests", "bench", "docs", "examples", "reliability", "tools"}
 
 MOST_LINES = 900
-MOST_MODULES = 70
+MOST_MODULES = 75
 
 
 def place(file: Path) -> str:
@@ -102,8 +100,8 @@ def test_imports_go_downward_and_neighbours_stay_strangers(file):
     assert mine in RANK, f"give {mine} a layer in this test and in ARCHITECTURE.md"
     for other in imported_parts(file):
         assert RANK[other] <= RANK[mine], f"{place(file)} imports {other}, which lies above it"
-        if mine in STRANGERS and other in STRANGERS and other != mine:
-            assert (place(file), other) in ACQUAINTED, f"{place(file)} imports its neighbour {other}"
+        strangers = mine in STRANGERS and other in STRANGERS and other != mine
+        assert not strangers, f"{place(file)} imports its neighbour {other}"
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if part_of(file) in GUESTS], ids=place)
@@ -121,10 +119,10 @@ def test_guests_use_public_names_only(file):
 
 def test_the_walk_sees_what_it_should_see():
     code = (
-        "from zellige import pool\nif TYPE_CHECKING:\n    import zellige.api\ndef f():\n    from zellige.a.b import c"
+        "from zellige import node\nif TYPE_CHECKING:\n    import zellige.api\ndef f():\n    from zellige.a.b import c"
     )
-    assert list(imports(ast.parse(code))) == [("zellige", ["pool"]), ("zellige.a.b", ["c"])]
-    assert {"config", "codecs", "pool"} <= imported_parts(PACKAGE / "engine.py")
+    assert list(imports(ast.parse(code))) == [("zellige", ["node"]), ("zellige.a.b", ["c"])]
+    assert {"config", "codecs", "kernel"} <= imported_parts(PACKAGE / "io/read.py")
 
 
 @pytest.mark.parametrize("file", FILES, ids=place)
@@ -296,6 +294,7 @@ def test_a_read_stays_within_its_budget_of_calls(budget, edges, tmp_path):
 
     tall = zellige.create_array(tmp_path / "tall", data=model, chunks=[sizes, 10], **budget.options)
     wide = zellige.create_array(tmp_path / "wide", data=model.T, chunks=[10, sizes], **budget.options)
+    tall._reader = wide._reader = False  # the path of all that the kernel's reader declines
     assert np.array_equal(tall[...], model)  # imports and binds what is bound once
     assert np.array_equal(wide[...], model.T)
     every = slice(None)
@@ -323,6 +322,7 @@ def test_a_write_stays_within_its_budget_of_calls(budget, edges, tmp_path):
 
 def test_a_read_of_a_part_stays_within_its_budget_of_calls(tmp_path):
     array = zellige.create_array(tmp_path, data=np.arange(2000).reshape(200, 10), chunks=100, compressors=None)
+    array._reader = False  # the path of all that the kernel's reader declines
     assert array[3, 5] == 35
     assert python_calls(lambda: array[3, 5], only_ours=False) <= 53
     assert python_calls(lambda: array[3:5, 5], only_ours=False) <= 53
@@ -342,7 +342,7 @@ def test_parts_and_points_stay_within_their_budgets_of_calls(tmp_path):
         return python_calls(lambda: array.vindex[at, at % 10], only_ours=False)
 
     with zellige.config.set({"threading.max_workers": 1}):  # of other threads no calls are counted
-        for calls, most in ((write, 48), (read, 21)):
+        for calls, most in ((write, 60), (read, 21)):
             calls(200)  # imports
             assert 0 < (calls(200) - calls(100)) / 10 <= most
 

@@ -246,16 +246,12 @@ def test_arrays_alike_but_for_their_attributes_are_checked_once_by_a_listing(mon
     assert len(checked) == 1
 
 
-class NearStore(CountingStore):
-    near = True
-
-
-def test_a_store_that_is_near_is_asked_by_the_calling_thread():
+def test_a_store_for_which_nobody_waits_is_asked_by_the_calling_thread():
     inner = MemoryStore()
     zellige.create_group(inner)
     for number in range(50):
         zellige.create_array(inner, name=f"{number}", shape=3)
-    store = NearStore(inner)
+    store = CountingStore(inner)
     with zellige.config.set({"threading.max_workers": 4}):
         assert len(zellige.open_group(store).members()) == 50
     assert {call.thread for call in store.calls} == {threading.get_ident()}

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import zellige
-from zellige import FixedDimension, VaryingDimension, plans
+from zellige import FixedDimension, VaryingDimension
+from zellige.io import plan
 
 
 @st.composite
@@ -26,8 +27,8 @@ def dimensions_with_ranges(draw):
 @given(dimensions_with_ranges())
 def test_a_long_range_projects_like_a_short_one(case):
     dim, at = case
-    expected = plans._project_range(at, dim)
-    found = plans._LongRange(at, dim)
+    expected = plan._project_range(at, dim)
+    found = plan._LongRange(at, dim)
     assert list(found) == expected
     assert len(found) == len(expected)
     assert found[:2] == expected[:2]
@@ -40,7 +41,7 @@ def test_the_lazy_product_is_the_product(axes):
     expected = [()]
     for items in lists:
         expected = [(*head, item) for head in expected for item in items]
-    assert list(plans._product(mixed)) == expected
+    assert list(plan._product(mixed)) == expected
 
 
 def test_the_chunks_of_an_endless_grid_come_one_by_one():

@@ -926,7 +926,7 @@ def test_they_are_not_removed_unless_the_array_opens():
 def test_attributes_that_a_removal_left_behind_go_too():
     store = hierarchy()
     migrate(store, dry_run=False)
-    store.delete("a/x/.zarray")
+    store.delete(["a/x/.zarray"])
     assert "a/x" in migrate(store, dry_run=False, remove_v2=True).removed
     assert store.get("a/x/.zattrs") is None
 

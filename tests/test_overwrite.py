@@ -452,7 +452,7 @@ def test_chunks_of_a_lost_array_are_refused(tmp_path: Path):
     """Chunks without a document are neither shown nor removed without a word."""
     store = LocalStore(tmp_path)
     filled(store, "a", "format 3")
-    store.delete("a/zarr.json")
+    store.delete(["a/zarr.json"])
     for again in (True, False):
         with pytest.raises(NotANodeError):
             zellige.create_array(store, name="a", overwrite=again, **ARRAYS["format 3"])

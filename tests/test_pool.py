@@ -22,8 +22,7 @@ import strategies as ours
 import zellige
 from counting_store import CountingStore
 from running import run_threads, settled
-from zellige import pool
-from zellige.plans import Tasks
+from zellige import threads as team
 from zellige.stores import LocalStore, MemoryStore
 
 CHUNKS = 64
@@ -41,6 +40,12 @@ def large(before: Callable[[str, str], None] | None = None) -> tuple[zellige.Arr
     array = zellige.create_array(store, data=model, chunks=CHUNK)
     store.before = before
     return array, model, store.reset()
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch):
+    """Without the kernel, which has threads of its own."""
+    monkeypatch.setattr("zellige.kernel.native", None)
 
 
 # -- how threads are used -------------------------------------------------------------------------
@@ -94,18 +99,67 @@ def test_each_task_is_done_once_even_if_no_thread_can_be_started(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     array, model, store = large()
-    monkeypatch.setattr(pool, "start_new_thread", refuse)
+    monkeypatch.setattr(team, "start_new_thread", refuse)
     with workers(4):
         found = array[...]
     assert np.array_equal(found, model)
     assert len(store.calls) == CHUNKS
 
 
+def test_a_helper_that_dies_before_it_begins_is_not_waited_for(monkeypatch):
+    """As one does for whose first call there is no memory."""
+    array, model, _ = large()
+    monkeypatch.setattr(team, "_MOMENT", 0.01)
+    monkeypatch.setattr(team, "start_new_thread", lambda *_: 1)
+    with workers(3):
+        assert np.array_equal(array[...], model)
+
+
+def test_a_helper_that_begins_when_all_is_over_does_nothing(monkeypatch):
+    late: list[Any] = []
+    monkeypatch.setattr(team, "_MOMENT", 0.01)
+    monkeypatch.setattr(team, "start_new_thread", lambda run, given: late.append((run, given)))
+    done: list[int] = []
+
+    def work(task: int) -> None:
+        done.append(task)
+        if task == 3:
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        team.run(work, range(9), 9, team.Crew(3))
+    for run, given in late:
+        ended = _thread.allocate_lock()
+        ended.acquire()
+        _thread.start_new_thread(lambda run=run, given=given, ended=ended: (run(*given), ended.release()), ())
+        assert ended.acquire(timeout=60)
+    assert (len(late), done) == (2, [0, 1, 2, 3])
+
+
+def test_a_thread_that_waits_for_a_store_may_have_helpers_of_its_own():
+    """Ranges of one value are asked for at the same time, also where many values are read; never by more than may."""
+    busy, most, lock = 0, 0, threading.Lock()
+    meeting = threading.Barrier(6)
+    inner_crew = team.Crew(6, "store")
+
+    def request(_: int) -> None:
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        meeting.wait(30)
+        with lock:
+            busy -= 1
+
+    team.run(lambda _: team.run(request, range(3), 3, inner_crew), range(2), 2, inner_crew)
+    assert (busy, most) == (0, 6)
+
+
 def test_the_number_of_workers_is_that_of_the_cpus_unless_set():
     with zellige.config.set({"threading.max_workers": None}):
-        assert pool.workers() >= 1
+        assert team.workers() >= 1
     with workers(7):
-        assert pool.workers() == 7
+        assert team.workers() == 7
 
 
 # -- how many CPUs there are ----------------------------------------------------------------------
@@ -119,7 +173,7 @@ def granted(tmp_path: Any, groups: str, files: dict[str, str]) -> int:
         place = tmp_path / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    return pool._granted(str(tmp_path / "self"), str(tmp_path / "top"))
+    return team._granted(str(tmp_path / "self"), str(tmp_path / "top"))
 
 
 V2 = {
@@ -167,7 +221,7 @@ def test_limits_of_older_control_groups_count(tmp_path, groups, limits, expected
 
 
 def test_without_control_groups_there_is_no_limit(tmp_path):
-    assert pool._granted(str(tmp_path / "self"), str(tmp_path / "top")) == MANY
+    assert team._granted(str(tmp_path / "self"), str(tmp_path / "top")) == MANY
     assert granted(tmp_path, "", {}) == MANY
 
 
@@ -175,8 +229,8 @@ def test_the_tightest_limit_is_the_number_of_workers(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
     with zellige.config.set({"threading.max_workers": None}):
         for limit, expected in ((3, 3), (8, 8), (MANY, 8)):
-            monkeypatch.setattr(pool, "_granted", lambda limit=limit: limit)
-            assert pool.workers() == expected
+            monkeypatch.setattr(team, "_granted", lambda limit=limit: limit)
+            assert team.workers() == expected
 
 
 # -- many callers ---------------------------------------------------------------------------------
@@ -198,12 +252,12 @@ def helpers(monkeypatch) -> Iterator[list[int]]:
 
         _thread.start_new_thread(counted, args)
 
-    monkeypatch.setattr(pool, "start_new_thread", start)
+    monkeypatch.setattr(team, "start_new_thread", start)
     before = _thread._count()
     yield seen
     assert settled(before)
     assert alive == [0]
-    assert pool._helpers.busy == 0
+    assert team._helpers.busy == 0
 
 
 def test_many_callers_share_the_helpers(helpers):
@@ -268,7 +322,7 @@ def test_helpers_come_back_after_errors(error, helpers):
     for _ in range(5):
         with workers(4), pytest.raises(type(error)):
             array[...]
-        assert pool._helpers.busy == 0
+        assert team._helpers.busy == 0
     store.before = None
     with workers(4):
         assert np.array_equal(array[...], model)
@@ -280,10 +334,10 @@ def test_helpers_come_back_if_no_thread_can_be_started(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     array, model, _ = large()
-    monkeypatch.setattr(pool, "start_new_thread", refuse)
+    monkeypatch.setattr(team, "start_new_thread", refuse)
     with workers(4):
         assert np.array_equal(array[...], model)
-    assert pool._helpers.busy == 0
+    assert team._helpers.busy == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -303,7 +357,7 @@ def test_a_forked_child_has_all_helpers_while_those_of_the_parent_are_at_work():
         reader = threading.Thread(target=lambda: array[...])
         reader.start()
         started.wait(10)  # the caller and its three helpers
-        assert pool._helpers.busy == 3
+        assert team._helpers.busy == 3
         child = os.fork()
         if not child:
             signal.alarm(20)
@@ -315,7 +369,7 @@ def test_a_forked_child_has_all_helpers_while_those_of_the_parent_are_at_work():
 
             store.before = meet
             try:
-                right = np.array_equal(array[...], model) and pool._helpers.busy == 0
+                right = np.array_equal(array[...], model) and team._helpers.busy == 0
             except BaseException:  # noqa: BLE001 - told by the exit code
                 right = False
             os._exit(7 if right else 1)
@@ -323,7 +377,7 @@ def test_a_forked_child_has_all_helpers_while_those_of_the_parent_are_at_work():
         done.set()
         reader.join()
     assert code == 7
-    assert pool._helpers.busy == 0
+    assert team._helpers.busy == 0
 
 
 # -- errors ---------------------------------------------------------------------------------------
@@ -373,8 +427,7 @@ def test_an_interrupt_surfaces_although_a_chunk_has_failed_before():
         array[...] = model
 
 
-# Each of four workers begins with its own quarter of the chunks.
-@pytest.mark.parametrize("failing", [0, CHUNKS * 3 // 4], ids=["in the caller", "in a helper"])
+@pytest.mark.parametrize("failing", [0, 3], ids=["the first", "among the first"])
 @pytest.mark.parametrize("error", [OSError("broken disk"), KeyboardInterrupt()], ids=["OSError", "KeyboardInterrupt"])
 @pytest.mark.parametrize("writing", [False, True], ids=["read", "write"])
 def test_an_error_in_one_worker_surfaces_and_stops_the_others(failing, error, writing):
@@ -466,7 +519,7 @@ def test_attributes_from_several_threads_all_arrive():
 
 
 def test_an_interrupt_just_before_waiting_waits_for_the_helpers_all_the_same(monkeypatch):
-    real, left, active = pool._Team.wait, [KeyboardInterrupt], []
+    real, left, active = team._Team.wait, [KeyboardInterrupt], []
 
     def wait(team):
         if left:
@@ -479,9 +532,9 @@ def test_an_interrupt_just_before_waiting_waits_for_the_helpers_all_the_same(mon
         time.sleep(0 if threading.current_thread() is threading.main_thread() else 0.05)
         active.remove(number)
 
-    monkeypatch.setattr(pool._Team, "wait", wait)
+    monkeypatch.setattr(team._Team, "wait", wait)
     with workers(3), pytest.raises(KeyboardInterrupt):
-        pool.run(work, Tasks(list(range(30))), 1 << 20)
+        team.run(work, range(30), 30, team.crew(None, 1 << 30))
     assert not active
     assert not left
 
@@ -504,7 +557,7 @@ def test_what_the_frames_of_an_error_held_is_free_once_it_is_handled(count, erro
     try:
         with workers(count):
             try:
-                pool.run(work, Tasks(list(range(30))), 1 << 20)
+                team.run(work, range(30), 30, team.crew(None, 1 << 30))
             except error:
                 pass
         assert held
@@ -525,7 +578,7 @@ def test_no_interrupt_is_lost_and_none_stops_all_forever(monkeypatch):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 4e-4))
                     for _ in range(3):
-                        pool.run(lambda _: None, Tasks(list(range(6))), 1 << 20)
+                        team.run(lambda _: None, range(6), 6, team.crew(None, 1 << 30))
                     time.sleep(1)
                 except KeyboardInterrupt:
                     surfaced += 1
@@ -534,4 +587,4 @@ def test_no_interrupt_is_lost_and_none_stops_all_forever(monkeypatch):
         signal.signal(signal.SIGALRM, before)
     assert surfaced == 500
     assert not lost
-    assert pool._helpers.busy == 0
+    assert team._helpers.busy == 0

@@ -174,8 +174,8 @@ def counted(values, old, new, memory):
     here.reset()
     target = zellige.rechunk(source, there, chunks=new, max_memory=memory)
     np.testing.assert_array_equal(target[...], values)
-    reads = [key for key in here.keys("borrow", "get", "get_range", "get_ranges") if key.startswith("c/")]
-    writes = [key for key in there.keys("put", "put_parts") if key.startswith("c/")]
+    reads = [key for key in here.keys("get", "get_ranges") if key.startswith("c/")]
+    writes = [key for key in there.keys("put") if key.startswith("c/")]
     return reads, writes
 
 
@@ -279,7 +279,7 @@ def stopping(at):
     left = [at]
 
     def before(method, _key):
-        if method in ("put", "put_parts", "create", "delete", "delete_prefix"):
+        if method in ("put", "create", "delete", "delete_prefix"):
             left[0] -= 1
             if left[0] < 0:
                 raise Stop
@@ -304,7 +304,7 @@ def test_stopped_anywhere_the_same_call_goes_on(new):
         store.reset()
         if again:
             np.testing.assert_array_equal(zellige.rechunk(source, store, **options)[...], values)
-            assert not done.keys() & set(store.keys("put", "put_parts")), "finished chunks are not written again"
+            assert not done.keys() & set(store.keys("put")), "finished chunks are not written again"
         assert not [key for key in store.inner.list() if WORK in key]
         at += 1
     assert at > 15

@@ -244,9 +244,9 @@ def test_requests_in_flight_are_part_of_the_memory(source, tmp_path):
     seen = []
 
     class Counting(LatencyStore):
-        def borrow(self, key):
+        def read(self, key, spans=None):
             seen.append(_thread._count())
-            return super().borrow(key)
+            return super().read(key, spans)
 
     before = _thread._count()
     counted = zellige.open_array(Counting(LocalStore(tmp_path / "source"), latency=0.001, concurrency=64))

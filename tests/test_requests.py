@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ import pytest
 import zellige
 from counting_store import CountingStore, contents
 from running import settled
-from zellige import pool, turns
-from zellige.codecs.chain import BoundChain
+from zellige import threads as team
 from zellige.storage import CacheStore, LatencyStore, LocalStore, MemoryStore, Store
 
 MODEL = np.arange(256 * 50).reshape(256, 50)
@@ -200,17 +200,15 @@ def test_a_hierarchy_is_made_in_a_few_rounds_for_each_level():
 class Crowded(MemoryStore):
     """Counts the requests that are under way, and waits at first until so many are."""
 
-    near = False
-
     def __init__(self, data: Any = None, concurrency: int = 8, **options: Any) -> None:
         super().__init__(data, **options)
-        self.concurrency = concurrency
+        self.traits = replace(self.traits, concurrency=concurrency)
         self.meeting = threading.Barrier(concurrency)
         self.now = self.most = 0
         self.guard = threading.Lock()
         self.armed = False
 
-    def borrow(self, key: str) -> Any:
+    def read(self, key: str, spans: Any = None) -> Any:
         with self.guard:
             self.now += 1
             self.most = max(self.most, self.now)
@@ -218,7 +216,7 @@ class Crowded(MemoryStore):
             self.meeting.wait(10)  # broken, and so an error, if fewer come
         with self.guard:
             self.now -= 1
-        return super().get(key)
+        return super().read(key, spans)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -233,60 +231,26 @@ def test_as_many_requests_are_under_way_as_the_store_wants(workers):
     assert settled(before)
 
 
-def test_few_decode_while_many_wait(monkeypatch):
-    store = Crowded(concurrency=16)
-    found = array(store)
-    guard, now, most = threading.Lock(), 0, 0
-    decode, decode_into = BoundChain.decode, BoundChain.decode_into
-
-    @contextmanager
-    def counted() -> Iterator[None]:
-        nonlocal now, most
-        with guard:
-            now += 1
-            most = max(most, now)
-        time.sleep(0.001)  # so that others would come, if they could
-        yield
-        with guard:
-            now -= 1
-
-    def slow_decode(self: BoundChain, raw: Any) -> Any:
-        with counted():
-            return decode(self, raw)
-
-    def slow_decode_into(self: BoundChain, raw: Any, out: Any) -> bool:
-        with counted():
-            return decode_into(self, raw, out)
-
-    monkeypatch.setattr(BoundChain, "decode", slow_decode)
-    monkeypatch.setattr(BoundChain, "decode_into", slow_decode_into)
-    store.armed = True
-    with zellige.config.set({"threading.max_workers": 3}):
-        assert np.array_equal(found[...], MODEL)
-    assert most == 3
-    assert store.most == 16
-
-
 def test_large_chunks_are_fewer_at_once():
     store = Crowded(concurrency=64)
     with zellige.config.set({"threading.max_workers": 2}):
-        most = {held: pool.crowd(store, held).most for held in (0, 1 << 20, 16 << 20, 1 << 30)}
+        most = {held: team.crew(store, 0, held).most for held in (0, 1 << 20, 16 << 20, 1 << 30)}
     assert most == {0: 64, 1 << 20: 64, 16 << 20: 16, 1 << 30: 2}
-    assert pool.crowd(MemoryStore()) is None
+    assert team.crew(MemoryStore(), 1 << 30).most == 2
 
 
 def test_all_operations_on_a_store_share_its_threads():
     store = Crowded(concurrency=8)
     found = array(store)
     threads: set[int] = set()
-    get = store.borrow
+    real = store.read
 
-    def borrow(key: str) -> Any:
+    def read(key: str, spans: Any = None) -> Any:
         threads.add(threading.active_count())
         time.sleep(0.001)
-        return get(key)
+        return real(key, spans)
 
-    store.borrow = borrow  # type: ignore[method-assign]
+    store.read = read  # type: ignore[method-assign]
     before = _thread._count()
     callers = [threading.Thread(target=lambda: found[...]) for _ in range(4)]
     for caller in callers:
@@ -339,14 +303,12 @@ def test_nothing_is_written_after_an_error(error, kind):
     assert len(inner.inner._data) == written < 256  # type: ignore[attr-defined]
     assert inner.calls == []
     assert settled(before)
-    assert turns._turns.taken == 0
     inner.before = None
     found[...] = MODEL
     assert np.array_equal(found[...], MODEL)
 
 
-def test_writers_of_the_same_chunks_wait_for_each_other_without_their_turn():
-    """With one turn: who waits for a key must not keep those from working who hold it."""
+def test_writers_of_the_same_chunks_wait_for_each_other_and_lose_nothing():
     store = LatencyStore(MemoryStore(), 0.001, concurrency=8)
     found = zellige.create_array(store, shape=(16, 40), chunks=(4, 40), dtype="i4")
 
@@ -372,16 +334,13 @@ class Ranged(CountingStore):
 
     def __init__(self, inner: Store, gap: int, concurrency: int | None = 4) -> None:
         super().__init__(inner)
-        self.gap, self.concurrency = gap, concurrency
+        self.traits = replace(self.traits, coalesce_gap=gap, concurrency=concurrency)
         self.spans: list[Any] = []
 
-    def get_ranges(self, key: str, spans: Any) -> Any:
-        self.spans.append(list(spans))
-        return super().get_ranges(key, spans)
-
-    def get_tagged(self, key: str, spans: Any) -> Any:
-        self.spans.append(list(spans))
-        return super().get_tagged(key, spans)
+    def read(self, key: str, spans: Any = None) -> Any:
+        if spans is not None:
+            self.spans.append(list(spans))
+        return super().read(key, spans)
 
 
 @pytest.mark.parametrize(("gap", "ranges"), [(0, 3), (15, 3), (16, 2), (31, 2), (32, 1)])
@@ -420,7 +379,7 @@ def test_scattered_elements_are_read_together_up_to_the_gap_of_the_store():
         assert len(store.spans[-1]) == count
     store = Ranged(inner, 1 << 20)
     assert np.array_equal(zellige.open_array(store).vindex[[5, 7]], [5, 7])
-    assert store.nbytes("get_range") == 3 * 4
+    assert store.nbytes("get_ranges") == 3 * 4
 
 
 # -- with caches ------------------------------------------------------------------------------------

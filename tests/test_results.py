@@ -13,7 +13,7 @@ import pytest
 
 import zellige
 from running import fork, run_threads
-from zellige import results, scratch
+from zellige.io import results
 
 MIB = 1 << 20
 
@@ -151,7 +151,7 @@ def test_without_memory_numpy_says_so(monkeypatch):
     np.testing.assert_array_equal(found[:, 0], np.arange(16) + 1)
     assert kept() == 0
     with zellige.config.set({"memory.keep_bytes": 1 << 80}), pytest.raises(MemoryError):
-        scratch.empty((1 << 59,), np.dtype("uint8"))
+        results.empty((1 << 59,), np.dtype("uint8"))
 
 
 def test_systems_that_cannot_take_it_back_keep_none(monkeypatch):

@@ -237,10 +237,10 @@ def test_the_shards_argument(name):
     )
     assert array.write_chunk_sizes == sizes
     assert array.chunks == inner
-    assert isinstance(array._engine.chain.serializer, ShardingCodec)
-    assert (array._engine.chain.filters, array._engine.chain.compressors) == ((), ())
-    assert [c.name for c in array._engine.chain.serializer.codecs] == ["bytes", "zstd"]
-    assert [c.name for c in array._engine.chain.serializer.index_codecs] == ["bytes", "crc32c"]
+    assert isinstance(array._chunks.chain.serializer, ShardingCodec)
+    assert (array._chunks.chain.filters, array._chunks.chain.compressors) == ((), ())
+    assert [c.name for c in array._chunks.chain.serializer.codecs] == ["bytes", "zstd"]
+    assert [c.name for c in array._chunks.chain.serializer.index_codecs] == ["bytes", "crc32c"]
     model = ours.counted(shape, "int16")
     array[...] = model
     assert np.array_equal(zellige.open_array(store)[...], model)
@@ -324,7 +324,7 @@ def test_codecs_go_into_the_shards():
         compressors=[GZIP],
         checksum=True,
     )
-    assert [c.name for c in array._engine.chain.serializer.codecs] == ["transpose", "bytes", "gzip", "crc32c"]
+    assert [c.name for c in array._chunks.chain.serializer.codecs] == ["transpose", "bytes", "gzip", "crc32c"]
     assert np.array_equal(array[1:3, 2:5], ours.counted((4, 6))[1:3, 2:5])
 
 
@@ -492,7 +492,7 @@ def test_one_element_of_a_clipped_inner_chunk_costs_two_range_reads(length):
     store.reset()
     assert array[19] == 20
     assert len(store.calls) == 2
-    assert not store.made("get", "borrow")
+    assert not store.made("get")
 
 
 # -- copies, pickles, descriptions ----------------------------------------------------------------
@@ -542,7 +542,7 @@ def test_copies_keep_how_the_index_is_stored(more):
     serializer = codec("sharding_indexed", **{"chunk_shape": [2], "codecs": [LITTLE], "index_codecs": [LITTLE], **more})
     array = zellige.create_array(data=ours.counted((4,)), chunks=(4,), serializer=serializer, compressors=None)
     copy = zellige.from_array(data=array)
-    assert copy._engine.chain.serializer == array._engine.chain.serializer
+    assert copy._chunks.chain.serializer == array._chunks.chain.serializer
     assert contents(copy.store) == contents(array.store)
 
 

@@ -16,7 +16,7 @@ import strategies as ours
 import zellige
 from counting_store import CountingStore
 from zellige.errors import ConflictError
-from zellige.shards import IndexCache, ShardReader, StaleIndexError
+from zellige.io.shard import IndexCache, ShardSource, StaleIndexError
 from zellige.stores import LocalStore, MemoryStore, Store
 
 
@@ -111,7 +111,7 @@ def test_a_shard_that_changes_between_two_requests_is_read_again(layout, change,
     seen = []
 
     def before(method: str, key: str) -> None:
-        if method == "get_tagged":
+        if method == "get_ranges":
             seen.append(key)
             if len(seen) == at:
                 (array if who == "the same handle" else other)[...] = new
@@ -130,7 +130,7 @@ def test_a_shard_that_keeps_changing_is_a_conflict_not_a_mixture():
     rounds = iter(range(1000))
 
     def before(method: str, key: str) -> None:
-        if method == "get_tagged":
+        if method == "get_ranges":
             other[...] = np.roll(model, next(rounds)) * (np.arange(64) // 2 != 3)
 
     store.before = before
@@ -167,20 +167,21 @@ def test_a_file_that_is_replaced_is_noticed(tmp_path):
 # -- the parts of it ------------------------------------------------------------------------------
 
 
-def test_a_reader_stays_with_the_value_of_its_index():
+def test_a_source_stays_with_the_value_of_its_index():
     # Another thread may have put indexes of a newer value into the cache, of a shard that lies at the same place.
-    store, cache = MemoryStore(), IndexCache()
-    store.put("c/0", b"old index, old inner index")
-    reader = ShardReader(store, "c/0", cache)
-    assert reader.index((0, 9), bytes) == b"old index"
-    store.put("c/0", b"new index, new inner index")
-    cache.keep("c/0", store.get("c/0"), (0, None), b"new index")
-    cache.keep("c/0", store.get("c/0"), (11, 15), b"new inner")
+    array = zellige.create_array({}, data=np.arange(1, 9), chunks=2, shards=8, compressors=None)
+    shard, store, cache = array._chunks.chain.bound[8,].shard, array.store, IndexCache()
+    source = ShardSource(shard, store, "c/0", cache)
+    assert source.locate([(0,), (3,)]) == [(0, 16), (48, 16)]
+    array[...] = np.arange(11, 19)
+    new = ShardSource(shard, store, "c/0", cache := IndexCache())
+    new.locate([(0,)])
+    source._cache = cache
     for read in (
-        lambda: reader.ranges([(0, 3)]),
-        lambda: reader.within(11, 15).index((0, 9), bytes),
-        lambda: reader.within(11, 15).ranges([(0, 3)]),
-        lambda: reader.ranges([(0, 300)]),
+        lambda: source.read([(0, 16)]),
+        lambda: source.within(shard, 0, 128).locate([(0,)]),
+        lambda: source.within(shard, 0, 128).read([(0, 3)]),
+        lambda: source.read([(0, 3000)]),
     ):
         with pytest.raises(StaleIndexError):
             read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 import zellige
 from counting_store import CountingStore
-from zellige import pool, stopped
+from zellige import threads
+from zellige.io import write
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], Any]] = {
     "one after the other": ((60,), 5),
@@ -19,7 +21,9 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], Any]] = {
 }
 
 
-def failing(shape: tuple[int, ...], chunks: Any, *keys: str) -> tuple[zellige.Array, CountingStore]:
+def failing(
+    shape: tuple[int, ...], chunks: Any, *keys: str, concurrency: int | None = None
+) -> tuple[zellige.Array, CountingStore]:
     """An array whose store has no room for some keys."""
 
     def refuse(method: str, key: str) -> None:
@@ -27,15 +31,15 @@ def failing(shape: tuple[int, ...], chunks: Any, *keys: str) -> tuple[zellige.Ar
             raise OSError(errno.ENOSPC, "no space left", key)
 
     store = CountingStore()
+    store.traits = replace(store.traits, concurrency=concurrency)
     array = zellige.create_array(store, shape=shape, chunks=chunks, dtype="uint8", compressors=None)
     store.before = refuse
     return array, store.reset()
 
 
 @pytest.fixture
-def threads(monkeypatch):
-    monkeypatch.setattr(pool, "_SMALL_TASK", 1)
-    monkeypatch.setattr(pool, "SMALL_TOTAL", 1)
+def several(monkeypatch):
+    monkeypatch.setattr(threads, "_SMALL", 1)
     with zellige.config.set({"threading.max_workers": 4}):
         yield
 
@@ -58,11 +62,11 @@ def test_the_error_says_what_was_done(shape, chunks, number):
 
 
 @pytest.mark.parametrize(("shape", "chunks"), LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("several")
 def test_every_chunk_is_in_one_list_whatever_the_threads_did(shape, chunks):
     lead = (0,) * (len(shape) - 1)
     keys = ["c/" + "/".join(map(str, (*lead, k))) for k in (1, 5, 10)]
-    array, store = failing(shape, chunks, *keys)
+    array, store = failing(shape, chunks, *keys, concurrency=4)
     with pytest.raises(OSError, match="no space left") as caught:
         array[...] = np.arange(1, np.prod(shape) + 1).reshape(shape) % 250 + 1
     error: Any = caught.value
@@ -72,7 +76,7 @@ def test_every_chunk_is_in_one_list_whatever_the_threads_did(shape, chunks):
 
 
 def test_of_very_many_chunks_only_those_that_failed_are_listed(monkeypatch):
-    monkeypatch.setattr(stopped, "_MOST", 5)
+    monkeypatch.setattr(write, "_LISTED", 5)
     array, _ = failing((60,), 5, "c/7")
     with pytest.raises(OSError, match="no space left") as caught:
         array[...] = 1

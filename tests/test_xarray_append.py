@@ -309,6 +309,35 @@ def test_the_first_append_creates():
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("blocks", [False, True], ids=["numpy", "dask"])
+@pytest.mark.parametrize("batch", [1, 4, 5, 7, 13])
+def test_a_size_that_is_repeated_continues_the_regular_grid(batch, blocks, zarr_format, tmp_path):
+    whole = daily(end="2021-01-28")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", zellige.errors.ZelligeWarning)
+        warnings.simplefilter("ignore", zellige.dask.AlignmentWarning)  # blocks that end within stored chunks
+        for start in range(0, 28, batch):
+            part = whole.isel(time=slice(start, start + batch))
+            part = part.chunk(time=5) if blocks else part
+            write(part, tmp_path, append_dim="time", chunks={"time": 5}, zarr_format=zarr_format)
+    for name in ("t", "mean"):
+        assert zellige.open_array(tmp_path, path=name).chunks[0] == 5
+    xr.testing.assert_identical(opened(tmp_path), whole)
+
+
+def test_another_size_is_that_of_the_chunks_after_the_last_stored_one(tmp_path):
+    whole = daily(end="2021-01-28")
+    for rows, size in ((slice(7), 5), (slice(7, 16), 4), (slice(16, 17), 4), (slice(17, 28), 5)):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", zellige.errors.ZelligeWarning)
+            write(whole.isel(time=rows), tmp_path, append_dim="time", chunks={"time": size})
+        assert any("room for 3 more" in str(one.message) for one in told) is (rows.start == 7)
+    # Three of the second write fill the chunk that is there, and its last chunk is as long as what is left.
+    assert stored_edges(zellige.open_group(tmp_path)) == [5, 5, 4, 2, 1, 5, 5, 1]
+    xr.testing.assert_identical(opened(tmp_path), whole)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
 def test_a_regular_axis_stays_regular_for_other_readers(zarr_format, tmp_path):
     write(daily(end="2021-01-25").chunk(time=10), tmp_path, zarr_format=zarr_format)
     with pytest.warns(zellige.dask.AlignmentWarning):
@@ -576,18 +605,47 @@ def test_a_dataset_is_written_anew_whatever_its_documents_say(tmp_path):
     xr.testing.assert_identical(opened(tmp_path), daily(end="2021-01-04"))
 
 
+@pytest.mark.parametrize("blocks", [False, True], ids=["numpy", "dask"])
+@pytest.mark.parametrize("group", ["", "a/b"])
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_documents_that_are_ahead_of_consolidated_metadata_are_appended_to(zarr_format, tmp_path):
-    """As another program leaves them that appends and does not consolidate."""
-    ds = daily(end="2021-01-20")
-    write(ds, tmp_path, zarr_format=zarr_format)
-    ds.isel(time=slice(5)).assign_coords(time=ds.time[:5] + np.timedelta64(20, "D")).to_zarr(
-        tmp_path, append_dim="time", consolidated=False
-    )
-    write(daily("2021-01-26", "2021-01-30"), tmp_path, append_dim="time")
+def test_documents_that_are_ahead_of_consolidated_metadata_are_appended_to_with_a_warning(
+    zarr_format, group, blocks, tmp_path
+):
+    """As another program leaves them that appends and does not consolidate: readers have not seen its rows."""
+    place = {"group": group or None}
+    write(daily(end="2021-01-20"), tmp_path, zarr_format=zarr_format, **place)
+    for name in ("t", "mean", "time"):
+        array = zarr.open_array(tmp_path / group / name, mode="r+")
+        array.append(array[-5:] + 5)
+    assert opened(tmp_path, **place).sizes["time"] == 20
+    more = daily("2021-01-26", "2021-01-30")
+    more = more.chunk() if blocks else more
+    words = rf"'{group and group + '/'}t': 25 along 'time' in its document, 20 in the consolidated metadata"
+    before = contents(zellige.LocalStore(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", zellige.errors.StaleMetadataWarning)
+        with pytest.raises(zellige.errors.StaleMetadataWarning, match=rf"{words}.*zellige\.consolidate_metadata"):
+            write(more, tmp_path, append_dim="time", **place)
+    assert contents(zellige.LocalStore(tmp_path)) == before
+    with pytest.warns(zellige.errors.StaleMetadataWarning, match=words):
+        write(more, tmp_path, append_dim="time", **place)
     for consolidated in (None, False):
-        assert opened(tmp_path, consolidated=consolidated).sizes["time"] == 30
+        assert opened(tmp_path, consolidated=consolidated, **place).sizes["time"] == 30
     assert zellige.validate(tmp_path).ok
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_that_were_consolidated_again_are_appended_to_without_a_warning(zarr_format, tmp_path):
+    ds = daily(end="2021-01-20")
+    write(ds.isel(time=slice(15)), tmp_path, zarr_format=zarr_format)
+    ds.isel(time=slice(15, None)).to_zarr(tmp_path, append_dim="time", consolidated=False)
+    zellige.consolidate_metadata(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", zellige.errors.StaleMetadataWarning)
+        write(daily("2021-01-21", "2021-01-25"), tmp_path, append_dim="time")
+        write(daily("2021-01-26", "2021-01-30"), tmp_path, append_dim="time", consolidated=False)
+        write(daily("2021-01-31", "2021-02-02"), tmp_path, append_dim="time")
+    xr.testing.assert_identical(opened(tmp_path), daily(end="2021-02-02"))
 
 
 def test_levels_of_a_pyramid_may_have_different_lengths():
@@ -598,6 +656,161 @@ def test_levels_of_a_pyramid_may_have_different_lengths():
     assert report.ok
     assert {found.kind for found in report.findings} == {"lengths"}
     assert zellige.repair(root.store, shrink=True, dry_run=False).actions == ()
+
+
+# -- documents that are missing -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", ["", "a/b"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("how", ["append", "append others", "a", "new", "r+", "region", "tree"])
+def test_a_document_that_only_consolidated_metadata_has_is_named_with_the_remedy(how, zarr_format, group, tmp_path):
+    ds, more = daily(end="2021-01-20"), daily("2021-01-21", "2021-01-25")
+    place = {"group": group or None}
+    write(ds, tmp_path, zarr_format=zarr_format, **place)
+    document = tmp_path / group / "t" / ("zarr.json" if zarr_format == 3 else ".zarray")
+    document.unlink()
+    before = contents(zellige.LocalStore(tmp_path))
+    xr.testing.assert_identical(opened(tmp_path, **place), ds)
+    acts: dict[str, tuple[Any, dict[str, Any]]] = {
+        "append": (more, {"append_dim": "time"}),
+        "append others": (more.drop_vars("t"), {"append_dim": "time"}),
+        "a": (ds + 1, {"mode": "a"}),
+        "new": (ds[["mean"]].rename(mean="new"), {"mode": "a"}),
+        "r+": (ds + 1, {"mode": "r+"}),
+        "region": (ds[["t"]].isel(time=slice(4)).drop_vars(["time", "x"]), {"region": {"time": slice(0, 4)}}),
+        "tree": (xr.DataTree(more), {"append_dim": "time"}),
+    }
+    data, options = acts[how]
+    name = str(document.relative_to(tmp_path))
+    with pytest.raises(zellige.errors.StaleMetadataError, match=rf"'{name}'.* missing.*zellige\.repair") as caught:
+        write(data, tmp_path, **options, **place)
+    assert len(caught.value.differences) == 1
+    assert contents(zellige.LocalStore(tmp_path)) == before
+    assert zellige.repair(tmp_path, dry_run=False).left == ()
+    write(more, tmp_path, append_dim="time", **place)
+    for consolidated in (None, False):
+        xr.testing.assert_identical(opened(tmp_path, consolidated=consolidated, **place), daily(end="2021-01-25"))
+
+
+def test_a_missing_document_is_no_obstacle_to_other_values_and_repaired_to_replace_all(tmp_path):
+    ds = daily(end="2021-01-20")
+    write(ds, tmp_path)
+    (tmp_path / "t" / "zarr.json").unlink()
+    write(ds[["mean"]] + 1, tmp_path, mode="r+")
+    assert zellige.load(tmp_path, path="mean").tolist() == (ds["mean"] + 1).values.tolist()
+    with pytest.raises(zellige.errors.NotANodeError, match=r"lost array.*zellige\.repair"):
+        write(ds, tmp_path, mode="w")
+    assert zellige.repair(tmp_path, dry_run=False).left == ()
+    write(ds, tmp_path, mode="w")
+    xr.testing.assert_identical(opened(tmp_path), ds)
+
+
+def test_an_array_that_was_removed_whole_is_no_obstacle(tmp_path):
+    ds = daily(end="2021-01-20")
+    write(ds, tmp_path)
+    zellige.LocalStore(tmp_path).delete_prefix("mean/")
+    write(daily("2021-01-21", "2021-01-25").drop_vars("mean"), tmp_path, append_dim="time")
+    xr.testing.assert_identical(opened(tmp_path, consolidated=False), daily(end="2021-01-25").drop_vars("mean"))
+
+
+def test_chunks_of_an_array_whose_document_nothing_knows_are_not_taken_for_those_of_another_writer(tmp_path):
+    ds = daily(end="2021-01-20")
+    write(ds, tmp_path, consolidated=False)
+    (tmp_path / "t" / "zarr.json").unlink()
+    before = contents(zellige.LocalStore(tmp_path))
+    with pytest.raises(zellige.errors.NotANodeError, match=r"'t/c/0/0'.* looks like a chunk of a lost array"):
+        write(ds, tmp_path, mode="a")
+    assert contents(zellige.LocalStore(tmp_path)) == before
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("group", ["", "a/b"])
+@pytest.mark.parametrize("options", [{"append_dim": "time"}, {"mode": "a"}, {}], ids=["append", "a", "w-"])
+def test_a_group_whose_document_is_missing_is_named_with_the_remedy(options, group, zarr_format, tmp_path):
+    ds, more = daily(end="2021-01-20"), daily("2021-01-21", "2021-01-25")
+    write(ds, tmp_path, group=group or None, zarr_format=zarr_format)
+    name = "zarr.json" if zarr_format == 3 else ".zgroup"
+    (tmp_path / group / name).unlink()
+    before = contents(zellige.LocalStore(tmp_path))
+    restored = bool(group) or zarr_format == 2  # from consolidated metadata that is not in the document itself
+    remedy = r"zellige\.repair" if restored else r"zellige\.open_group\(…, mode='a'\).*zellige\.consolidate_metadata"
+    words = rf"array at '/{group and group + '/'}(mean|t|time|x)'.* no group at '/{group}'.*{name}.*{remedy}"
+    with pytest.raises(zellige.errors.ContainsArrayError, match=words) as caught:
+        write(more, tmp_path, group=group or None, zarr_format=zarr_format, **options)
+    assert "overwrite" not in str(caught.value)
+    assert contents(zellige.LocalStore(tmp_path)) == before
+    if restored:
+        assert zellige.repair(tmp_path, dry_run=False).left == ()
+    else:
+        zellige.open_group(tmp_path, mode="a")
+        zellige.consolidate_metadata(tmp_path)
+    write(more, tmp_path, group=group or None, append_dim="time")
+    xr.testing.assert_equal(opened(tmp_path, group=group or None), daily(end="2021-01-25"))
+
+
+def test_a_variable_with_the_name_of_a_group_is_told_to_take_another_one(tmp_path):
+    write(daily(end="2021-01-20"), tmp_path, group="sub")
+    write(xr.Dataset({"v": 1}), tmp_path, mode="a")
+    with pytest.raises(zellige.errors.ContainsGroupError, match=r"'sub'.* another name") as caught:
+        write(xr.Dataset({"sub": 1}), tmp_path, mode="a")
+    assert "overwrite" not in str(caught.value)
+
+
+# -- what zarr-python consolidates ----------------------------------------------------------------
+
+
+def with_scalar(first: int = 0) -> xr.Dataset:
+    """Five rows, and a variable without axes, as climate data has for its grid mapping."""
+    rows = np.arange(first, first + 5)
+    return xr.Dataset({"t": ("time", rows * 1.0), "crs": ((), 0)}, {"time": rows})
+
+
+SCALAR_WRITES: dict[str, Any] = {
+    "append": lambda place: write(with_scalar(5), place, append_dim="time"),
+    "append without the scalar": lambda place: write(with_scalar(5).drop_vars("crs"), place, append_dim="time"),
+    "a": lambda place: write(with_scalar() + 1, place, mode="a"),
+    "new": lambda place: write(xr.Dataset({"new": ((), 7)}), place, mode="a"),
+    "r+": lambda place: write(with_scalar() + 1, place, mode="r+"),
+    "region": lambda place: write(with_scalar()[["t"]].isel(time=slice(2)) + 1, place, region={"time": slice(2)}),
+    "nothing": lambda place: None,
+}
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("how", SCALAR_WRITES)
+def test_a_variable_without_axes_that_another_library_consolidated_is_no_obstacle(
+    how, zarr_format, consolidated, tmp_path
+):
+    """zarr-python spells an array's own document and its entry in the consolidated metadata differently."""
+    place = tmp_path / "x.zarr"
+    with_scalar().to_zarr(place, zarr_format=zarr_format, consolidated=consolidated)
+    SCALAR_WRITES[how](place)
+    expected = {
+        "append": xr.concat([with_scalar(), with_scalar(5)], "time", data_vars="minimal"),
+        "new": with_scalar().assign(new=7),
+        "a": with_scalar() + 1,
+        "r+": with_scalar() + 1,
+        "region": with_scalar().assign(t=("time", [1.0, 2.0, 2.0, 3.0, 4.0])),
+    }
+    found = expected.get(how.split()[0], with_scalar())
+    assert zellige.validate(place, deep=True).ok
+    assert zellige.repair(place, dry_run=False).actions == ()
+    assert zellige.vacuum(place).actions == ()
+    for _ in range(2):
+        xr.testing.assert_equal(opened(place), found)
+        xr.testing.assert_equal(xr.open_zarr(place), found)
+        zellige.consolidate_metadata(place)
+        zellige.open_consolidated(place, check=True)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_array_without_axes_that_had_some_before_is_refused(zarr_format, tmp_path):
+    write(with_scalar(), tmp_path, zarr_format=zarr_format)
+    zellige.create_array(tmp_path, name="t", data=1.0, zarr_format=zarr_format, overwrite=True)
+    with pytest.raises(zellige.errors.StaleMetadataError, match=r"'t': shape \[\] in its document, \[5\]"):
+        write(with_scalar(5).drop_vars("t"), tmp_path, append_dim="time")
 
 
 # -- attributes that are not finite ---------------------------------------------------------------

@@ -346,7 +346,8 @@ def test_a_zip_file_is_complete_when_it_is_written(tmp_path):
     write(ds, path)
     xr.testing.assert_identical(opened(path), ds)
     write(daily("2021-01-21", "2021-01-31").chunk(time=11), str(path), append_dim="time")
-    write(ds[["mean"]].rename(mean="new").drop_vars("time").isel(time=slice(0)), path, group="more", mode="a")
+    other = ds[["mean"]].rename(mean="new", time="day").drop_vars("day").isel(day=slice(0))
+    write(other, path, group="more", mode="a")
     xr.testing.assert_identical(opened(path), daily(end="2021-01-31"))
     assert "more/new" in zellige.open(path, mode="r")
     before = path.read_bytes()
@@ -366,6 +367,119 @@ def test_metadata_is_consolidated_by_default_and_never_left_behind(tmp_path):
     assert "more" in zellige.open_consolidated(tmp_path, check=True)
     write(ds, tmp_path / "not", consolidated=False)
     assert zellige.open_group(tmp_path / "not").metadata.consolidated is None
+
+
+# -- what would not open any more -----------------------------------------------------------------
+
+
+def rows(count: int, **variables: Any) -> xr.Dataset:
+    """Values along `time`, which has no coordinate, and whatever else."""
+    return xr.Dataset({"n": ("time", np.arange(count * 1.0)), **variables})
+
+
+UNFIT: dict[str, tuple[xr.Dataset, dict[str, Any], str]] = {
+    "variable": (rows(6), {}, r"'n' .* 6 .* 'time', where stored variables have 5 \(t\)"),
+    "blocks of dask": (rows(6).chunk({"time": 4}), {}, r"'n' .* 6 .* 'time', where stored variables have 5 \(t\)"),
+    "shorter": (rows(1), {}, r"'n' .* 1 .* 'time', where stored variables have 5 \(t\)"),
+    "none": (rows(0), {}, r"'n' .* 0 .* 'time', where stored variables have 5 \(t\)"),
+    "one of two axes": (
+        xr.Dataset({"n": (("time", "y"), np.zeros((5, 3)))}),
+        {},
+        r"'n' .* 3 .* 'y', where stored variables have 2 \(u\)",
+    ),
+    "index": (xr.Dataset(coords={"time": np.arange(6)}), {}, r"'time' .* 6 .* 'time', where stored variables have 5"),
+    "coordinate": (xr.Dataset(coords={"lat": ("y", [1.0])}), {}, r"'lat' .* 1 .* 'y', where stored variables have 2"),
+    "append": (
+        xr.Dataset({"t": ("time", [5.0]), "n": ("y", [1.0])}),
+        {"append_dim": "time"},
+        r"'n' .* 1 .* 'y', where stored variables have 2 \(u\)",
+    ),
+    "region": (
+        rows(2, m=("y", [1.0])),
+        {"region": {"time": slice(2), "y": slice(3)}},
+        "'m' has 1 elements along 'y', its place in the store has 2",
+    ),
+    "scalar named like a dimension": (xr.Dataset({"time": ((), 3)}), {}, "'time' has no dimensions, .* dimension of t"),
+    "dimension named like a scalar": (rows(5, m=("s", [1.0])), {}, "'s' has no dimensions, .* dimension of m"),
+}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("case", UNFIT)
+def test_new_variables_that_do_not_fit_the_stored_ones_are_refused(case, zarr_format, tmp_path):
+    ds = xr.Dataset({"t": ("time", np.arange(5.0)), "u": ("y", [1.0, 2.0]), "s": ((), 1)})
+    write(ds, tmp_path, zarr_format=zarr_format)
+    before = contents(zellige.LocalStore(tmp_path))
+    new, options, words = UNFIT[case]
+    with pytest.raises(ValueError, match=words):
+        write(new, tmp_path, mode="a", **options)
+    assert contents(zellige.LocalStore(tmp_path)) == before
+    xr.testing.assert_identical(opened(tmp_path), ds)
+
+
+def test_the_error_of_a_variable_that_does_not_fit_says_what_to_do(tmp_path):
+    write(rows(5).rename(n="t"), tmp_path)
+    with pytest.raises(zellige.errors.DatasetError, match=r"append_dim='time'.* another name") as caught:
+        write(rows(6), tmp_path, mode="a")
+    assert caught.value.dimension == "time"
+    assert caught.value.lengths == {5: ["t"], 6: ["n"]}
+    write(rows(6).rename(time="later"), tmp_path, mode="a")
+    assert opened(tmp_path).sizes == {"time": 5, "later": 6}
+
+
+def place_of(path: str, ds: xr.Dataset) -> xr.DataTree:
+    return xr.DataTree.from_dict({path: ds})
+
+
+TIMES = np.arange(5)
+MISALIGNED: dict[str, tuple[Any, dict[str, Any], str]] = {  # of a root with 5 times, and a group with 4 places below
+    "group": (rows(6), {"group": "sub"}, r"'n' of group '/sub' .* 6 .* 'time', .* group '/' has 5 \(time\)"),
+    "replaced": (rows(6), {"group": "below", "mode": "w"}, r"group '/below' .* 6 .* 'time', .* '/' has 5 \(time\)"),
+    "in a group": (rows(6), {"group": "below", "mode": "a"}, r"group '/below' .* 6 .* 'time', .* '/' has 5 \(time\)"),
+    "two levels": (rows(6), {"group": "p/q"}, r"'n' of group '/p/q' .* 6 .* 'time', .* group '/' has 5"),
+    "above": (
+        xr.Dataset({"n": ("place", np.zeros(3))}),
+        {"mode": "a"},
+        r"'v' of group '/below' has 4 .* 'place', .* group '/' has 3 \(n\)",
+    ),
+    "tree": (place_of("/sub", rows(6)), {"mode": "a"}, r"'n' of group '/sub' .* 6 .* 'time', .* group '/' has 5"),
+    "tree that grows": (
+        xr.DataTree.from_dict({"/": xr.Dataset({"t": ("time", np.ones(5))}, {"time": TIMES + 5}), "/sub": rows(5)}),
+        {"append_dim": "time"},
+        r"'n' of group '/sub' has 5 .* 'time', .* group '/' has 10",
+    ),
+    "other labels": (
+        xr.Dataset(coords={"time": TIMES + 1}),
+        {"group": "sub"},
+        "coordinate 'time' of group '/sub' .* that of group '/'",
+    ),
+    "other labels above": (
+        xr.Dataset(coords={"place": list("abcx")}),
+        {"mode": "a"},
+        "coordinate 'place' of group '/below' .* that of group '/'",
+    ),
+}
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+@pytest.mark.parametrize("case", MISALIGNED)
+def test_new_variables_with_which_a_tree_would_not_open_are_refused(case, consolidated, tmp_path):
+    root = xr.Dataset({"t": ("time", np.arange(5.0))}, {"time": TIMES})
+    below = xr.Dataset({"v": ("place", np.arange(4.0))}, {"place": list("abcd")})
+    write(xr.DataTree.from_dict({"/": root, "/below": below}), tmp_path, consolidated=consolidated)
+    before = contents(zellige.LocalStore(tmp_path))
+    new, options, words = MISALIGNED[case]
+    with pytest.raises(zellige.errors.DatasetError, match=words):
+        write(new, tmp_path, consolidated=consolidated, **options)
+    assert contents(zellige.LocalStore(tmp_path)) == before
+    # What fits is written, and groups are appended to one after the other.
+    write(rows(5).assign_coords(time=TIMES), tmp_path, group="sub", consolidated=consolidated)
+    write(xr.Dataset({"w": ("place", np.zeros(4))}), tmp_path, mode="a", consolidated=consolidated)
+    xr.open_datatree(tmp_path, engine=ZelligeBackend)
+    for group, name in {"": "t", "sub": "n"}.items():
+        later = xr.Dataset({name: ("time", np.ones(5))}, {"time": TIMES + 5})
+        write(later, tmp_path, group=group, append_dim="time", consolidated=consolidated)
+    assert xr.open_datatree(tmp_path, engine=ZelligeBackend)["sub"].sizes["time"] == 10
 
 
 # -- checks ---------------------------------------------------------------------------------------
@@ -428,6 +542,33 @@ def test_a_dataset_does_not_replace_what_it_is_read_from(chunks, tmp_path):
     xr.testing.assert_identical(opened(tmp_path), ds)
 
 
+SELECTIONS: dict[str, Any] = {
+    "slice": lambda ds: ds.isel(time=slice(2, 5)),
+    "integer": lambda ds: ds.isel(time=3),
+    "list": lambda ds: ds.isel(time=[0, 2, 3]),
+    "mask": lambda ds: ds.isel(time=np.arange(10) % 2 == 0),
+    "labels": lambda ds: ds.sel(time=["2021-01-03", "2021-01-07"], x=[0, 2]),
+    "points": lambda ds: ds.isel(time=xr.DataArray([0, 2], dims="p"), x=xr.DataArray([0, 2], dims="p")),
+    "transposed": lambda ds: ds.transpose("x", "time").isel(x=[1, 0]),
+    "backwards": lambda ds: ds.sortby("time", ascending=False),
+}
+
+
+@pytest.mark.parametrize("engine", [ZelligeBackend, "zarr"], ids=["ours", "theirs"])
+@pytest.mark.parametrize("mode", ["w", "w-"])
+@pytest.mark.parametrize("how", SELECTIONS)
+def test_what_is_selected_of_a_lazy_dataset_is_written_elsewhere_and_not_to_where_it_is_read(
+    how, mode, engine, tmp_path
+):
+    ds, select = daily(end="2021-01-10"), SELECTIONS[how]
+    write(ds, tmp_path / "a.zarr")
+    write(select(xr.open_dataset(tmp_path / "a.zarr", engine=engine)), tmp_path / "b.zarr", mode=mode)
+    xr.testing.assert_identical(opened(tmp_path / "b.zarr"), select(ds))
+    with pytest.raises(ValueError, match="would remove first"):
+        write(select(xr.open_dataset(tmp_path / "a.zarr", engine=engine)), tmp_path / "a.zarr", mode="w")
+    xr.testing.assert_identical(opened(tmp_path / "a.zarr"), ds)
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize(
     "read",
@@ -487,7 +628,7 @@ def test_no_two_tasks_write_to_one_chunk():
         write(daily(end="2021-01-30").chunk(time=10) + 1, store, mode="r+")
     written = [key for key in store.keys(*WRITES) if "/c/" in key]
     assert sorted(written) == sorted({*written})
-    assert not [key for key in store.keys("get", "borrow") if key.startswith("t/c/")]  # whole chunks: nothing is read
+    assert not [key for key in store.keys("get") if key.startswith("t/c/")]  # whole chunks: nothing is read
     xr.testing.assert_equal(opened(store), daily(end="2021-01-30") + 1)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv-bench, the environment of `make bench`: zellige from this checkout (editable) beside TensorStore,
+# Make .venv-bench, the environment of `make bench`: zellige from this checkout (editable) beside TensorStore, zarrista,
 # zarr-python and zarrs, on the newest Python from 3.12 up that is found, since zarr-python needs one. Without
 # one, on python3 with the newest releases for it. A later run needs no network; to measure newer releases of
 # the peers, remove the environment first.
@@ -10,7 +10,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 
 env=.venv-bench
-peers=(numpy zarr zarrs tensorstore obstore fsspec aiohttp xarray)
+peers=(numpy zarr zarrs zarrista tensorstore obstore fsspec aiohttp xarray)
 
 say() { printf 'bench environment: %s\n' "$*"; }
 
@@ -50,7 +50,7 @@ reason() {
 install() { "$env/bin/python" -m pip install --quiet --disable-pip-version-check "$@" 2>&1; }
 
 # Whether the peers are there; zellige is not asked, since it may be in the middle of a change.
-has_peers() { "$env/bin/python" -c 'import zarr, tensorstore, aiohttp, xarray' 2>/dev/null; }
+has_peers() { "$env/bin/python" -c 'import zarr, zarrista, tensorstore, aiohttp, xarray' 2>/dev/null; }
 
 has_zellige() { "$env/bin/python" -c 'import importlib.metadata as m; m.version("zellige")' 2>/dev/null; }
 
@@ -81,7 +81,7 @@ elif ! output=$(install -e '.[cloud]'); then
 elif ! output=$("$env/bin/python" -c '
 import platform
 from importlib.metadata import version
-names = ("tensorstore", "zarr", "zarrs")
+names = ("tensorstore", "zarr", "zarrs", "zarrista")
 print(", ".join(f"{name} {version(name)}" for name in names), "on Python", platform.python_version())' 2>&1); then
     say "not made: the peers are not there after their installation: $(reason "$output")"
 else

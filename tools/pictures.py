@@ -1,17 +1,23 @@
-"""The pictures of real grids in the documentation and the README: `python tools/pictures.py` draws them."""
+"""The pictures of real grids and figures in the documentation and the README: `python tools/pictures.py` draws all."""
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import zellige
 from zellige.display.svg import grid_svg
 from zellige.htmlview import coverage_svg
 
-FOLDER = Path(__file__).parents[1] / "docs/pictures"
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.chart import STYLE, chart  # noqa: E402
+
+FOLDER = ROOT / "docs/pictures"
+RESULTS = ROOT / "bench/results.json"
 MONTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-# A picture on a page of its own cannot see the colours around it: these suit light and dark pages.
-STYLE = "<style>svg{color:#24292f}@media(prefers-color-scheme:dark){svg{color:#c9d1d9}}</style>"
 
 
 def pictures() -> dict[str, str]:
@@ -29,7 +35,8 @@ def pictures() -> dict[str, str]:
         "shards": grid_svg(shards.grid, inner=(10, 10)),
         "tutorial": tutorial.grid.to_svg(),
     }
-    return {name: svg.replace("<title>", f"{STYLE}<title>", 1) + "\n" for name, svg in found.items()}
+    drawn = {name: svg.replace("<title>", f"{STYLE}<title>", 1) + "\n" for name, svg in found.items()}
+    return drawn | {"speed": chart(json.loads(RESULTS.read_text()))}
 
 
 def main() -> None:

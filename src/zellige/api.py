@@ -11,7 +11,9 @@ back is a context manager: `with zellige.open("x.zip") as root` writes a zip fil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -90,9 +92,26 @@ def open(
         if found is None and mode != "a":
             reason = node.why_missing(target, place)
             raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}{reason}")
+        if found is None and not wants_array and (key := _lost_chunk(target, place)) is not None:
+            from zellige.removal import lost_chunk  # only for those who find some
+
+            raise lost_chunk(target, key)  # a new group would make it look as if there had been no array
     if wants_array:
         return open_array(store, config=config, **common, **create)
     return open_group(store, **common, **create)
+
+
+_LOOKED_AT = 1000  # keys of a directory
+_CHUNKS = re.compile(r"c|c[./]\d+([./]\d+)*|\d+([./]\d+)*").fullmatch
+
+
+def _lost_chunk(store: Store, path: str) -> str | None:
+    """A key at a place without a node that looks as if it belonged to an array."""
+    top = path and path + "/"
+    listing = store.list(top, recursive=False)
+    folders = [folder for folder in listing.prefixes if _CHUNKS(folder[len(top) : -1])]
+    keys = chain(listing, *(islice(store.list(folder), _LOOKED_AT) for folder in folders))
+    return next((key for key in keys if _CHUNKS(key[len(top) :])), None)
 
 
 def open_array(

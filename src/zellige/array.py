@@ -6,17 +6,17 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from zellige import engine, indexing, node, scratch
+from zellige import node
 from zellige.blueprint import Blueprint, remember, remember_similar, remembered, similar
-from zellige.chunking import nearest_divisor
+from zellige.chunking import ChunksLike, nearest_divisor
 from zellige.codecs.base import ArrayBytesCodec
 from zellige.codecs.sharding import Uneven, chunk_chain, uneven
-from zellige.config import ArrayConfig
+from zellige.config import ArrayConfig, told
 from zellige.dtypes.fill import fill_bits
 from zellige.dtypes.values import as_value, boxed
 from zellige.errors import (
@@ -30,13 +30,16 @@ from zellige.errors import (
     warn_caller,
 )
 from zellige.grid import ChunkGrid, ChunkSpec, FixedDimension
-from zellige.indexing import Selection
+from zellige.io import results, select
+from zellige.io.chunks import Chunks
+from zellige.io.plan import plan_for
+from zellige.io.read import read
+from zellige.io.select import Selection
+from zellige.io.write import write, write_fields
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.v3 import DOCUMENT
 from zellige.node import NodeHandle
-from zellige.plans import plan as plan_for
-from zellige.resizing import Pending, Resizing
-from zellige.runs import InnerEdges, LazyTuple, Sizes, as_tuple
+from zellige.runs import EdgeEntries, InnerEdges, LazyTuple, Sizes, as_tuple
 from zellige.selecting import Selecting
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, AnyArray, Casting, Coords, Shape
@@ -46,9 +49,11 @@ if TYPE_CHECKING:
     from zellige.consolidated import Consolidated
     from zellige.dtypes.structs import FieldNames
     from zellige.info import Info
+    from zellige.kernel._native import Reader
     from zellige.measuring import Coverage
     from zellige.metadata.groups import Documents
     from zellige.node import ArrayMetadata
+    from zellige.nodes.resize import PendingAppend
     from zellige.stores.path import StorePath
     from zellige.views import LazyArray
 
@@ -61,7 +66,7 @@ class ArrayChunk(ChunkSpec):
     key: str
 
 
-class Array(Selecting, Resizing, NodeHandle):
+class Array(Selecting, NodeHandle):
     """An N-dimensional array in a store, cut into chunks of any size.
 
     Arrays are made by `zellige.create_array` and opened by `zellige.open`. The handle holds no data: each
@@ -82,7 +87,8 @@ class Array(Selecting, Resizing, NodeHandle):
         "grid",
         "_inner",
         "_uneven",
-        "_engine",
+        "_chunks",
+        "_reader",
         "_holder",
         "__weakref__",
     )
@@ -109,16 +115,15 @@ class Array(Selecting, Resizing, NodeHandle):
         self.store, self.path, self.config, self._holder = store, path, config, holder
         self.metadata, self.grid, chain, self._inner, self._uneven = blueprint or Blueprint.of(metadata)
         prefix = path and path + "/"
-        self._engine = engine.Engine(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
-        if metadata.chunk_grid.bounded:
-            self._engine.unsettled = Pending(store, path, metadata.chunk_grid.axes)
+        self._chunks = Chunks(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
+        self._reader: Reader | Literal[False] | None = None  # until it is asked for; False if there is none
 
     def _blueprint(self) -> Blueprint:
-        return Blueprint(self.metadata, self.grid, self._engine.chain, self._inner, self._uneven)
+        return Blueprint(self.metadata, self.grid, self._chunks.chain, self._inner, self._uneven)
 
     def _check_shards(self, grid: ChunkGrid) -> None:
         """Refuse a grid in which inner chunks do not divide the shards, unless a setting allows to write such."""
-        if self._inner is not None and (found := uneven(self._engine.chain, grid.dimensions)) is not None:
+        if self._inner is not None and (found := uneven(self._chunks.chain, grid.dimensions)) is not None:
             self._check_uneven(found)
 
     def _check_uneven(self, found: Uneven) -> None:
@@ -140,7 +145,8 @@ class Array(Selecting, Resizing, NodeHandle):
         self.metadata = metadata
         self.grid = ChunkGrid.from_metadata(metadata)
         if self._inner is not None:
-            self._uneven = uneven(self._engine.chain, self.grid.dimensions)
+            self._uneven = uneven(self._chunks.chain, self.grid.dimensions)
+        self._reader = None  # after the grid, see `_prepare`
 
     @classmethod
     def open(
@@ -243,19 +249,19 @@ class Array(Selecting, Resizing, NodeHandle):
     def filters(self) -> tuple[Any, ...]:
         """The array-to-array codecs of the chunks; in Zarr format 2, the filters as objects of numcodecs."""
         if isinstance(self.metadata, ArrayV3Metadata):
-            return chunk_chain(self._engine.chain).filters
+            return chunk_chain(self._chunks.chain).filters
         return self.metadata.numcodecs_filters
 
     @property
     def serializer(self) -> ArrayBytesCodec:
         """The array-to-bytes codec of the chunks."""
-        return chunk_chain(self._engine.chain).serializer
+        return chunk_chain(self._chunks.chain).serializer
 
     @property
     def compressors(self) -> tuple[Any, ...]:
         """The bytes-to-bytes codecs of the chunks; in Zarr format 2, the compressor as an object of numcodecs."""
         if isinstance(self.metadata, ArrayV3Metadata):
-            return chunk_chain(self._engine.chain).compressors
+            return chunk_chain(self._chunks.chain).compressors
         return self.metadata.numcodecs_compressors
 
     # -- its chunks -------------------------------------------------------------------------------
@@ -337,14 +343,14 @@ class Array(Selecting, Resizing, NodeHandle):
     def nchunks_initialized(self) -> int:
         """The number of chunks that are stored, or whose shard is; lists the store."""
         if self._inner is None:
-            return self._engine.count(self.grid)
+            return self._chunks.count(self.grid)
         inner, inside = self._inner, self.grid.grid_shape
-        stored = (c for c, _ in self._engine.stored(self.ndim) if all(map(operator.lt, c, inside)))
+        stored = (c for c, _ in self._chunks.stored(self.ndim) if all(map(operator.lt, c, inside)))
         return sum(prod(-(-n // c) for n, c in zip(self.grid.spec(s).shape, inner, strict=True)) for s in stored)
 
     def nbytes_stored(self) -> int:
         """The number of bytes that the array takes in the store, with its document; lists the store."""
-        keys = [key for _, key in self._engine.stored(self.ndim)]
+        keys = [key for _, key in self._chunks.stored(self.ndim)]
         documents = [node.join(self.path, name) for name in node.document_names(self.metadata)]
         return sum(self.store.size(key) or 0 for key in [*documents, *keys])
 
@@ -356,10 +362,10 @@ class Array(Selecting, Resizing, NodeHandle):
         >>> [(chunk.key, chunk.slices) for chunk in a.iter_chunks(slice(0, 2))]
         [('c/0', (slice(0, 1, None),)), ('c/1', (slice(1, 3, None),))]
         """
-        plan = plan_for(indexing.select(selection, self.shape), self.grid)
-        for coords, *_ in plan.requests():
+        plan = plan_for(select.basic(selection, self.shape), self.grid)
+        for coords, *_ in plan.copies():
             spec = self.grid.spec(coords)
-            yield ArrayChunk(spec.slices, spec.codec_shape, coords, self._engine.key(coords))
+            yield ArrayChunk(spec.slices, spec.codec_shape, coords, self._chunks.key(coords))
 
     def coverage(self) -> Coverage:
         """Which chunks are stored; lists the store.
@@ -390,17 +396,34 @@ class Array(Selecting, Resizing, NodeHandle):
     # -- reading ----------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Any:
+        reader = self._prepare() if self._reader is None else self._reader
+        if reader and told.get() is None and (found := reader.read(index)) is not None:
+            return found
         if self.metadata.data_type.numpy.names is not None:
             return self.get_basic_selection(index)
-        return self._read(indexing.select(index, self.metadata.shape))
+        return self._read(select.basic(index, self.metadata.shape))
+
+    def _prepare(self) -> Reader | Literal[False]:
+        """The kernel's reader of this array, made on first use; False if there is none."""
+        grid, dtype, made = self.grid, self.dtype, None
+        files = self._chunks.files if self.config.order == "C" and dtype.names is None else None
+        if files is not None and dtype == self._chunks.chain.dtype.numpy:
+            from zellige.io.reader import reader  # only for those who read files
+
+            follow, fill = self.store.traits.follow_links, self.config.read_missing_chunks
+            made = reader(files, grid, dtype, follow=follow, fill=fill)
+        self._reader = made or False
+        if self.grid is not grid:  # another thread has followed a resize meanwhile
+            self._reader = None
+        return made or False
 
     def _read(self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None) -> Any:
         if fields is not None:
             return self._read_fields(selection, out, fields)
         plan = plan_for(selection, self.grid)
         if out is None:
-            work = scratch.empty(selection.work_shape, self.dtype, self.config.order)
-            self._engine.read(plan, work)
+            work = results.empty(selection.work_shape, self.dtype, self.config.order)
+            read(self._chunks, plan, work)
             return selection.to_result(work)
         target, dtype = out, self.metadata.data_type.numpy
         if (
@@ -419,7 +442,7 @@ class Array(Selecting, Resizing, NodeHandle):
             target = direct
         work = selection.to_work(target)
         if np.may_share_memory(work, target) or not work.size:
-            self._engine.read(plan, work)
+            read(self._chunks, plan, work)
         else:  # numpy could not view `out` in the order of the work array
             target[...] = self._read(selection)
         return out
@@ -475,13 +498,89 @@ class Array(Selecting, Resizing, NodeHandle):
         work = selection.value_to_work(as_value(value, dtype, casting or self.config.casting))
         plan = plan_for(selection, self.grid)
         if fields is None:
-            self._engine.write(plan, work)
+            write(self._chunks, plan, work)
         else:
-            self._engine.write_fields(plan, work, fields)
+            write_fields(self._chunks, plan, work, fields)
 
     def _check_writable(self) -> None:
         if self.store.read_only:
             raise ReadOnlyError(f"array {self.name!r} was opened for reading only; open it with mode='r+' to write")
+
+    # -- changing its shape -----------------------------------------------------------------------
+
+    def resize(self, new_shape: int | Sequence[int], chunks: ChunksLike = None) -> None:
+        """Change the shape; existing chunks stay as they are.
+
+        Shrinking deletes what lies outside, so growing again shows fill values.
+
+        Parameters
+        ----------
+        new_shape
+            The new lengths of all axes.
+        chunks
+            For each axis, how its new region is cut: a size that repeats, or edges. By default the last edge repeats.
+
+        >>> import zellige
+        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
+        >>> a.resize((120,), chunks=[[31, 30]])
+        >>> a.write_chunk_sizes
+        ((31, 28, 31, 30),)
+        """
+        from zellige.nodes import resize  # only for those who change a shape
+
+        resize.resize(self, new_shape, chunks)
+
+    def append(self, data: Any, axis: int = 0, chunks: int | EdgeEntries | None = None) -> Shape:
+        """Add data at the end of an axis and return the new shape.
+
+        The data is written first and the shape last: a reader sees the old array or the whole new one. What a
+        killed writer left beyond the end is removed by the next one. A store that is a transaction shows others
+        both at its end.
+
+        Parameters
+        ----------
+        data
+            What is added; along the other axes it is as long as the array.
+        axis
+            The axis that grows.
+        chunks
+            How the new region is cut: a size that repeats, or edges. By default the last edge repeats.
+
+        >>> import zellige
+        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
+        >>> a.append(range(31), chunks=[31])
+        (90,)
+        """
+        from zellige.nodes import resize  # only for those who change a shape
+
+        return resize.append(self, data, axis, chunks)
+
+    def start_append(self, length: int, axis: int = 0, chunks: int | EdgeEntries | None = None) -> PendingAppend:
+        """Make room at the end of an axis for data that others write, such as the tasks of a cluster.
+
+        They write to `.array`, which has the new shape; readers see that once `commit` is called, and what was
+        written before is removed by `abort`, or by the next one who resizes or appends: only one can win. In a
+        transaction the shape changes at once, since nobody else sees it.
+
+        Parameters
+        ----------
+        length
+            By how many elements the axis grows.
+        axis
+            The axis that grows.
+        chunks
+            How the new region is cut: a size that repeats, or edges. By default the last edge repeats.
+
+        >>> import zellige
+        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
+        >>> pending = a.start_append(31, chunks=[31])
+        >>> pending.array[59:] = 1
+        >>> a.shape, pending.commit(), a.shape
+        ((59,), (90,), (90,))
+        """
+        from zellige.nodes import resize  # only for those who change a shape
+
+        return resize.start_append(self, length, axis, chunks)
 
     # -- changing its document --------------------------------------------------------------------
 
@@ -500,24 +599,43 @@ class Array(Selecting, Resizing, NodeHandle):
 
         self._update(with_attributes)
 
-    def _update(self, change: Callable[[ArrayMetadata], ArrayMetadata]) -> None:
-        """Change the stored documents, starting from what is stored now, and follow them."""
+    def _update(
+        self,
+        change: Callable[[ArrayMetadata], ArrayMetadata],
+        read: tuple[node.Stored, ArrayMetadata] | None = None,
+    ) -> None:
+        """Change the stored documents, starting from what is stored now, and follow them.
+
+        `read` is what `_read_stored` returned before; it is read again only if it has changed since.
+        """
+        stored = None if read is None else read[0]
 
         def rewrite(documents: Documents) -> tuple[Documents, ArrayMetadata]:
-            found: Any = node.parse(documents)
-            if node.is_group(documents) or layout(found) != layout(self.metadata):
-                raise ConflictError(f"array {self.name!r} was replaced meanwhile; nothing was written, call refresh()")
+            found = read[1] if read is not None and documents is read[0].documents else self._parsed(documents)
             metadata = change(found)
             return metadata.to_documents(), metadata
 
-        node.update(self.store, self.path, node.document_names(self.metadata), rewrite, self._bind)
+        node.update(self.store, self.path, node.document_names(self.metadata), rewrite, self._bind, stored)
         if self._holder is not None:
             self._holder.follow(self.path)
+
+    def _read_stored(self) -> tuple[node.Stored, ArrayMetadata]:
+        """The documents as they are stored now, and what they say."""
+        stored = node.read_stored(self.store, self.path, node.document_names(self.metadata))
+        return stored, self._parsed(stored.documents)
+
+    def _parsed(self, documents: Documents) -> ArrayMetadata:
+        """What stored documents say; raises if they are those of another array."""
+        found: Any = node.parse(documents)
+        if node.is_group(documents) or layout(found) != layout(self.metadata):
+            raise ConflictError(f"array {self.name!r} was replaced meanwhile; nothing was written, call refresh()")
+        metadata: ArrayMetadata = found
+        return metadata
 
     def refresh(self) -> None:
         """Read the document again: another handle may have resized the array or changed its attributes."""
         fresh = Array.open(self.store, self.path, self.config, self.metadata.zarr_format)
-        self._engine = fresh._engine
+        self._chunks = fresh._chunks
         self._bind(fresh.metadata)
 
     def with_config(self, config: Mapping[str, Any] | ArrayConfig) -> Array:
@@ -589,7 +707,7 @@ def open_array_or(
     """
     settings = ArrayConfig.of(config)
     read = None
-    if store.concurrency is not None and zarr_format is None and likely != 3:
+    if store.traits.concurrency is not None and zarr_format is None and likely != 3:
         read = node.at_once(store, path, consolidated=consolidated)
         raw = read(DOCUMENT)
     else:

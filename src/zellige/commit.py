@@ -28,17 +28,20 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from zellige import indexing, lease, node, placing, removal
+from zellige import lease, node, placing, removal
 from zellige.array import Array, open_array_or
 from zellige.config import ArrayConfig, config
 from zellige.consolidated import (
     Consolidated,
     bare,
     change_entries,
+    find_growth,
     follow_changes,
     holds_some,
     refuse_conflicts,
+    refuse_lost,
     stored_entries,
+    warn_of_growth,
 )
 from zellige.dtypes.values import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError, StaleMetadataError
@@ -53,13 +56,13 @@ from zellige.metadata.groups import (
     GroupMetadata,
 )
 from zellige.metadata.v3 import DOCUMENT
-from zellige.plans import plan as plan_for
-from zellige.pool import gather
+from zellige.nodes import resize
+from zellige.nodes.leftovers import clear_uncovered, trim
 from zellige.record import Growth, Record
-from zellige.resizing import check_appended
 from zellige.runs import EdgeEntries
-from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
+from zellige.stores import LocalStore, Store, StoreLike, abilities, finishing, locate
 from zellige.stores.wrappers import FencedStore
+from zellige.threads import gather
 
 if TYPE_CHECKING:
     from zellige.group import Group
@@ -86,7 +89,7 @@ class Change:
 
     def __init__(self, store: Store, path: str, zarr_format: Literal[2, 3], *, consolidate: bool) -> None:
         self.store, self.path, self.zarr_format = store, path, zarr_format
-        self._lease = None if store.transactional else Lease(store, node.join(path, node.RECORD), _ABOUT)
+        self._lease = None if store.traits.transactional else Lease(store, node.join(path, node.RECORD), _ABOUT)
         self._record = Record(consolidate=consolidate)
         self._targets: dict[str, Array] = {}
         """The arrays that are created or grow, as they will be."""
@@ -94,6 +97,8 @@ class Change:
         """The groups that are there, by their paths below this one."""
         self._compared: set[str] = set()
         """The arrays that were compared with consolidated metadata."""
+        self._unseen: dict[str, str] = {}
+        """Those that are longer than it says, and how much."""
         self._done = False
         self._place_is_new = isinstance(store, LocalStore) and not os.path.lexists(store.root)
         """Whether there is no directory yet, so that the lease makes it."""
@@ -111,7 +116,7 @@ class Change:
         consolidate: bool = False,
     ) -> Change:
         """Take the leases, and finish or undo what dead writers left. Parameters: see `zellige.change`."""
-        store._check_writable()
+        store.check_writable()
         change = cls(store, path, zarr_format or config.get("default_zarr_format"), consolidate=consolidate)
         change._take([node.join(path, place) for place in below if place])
         try:
@@ -161,12 +166,14 @@ class Change:
             self._groups[below] = found
         return self._groups[below]
 
-    def arrays(self, below: str = "") -> dict[str, Array]:
-        """The arrays directly below a group, by their names; their shapes stay until the change is over."""
+    def arrays(self, below: str = "", *, complete: bool = False) -> dict[str, Array]:
+        """The arrays directly below a group by name; their shapes stay until the end. `complete` refuses lost ones."""
         paths = node.children(self.store, node.join(self.path, below))
         found = list(zip(paths, gather(self._settled, paths, self.store), strict=True))
         if self._lease is not None:
             self._lease.check()  # who has lost it may have read arrays of several states
+        if complete:
+            refuse_lost(self.store, [path for path, array in found if array is None])
         return {path.rpartition("/")[2]: array for path, array in found if array is not None}
 
     def _settled(self, path: str) -> Array | None:
@@ -179,15 +186,15 @@ class Change:
             found = open_array_or(self.store, path, likely=self.zarr_format)
             return found if isinstance(found, Array) else None
         name = DOCUMENT if self.zarr_format == 3 else ARRAY_V2
-        with self.store.exclusive(node.join(path, name)):
+        with self.store.lock(node.join(path, name)):
             found = open_array_or(self.store, path, likely=self.zarr_format)
             if not isinstance(found, Array):
                 return None
             changing = self.store.exists(node.join(path, node.PENDING))
         if changing:
-            with found._locked(inside=True) as held:
-                found.refresh()
-                found._recover(found.grid, held)
+            with resize.lease(found, inside=True) as held:
+                held.recover()
+            return Array(self.store, path, held.metadata, found.config)
         return found
 
     def compare(self, arrays: Mapping[str, Array]) -> None:
@@ -209,6 +216,7 @@ class Change:
                     if self._lease is not None:
                         self._lease.confirm()  # who has lost it has read documents of an older state
                     raise
+                self._unseen |= find_growth(holder, {path: new[path].metadata for path in below})
         self._compared.update(arrays)
 
     def _holder(self, place: str) -> Consolidated | None:
@@ -228,6 +236,8 @@ class Change:
     ) -> dict[str, Array]:
         """Make arrays longer; returns them with their new shapes, to be written to.
 
+        Those that are longer already than consolidated metadata says are named by a `StaleMetadataWarning`.
+
         Parameters
         ----------
         arrays
@@ -241,16 +251,20 @@ class Change:
             return {}
         self._check_open(arrays)
         self.compare({path: array for path, (array, *_) in arrays.items()})
+        if unseen := [self._unseen[array.path] for array, *_ in arrays.values() if array.path in self._unseen]:
+            warn_of_growth(self.store, unseen, stacklevel=2)
         before = {path: array.grid for path, (array, *_) in arrays.items()}
-        grids = {path: array._grown(length, axis, chunks) for path, (array, length, axis, chunks) in arrays.items()}
+        grids = {path: resize.grown(a, a.metadata, more, axis, cut) for path, (a, more, axis, cut) in arrays.items()}
         longer = {path: arrays[path][0].metadata.resized(grid) for path, grid in grids.items()}
         self._record.grown |= {path: Growth.of(arrays[path][0].metadata, new) for path, new in longer.items()}
         self._announce()
-        if self.store.transactional:  # nobody sees it, and there are such stores that take no chunk outside the shape
+        if (
+            self.store.traits.transactional
+        ):  # nobody sees it, and there are such stores that take no chunk outside the shape
             for path, new in longer.items():
                 arrays[path][0]._update(lambda _, new=new: new)  # type: ignore[misc]
         for path, grid in {} if filled else grids.items():
-            arrays[path][0]._upkeep.uncover(before[path], grid)
+            clear_uncovered(arrays[path][0]._chunks, before[path], grid)
         made = {path: Array(self.store, array.path, longer[path], array.config) for path, (array, *_) in arrays.items()}
         self._targets |= made
         return made
@@ -298,7 +312,7 @@ class Change:
         self._record.created |= {path: metadata.to_documents() for path, metadata in nodes.items()}
         if nodes:
             self._announce()
-        if self.store.transactional:
+        if self.store.traits.transactional:
             _create_all(self.store, self.path, self._record.created)
         self._targets |= {path: found for path, found in made.items() if isinstance(found, Array)}
         return made
@@ -319,7 +333,8 @@ class Change:
 
     def _make_room(self, path: str, metadata: NodeMetadata) -> None:
         """Check that nothing is in the way of a new node; what is left of one that was being removed goes."""
-        if placing.check_place(self.store, path, metadata, overwrite=False):
+        own = "" if self._lease is None else self._lease.id
+        if placing.check_place(self.store, path, metadata, overwrite=False, own=own):
             removal.clear(self.store, path, whole=False, kept=(node.RECORD,))
 
     def _remove(self, new: Mapping[str, NodeMetadata]) -> None:
@@ -346,11 +361,12 @@ class Change:
         """
         array = self._settled(node.join(self.path, path))
         if array is None:
-            self.store.prune(node.join(self.path, path) + "/", lambda folder: not folder)  # which locking it has made
+            prefix = node.join(self.path, path) + "/"
+            abilities.prune(self.store, prefix, lambda folder: not folder)  # which locking it has made
             raise ArrayNotFoundError(f"there is no array {path!r} below '/{self.path}' in {self.store!r}")
         value = as_value(data, array.dtype, array.config.casting)
-        axis = array._axis(axis)
-        check_appended(value.shape, array.shape, axis)
+        axis = resize.axis_number(array, axis)
+        resize.check_appended(value.shape, array.shape, axis)
         self.grow({path: (array, value.shape[axis], axis, chunks)}, filled=True)
         self.write(path, value)
 
@@ -396,9 +412,7 @@ class Change:
         if growth is not None and before == list(array.shape):
             return  # nothing is appended
         region = tuple(slice(old if old < new else 0, None) for old, new in zip(before, array.shape, strict=True))
-        selection = indexing.select(region, array.shape)
-        work = selection.value_to_work(as_value(value, array.dtype, array.config.casting))
-        array._engine.write(plan_for(selection, array.grid), work, to_end=True)
+        resize.write_to_end(array, array.grid, region, as_value(value, array.dtype, array.config.casting))
 
     def fenced(self, array: Array) -> Array:
         """An array of this change, for others to write to: in object stores, only until another writer takes over.
@@ -408,7 +422,7 @@ class Change:
         array
             What `create` or `grow` returned.
         """
-        if self._lease is None or not self.store.optimistic:
+        if self._lease is None or not self.store.traits.optimistic:
             return array
         settings = array.config
         if self._lease.succeeded:
@@ -539,7 +553,7 @@ class Change:
     def _leave_no_directory(self) -> None:
         """Remove the directory that the lease was in, if it was made for that and nothing else has come there."""
         if self.path and self.group() is None:
-            self.store.prune(self.path + "/", lambda folder: not folder)
+            abilities.prune(self.store, self.path + "/", lambda folder: not folder)
         if self._place_is_new and isinstance(self.store, LocalStore):
             with suppress(OSError):  # it is not empty
                 os.rmdir(self.store.root)
@@ -624,7 +638,7 @@ def change(
 def owner_of(store: Store, path: str) -> Owner | None:
     """The live owner of the lease of a group; what a dead one left is finished or undone."""
     key = node.join(path, node.RECORD)
-    if store.transactional or store.get(key) is None:
+    if store.traits.transactional or store.get(key) is None:
         return None
     own = Lease(store, key, _ABOUT)
     owner = own.attempt()
@@ -638,12 +652,12 @@ def owner_of(store: Store, path: str) -> Owner | None:
     return owner
 
 
-def owner_above(store: Store, path: str) -> Owner | None:
-    """The live owner of the lease of a group above a node, who may be changing its shape; see `owner_of`."""
-    if store.transactional:
+def owner_above(store: Store, path: str, own: str = "") -> Owner | None:
+    """The live owner of the lease of a group above a node, who may be changing its shape; `own` is the caller's id."""
+    if store.traits.transactional:
         return None
     found = gather(partial(owner_of, store), node.parents(path), store)
-    return next((owner for owner in found if owner is not None), None)
+    return next((owner for owner in found if owner is not None and owner.id != own), None)
 
 
 def settle(store: Store, path: str, held: Lease, content: Mapping[str, Any] | None = None) -> None:
@@ -654,7 +668,7 @@ def settle(store: Store, path: str, held: Lease, content: Mapping[str, Any] | No
     left = held.left if content is None else content
     if left:
         record = Record.from_json(left, held.key)
-        if record.switch is not None and store.optimistic and content is None:
+        if record.switch is not None and store.traits.optimistic and content is None:
             _touch(store, record.switch)
         if is_committed(store, path, record):
             finish(store, path, record)
@@ -692,9 +706,9 @@ def _relative(path: str, below: str, top: str) -> str:
 def _touch(store: Store, path: str) -> None:
     """Change the bytes of consolidated metadata, but not what it says: who has read it cannot replace it any more."""
     for name in (DOCUMENT, CONSOLIDATED_V2):
-        while (found := store.get_versioned(key := node.join(path, name))) is not None:
-            text = found[0].rstrip(b"\n")
-            if store.replace(key, text + b"\n" * (1 + (len(found[0]) - len(text)) % 8), found[1]):
+        while (found := store.read(key := node.join(path, name))) is not None:
+            text = found.whole.rstrip(b"\n")
+            if store.replace(key, text + b"\n" * (1 + (len(found.whole) - len(text)) % 8), found.tag):
                 break
 
 
@@ -802,16 +816,16 @@ def _shorten(store: Store, path: str, growth: Growth) -> None:
     if back is None or grown is None:
         return  # another program has changed it
     array = Array.from_documents(store, path, back)
-    if store.transactional:
-        array._upkeep.trim(array.grid)
+    if store.traits.transactional:
+        trim(array._chunks, array.grid)
         array._update(lambda _: array.metadata)
     else:
-        array._upkeep.uncover(array.grid, Array.from_documents(store, path, grown).grid)
+        clear_uncovered(array._chunks, array.grid, Array.from_documents(store, path, grown).grid)
 
 
 def _uncreate(store: Store, path: str, documents: Documents) -> None:
     """Remove the chunks of an array that was not created; in a transaction, where it was, the array."""
-    if store.transactional:
+    if store.traits.transactional:
         removal.clear(store, path)
         return
     metadata = node.parse(documents)
@@ -844,7 +858,7 @@ def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[
 
 def created_group(store: Store, path: str) -> Documents | None:
     """The documents of a group whose creation is committed, and not finished; for those who have found no group."""
-    raw = None if store.transactional else store.get(node.join(path, node.RECORD))
+    raw = None if store.traits.transactional else store.get(node.join(path, node.RECORD))
     record = None if raw is None else _committed(store, path, raw)
     return None if record is None else record.created.get("")
 

@@ -8,14 +8,14 @@ Changes by others are found by `differences`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zellige import node
-from zellige.errors import CompatibilityWarning, MetadataError, StaleMetadataError
+from zellige.errors import CompatibilityWarning, MetadataError, StaleMetadataError, StaleMetadataWarning
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.grids import spelled_out
 from zellige.metadata.groups import (
@@ -36,6 +36,9 @@ from zellige.metadata.v3 import DOCUMENT
 from zellige.stores import Store
 from zellige.types import JSON
 
+if TYPE_CHECKING:
+    from zellige.node import ArrayMetadata
+
 _BLOCK = "consolidated_metadata"
 
 _CODED = (
@@ -44,6 +47,8 @@ _CODED = (
 )
 """The fields of an array's document that say how its chunks are stored."""
 _GRIDS = ("chunk_grid", "chunks")
+_SIZES = ("shape", "chunks")
+"""The fields of an array's document in which an empty list says something."""
 _MOST_WORDS = 120  # of a field in a message
 
 
@@ -57,7 +62,8 @@ class Consolidated:
     ) -> None:
         self.store, self.path, self.zarr_format, self.outer = store, path, zarr_format, outer
         self._entries = entries
-        self._names: dict[str, list[str]] | None = None
+        self._names: tuple[Entries | None, dict[str, list[str]]] = (None, {})
+        """The names of members by paths, with the entries they were taken from: another thread may change those."""
 
     @property
     def entries(self) -> Entries:
@@ -75,12 +81,14 @@ class Consolidated:
 
     def children(self, path: str) -> list[str]:
         """The names of the nodes directly below a path of the store, sorted."""
-        if self._names is None:
-            self._names = {}
-            for entry in sorted(self.entries):
+        entries, (known, names) = self.entries, self._names
+        if known is not entries:
+            names = {}
+            for entry in sorted(entries):
                 parent, _, name = entry.rpartition("/")
-                self._names.setdefault(parent, []).append(name)
-        return self._names.get(self._relative(path), [])
+                names.setdefault(parent, []).append(name)
+            self._names = entries, names
+        return names.get(self._relative(path), [])
 
     def _relative(self, path: str) -> str:
         return path[len(self.path) :].lstrip("/")
@@ -140,7 +148,6 @@ class Consolidated:
     def _remember(self, entries: Entries | None) -> None:
         if entries is not None:
             self._entries = {path: documents for path, documents in entries.items() if path}
-            self._names = None
 
     def _take(self, entries: Entries, paths: list[str], *, below: bool) -> None:
         for path in paths:
@@ -397,10 +404,11 @@ def meaning(documents: Documents) -> Documents:
 
 
 def _without_nothing(documents: Documents) -> Documents:
-    """Documents without what means the same as nothing."""
+    """Documents without what means the same as nothing; an empty shape is that of an array without axes."""
 
     def meant(content: Any) -> Any:
-        return {k: document.comparable(v) for k, v in content.items() if k != _BLOCK and v not in ({}, [], None)}
+        told = {k: v for k, v in content.items() if k in _SIZES or v not in ({}, [], None)}
+        return {k: document.comparable(v) for k, v in told.items() if k != _BLOCK}
 
     return {name: found for name, content in documents.items() if (found := meant(content)) or name != ".zattrs"}
 
@@ -418,7 +426,8 @@ def conflict(held: Documents, found: Documents) -> str | None:
     theirs, ours = _array_document(held), _array_document(found)
     if (DOCUMENT in held) != (DOCUMENT in found):
         return None  # a migration leaves the documents of the other format
-    if all(theirs.get(name) == ours.get(name) for name in ("shape", *_CODED, *_GRIDS)):
+    # As they are spelled, which is quick; zarr-python leaves out of the one what is an empty list in the other.
+    if all((theirs.get(name) or None) == (ours.get(name) or None) for name in ("shape", *_CODED, *_GRIDS)):
         return None
     try:
         node.parse(held)
@@ -479,14 +488,97 @@ def refuse_conflicts(holder: Consolidated, arrays: Mapping[str, Documents]) -> N
     if not told:
         return
     differences = tuple(f"'{path}': {found}" for path, found in told.items())
-    shown = "; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else "")
     place = f", {holder.path!r}" if holder.path else ""
     raise StaleMetadataError(
         f"documents of arrays in {holder.store!r} contradict the consolidated metadata of group '/{holder.path}', as "
-        f"after a change by another program, or after old documents came back from a backup: {shown}. Nothing was "
-        f"written. If the documents are right, call zellige.consolidate_metadata(…{place}) and write again. If the "
-        "consolidated metadata is right, restore the documents: zellige.repair does so where stored chunks tell",
+        f"after a change by another program, or after old documents came back from a backup: {_some(differences)}. "
+        f"Nothing was written. If the documents are right, call zellige.consolidate_metadata(…{place}) and write "
+        "again. If the consolidated metadata is right, restore the documents: zellige.repair does so where stored "
+        "chunks tell",
         differences=differences,
+    )
+
+
+def refuse_lost(store: Store, paths: Collection[str]) -> None:
+    """Refuse arrays whose documents are missing, while consolidated metadata above has them and their keys are there.
+
+    Parameters
+    ----------
+    store, paths
+        Where arrays are expected, and none was found. What has no key below it was removed, and the consolidated
+        metadata lags behind.
+    """
+    told: dict[str, str] = {}
+    for place in sorted({above for path in paths for above in node.parents(path)}):
+        try:
+            found = node.load(store, place, consolidated=True, expect="group")
+            entries = None if found is None else getattr(node.parse(found), "consolidated", None)
+        except MetadataError:
+            continue  # it is broken; nothing in it can be compared
+        cut = len(place and place + "/")
+        for path in (path for path in paths if entries is not None and node.is_below(path, place)):
+            entry = (entries or {}).get(path[cut:])
+            if entry is None or node.is_group(entry) or node.load(store, path) is not None:
+                continue
+            if any(True for _ in store.list(path + "/")):
+                told[node.join(path, DOCUMENT if DOCUMENT in entry else ARRAY_V2)] = place
+    if not told:
+        return
+    differences = tuple(
+        f"document {key!r} is missing, the consolidated metadata of '/{top}' has it" for key, top in told.items()
+    )
+    raise StaleMetadataError(
+        f"documents of arrays in {store!r} are missing, while their chunks are there: {_some(differences)}. Nothing "
+        "was written. zellige.repair(…, dry_run=False) restores them from there; write again after that",
+        differences=differences,
+    )
+
+
+def _some(told: Sequence[str]) -> str:
+    """The first few of some sentences."""
+    return "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
+
+
+def find_growth(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
+    """The arrays that are longer than consolidated metadata says, and how much.
+
+    Who appends to them comes after elements that readers of the consolidated metadata have never seen. `arrays` are
+    below the group, by their paths in the store; it is read again if they differ, as in `refuse_conflicts`.
+    """
+    try:
+        found = _growths(holder, arrays)
+        return found and _growths(Consolidated(holder.store, holder.path, holder.zarr_format, None), arrays)
+    except MetadataError:
+        return {}
+
+
+def _growths(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
+    told = {}
+    for path, metadata in arrays.items():
+        held: Any = _array_document(holder.entries.get(holder._relative(path), {})).get("shape")
+        if not isinstance(held, list) or len(held) != len(metadata.shape):
+            continue
+        names = metadata.dimension_names or [None] * len(held)
+        lengths = [
+            f"{n} along {f'axis {axis}' if name is None else repr(name)} in its document, {seen} in the consolidated "
+            f"metadata of '/{holder.path}'"
+            for axis, (name, n, seen) in enumerate(zip(names, metadata.shape, held, strict=True))
+            if n > seen
+        ]
+        if lengths:
+            told[path] = f"'{path}': {', '.join(lengths)}"
+    return told
+
+
+def warn_of_growth(store: Store, told: Sequence[str], stacklevel: int) -> None:
+    """Warn those who append to arrays of which `find_growth` tells."""
+    warnings.warn(
+        f"arrays in {store!r} have grown beyond consolidated metadata, as after an append by another program that did "
+        f"not consolidate: {_some(told)}. What is appended now comes after elements that readers have not seen, and "
+        "may repeat them. Call zellige.consolidate_metadata(…) and look at the group again before you append; "
+        "warnings.simplefilter('error', zellige.errors.StaleMetadataWarning) refuses such appends",
+        StaleMetadataWarning,
+        stacklevel=stacklevel + 1,
     )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.lib import format as npy
 
-from zellige import node, placing, pool, unfinished
+from zellige import node, placing, unfinished
 from zellige.array import Array
 from zellige.creation import create_array
 from zellige.errors import (
@@ -410,7 +410,7 @@ def _write(
                 continue
             _write_array(part, Array(store, where, models[path].metadata, models[path].config), boxes[path], report)
     groups = [path for path in new if path not in models]
-    for path in sorted(groups, key=_depth, reverse=not store.transactional) if left != "mark" else ():
+    for path in sorted(groups, key=_depth, reverse=not store.traits.transactional) if left != "mark" else ():
         if left == "nothing" or node.there(store, node.join(top, path)) is None:
             node.put_new(store, node.join(top, path), new[path])
     unfinished.remove(store, top)
@@ -418,13 +418,13 @@ def _write(
 
 def _write_array(part: Part, array: Array, boxes: Iterable[Any], report: Progress) -> None:
     """Write the values of an array, and then its document; in a transaction, which may want it so, before them."""
-    if array.store.transactional:
+    if array.store.traits.transactional:
         node.put_new(array.store, array.path, array.metadata)
     with _naming(part.path):
         for region, values in _values(part, array, boxes):
             array[region] = values
             report.advance(part.path or "/")
-    if not array.store.transactional:
+    if not array.store.traits.transactional:
         node.put_new(array.store, array.path, array.metadata)
 
 
@@ -564,10 +564,10 @@ class _Upgrade:
             }
             chunks = {moved(key, top, where) for key in keys} - content.keys() - {unfinished.key_of(where)}
             for batch in reversed(node.copy_order(content)) if left == "parts" else ():
-                pool.gather(there.delete, batch, there)  # documents of an earlier call; chunks are written again
+                there.delete(batch)  # documents of an earlier call; chunks are written again
             with Progress(progress, len(chunks) + len(content), "copied") as report:
                 courier = Courier((store, top), (there, where), content, report, verify=False)
-                for batch in node.copy_order([*chunks, *content], transactional=there.transactional):
+                for batch in node.copy_order([*chunks, *content], transactional=there.traits.transactional):
                     courier.carry_all(batch)
         unfinished.remove(there, where)
 

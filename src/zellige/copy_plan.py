@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from zellige import node, pool
+from zellige import node, threads
 from zellige.array import Array
 from zellige.consolidated import Consolidated
 from zellige.creation import modern_options
@@ -20,10 +20,11 @@ from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import ProgressLike
-from zellige.stores import Store
-from zellige.stores.base import DOCUMENTS, Obstacle
+from zellige.stores import Store, abilities
+from zellige.stores.abilities import Folders, Obstacle
+from zellige.stores.base import DOCUMENTS
 from zellige.stores.path import place
-from zellige.transfer import LogLike, check, line, moved, refuse_obstacle
+from zellige.transfer import CopyError, LogLike, check, line, moved, refuse_obstacle
 from zellige.types import JSON, Coords
 from zellige.unfinished import Chunks, Mark, Work, is_begun, key_of, read
 
@@ -77,7 +78,7 @@ class Survey:
 
     def __init__(self, store: Store, tops: Sequence[str], first: int) -> None:
         self.store, self.tops, self.first = store, tops, first
-        listed = pool.gather(lambda top: list(store.list(top and top + "/")), tops, store, large=True)
+        listed = threads.gather(lambda top: list(store.list(top and top + "/")), tops, store, large=True)
         self.keys = sorted(key for keys in listed for key in keys)
         self.names: dict[str, set[str]] = {}
         """The names of documents by the paths of their nodes."""
@@ -96,7 +97,7 @@ class Survey:
     @cached_property
     def obstacles(self) -> dict[str, Obstacle]:
         """What lies in the place of keys and is no value, by its key, sorted; directories are among it."""
-        return dict(sorted(found for top in self.tops for found in self.store.obstacles(top and top + "/")))
+        return dict(sorted(found for top in self.tops for found in abilities.obstacles(self.store, top and top + "/")))
 
     @cached_property
     def _blocked(self) -> list[str]:
@@ -161,7 +162,7 @@ class Survey:
 
     def load(self, paths: Sequence[str]) -> list[Found]:
         """The nodes at some paths; each document is read once, several at a time."""
-        return [found for found in pool.gather(self._load, paths, self.store, large=True) if found is not None]
+        return [found for found in threads.gather(self._load, paths, self.store, large=True) if found is not None]
 
     def _load(self, path: str) -> Found | None:
         names = self.own(path)
@@ -238,8 +239,21 @@ class Plan:
         for key, _ in self.origin.blocked(found.path, found.metadata):
             if (what := self.origin.obstacles[key]) is not Obstacle.UNREADABLE:  # reading says why
                 refuse_obstacle(self.origin.store, key, what)
+        if self.origin.store.ability(Folders) is not None:
+            self._refuse_files(found)
         more = [CONSOLIDATED_V2] if GROUP_V2 in found.documents else []
         self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
+
+    def _refuse_files(self, found: Found) -> None:
+        """Raise if a file is in the place of a directory of chunks, which are then not missing but unknown."""
+        cut = len(found.path and found.path + "/")
+        for chunks in Chunks.of(found.metadata):
+            for key in self.origin.under(found.path):
+                if chunks.has_folder(key[cut:]):
+                    what = (
+                        "it is a file in the place of a directory of chunks; restore the directory, or remove the file"
+                    )
+                    raise CopyError(f"key {key!r} in {self.origin.store!r}: {what}; nothing was copied", key=key)
 
     def add(self, level: list[Found], depth: int) -> None:
         """Plan for nodes and everything below them; the depth of the one that was asked for is 0."""
@@ -247,7 +261,7 @@ class Plan:
         new: set[str] = set()
         while level:
             paths = [found.path for found in level]
-            kinds = pool.gather(lambda path: self._there.kind(self.to(path)), paths, self._there.store, large=True)
+            kinds = threads.gather(lambda path: self._there.kind(self.to(path)), paths, self._there.store, large=True)
             below: list[str] = []
             for found, kind in zip(level, kinds, strict=True):
                 if self.options.shallow and depth and isinstance(found.metadata, GroupMetadata):
@@ -283,7 +297,9 @@ class Plan:
         marks = [key.rpartition("/")[0] for key in self._there.keys if f"/{key}".endswith(f"/{node.UNFINISHED}")]
         if self.top == self.dest.path:
             marks.append(self.top)
-        for path, mark in zip(marks, pool.gather(partial(read, self.dest.store), marks, self.dest.store), strict=True):
+        for path, mark in zip(
+            marks, threads.gather(partial(read, self.dest.store), marks, self.dest.store), strict=True
+        ):
             if mark is not None and self.work.is_same(mark.work):
                 self._same.add(path)
         if self.top in self._same and self.top == self.dest.path and self.top not in self.missing:

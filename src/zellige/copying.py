@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from zellige import node, placing, pool, removal, unfinished
+from zellige import node, placing, removal, unfinished
 from zellige.array import Array
 from zellige.copy_plan import Found, Options, Plan, Survey
 from zellige.creation import copy_values
@@ -21,6 +21,7 @@ from zellige.derive import same_chunks
 from zellige.dtypes.values import as_value
 from zellige.errors import ConflictError, ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
 from zellige.group import Group
+from zellige.io.write import copy_chunks
 from zellige.metadata.groups import GroupMetadata
 from zellige.reporting import Progress, ProgressLike
 from zellige.stores import StoreLike, finishing, locate
@@ -188,11 +189,11 @@ def _copy(plan: Plan, progress: Progress) -> int:
     courier = Courier(
         (plan.origin.store, plan.base), (store, plan.top), plan.content, progress, verify=plan.options.verify
     )
-    batches = node.copy_order([*plan.keys, *plan.content], transactional=store.transactional)
+    batches = node.copy_order([*plan.keys, *plan.content], transactional=store.traits.transactional)
     # As in `copy_order`: a transaction is never seen cut short, and there arrays come before their chunks.
-    nbytes = 0 if store.transactional else _encode_all(plan, progress)
+    nbytes = 0 if store.traits.transactional else _encode_all(plan, progress)
     nbytes += sum(courier.carry_all(batch)[1] for batch in batches)
-    nbytes += _encode_all(plan, progress) if store.transactional else 0
+    nbytes += _encode_all(plan, progress) if store.traits.transactional else 0
     for path in plan.last:
         plan.made[path] = node.put_new(store, path, GroupMetadata(zarr_format=plan.dest.metadata.zarr_format))
     _follow(plan)
@@ -227,12 +228,12 @@ def _begin(plan: Plan) -> None:
             _leave_mark(plan, path)
     # Documents first, so that nothing looks like a node while its chunks go.
     for batch in reversed(node.copy_order(plan.remains)):
-        pool.gather(store.delete, batch, store, large=True)
+        store.delete(batch)
 
 
 def _leave_mark(plan: Plan, path: str) -> None:
     store = plan.dest.store
-    if not store.transactional and not store.create(unfinished.key_of(path), plan.mark(path).to_bytes()):
+    if not store.traits.transactional and not store.create(unfinished.key_of(path), plan.mark(path).to_bytes()):
         raise ConflictError(f"'/{path}' in {store!r}: another operation began there meanwhile; nothing was written")
 
 
@@ -257,13 +258,13 @@ def _follow(plan: Plan) -> None:
 def _encode(source: Array, target: Array, *, verify: bool) -> None:
     """Write the values of one array into another that has no documents yet."""
     if same_chunks(source, target):
-        target._engine.copy_chunks(source._engine, target.grid)
+        copy_chunks(source._chunks, target._chunks, target.grid)
     else:
         copy_values(target, source)
     for chunk in target.iter_chunks() if verify else ():
         sent = as_value(source[chunk.slices], target.dtype).astype(target.dtype, copy=False)
         if not _equal(sent, np.asarray(target[chunk.slices])):
-            target.store.delete(chunk.key)
+            target.store.delete([chunk.key])
             raise CopyError(
                 f"key {chunk.key!r} in {target.store!r}: other values were read back than written; are the codecs "
                 "lossy?",

@@ -12,6 +12,7 @@ from zellige.codecs.chain import CodecChain
 from zellige.codecs.sharding import chunk_chain
 from zellige.creation import as_data, copy_values, create_array, empty, full, ones, put, type_of, zeros
 from zellige.dtypes.fill import fill_bits
+from zellige.io.write import copy_chunks
 from zellige.metadata import ArrayV3Metadata
 from zellige.stores import StoreLike, locate
 from zellige.types import NOT_GIVEN
@@ -96,7 +97,7 @@ def _kept_v2(metadata: ArrayV2Metadata) -> dict[str, Any]:
 
 def _kept_layout(source: Array, *, as_it_is: bool) -> dict[str, Any]:
     """Chunks, shards and codecs; where something of it changes, what is inside plain shards is kept without them."""
-    outer, grid = source._engine.chain, list(source.metadata.chunk_grid.axes)
+    outer, grid = source._chunks.chain, list(source.metadata.chunk_grid.axes)
     inner = chunk_chain(outer)
     if inner is outer or as_it_is:
         return {"chunks": grid, **_codecs(outer)}
@@ -118,7 +119,7 @@ def _kept_chunks(data: Any) -> dict[str, Any]:
 
 def _copy(target: Array, data: Any) -> None:
     if isinstance(data, Array) and same_chunks(target, data):
-        target._engine.copy_chunks(data._engine, target.grid)
+        copy_chunks(data._chunks, target._chunks, target.grid)
     else:
         copy_values(target, data)
 

@@ -206,10 +206,14 @@ class BoundedDimension(FixedDimension):
         return BoundedDimension(self.size, new_extent)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> BoundedDimension:
-        """Uniform chunks stay uniform; other edges are not for this grid."""
-        if chunks is not None and not (is_size(chunks) and chunks == self.size):
-            raise ChunkShapeError(f"a 'zarrs.regular_bounded' grid has chunks of {self.size} only, found {chunks!r}")
-        return self.with_extent(new_extent)
+        """The same; another extent is refused, since the last chunks of a stored array would have to be rewritten."""
+        if new_extent != self.extent:
+            raise ChunkShapeError(
+                f"an array with a 'zarrs.regular_bounded' grid keeps its shape, found {new_extent} for an axis of "
+                f"{self.extent}: its last chunks are encoded as long as the array is. Copy it to another grid with "
+                f"zellige.rechunk(array, target, chunks={self.size}), and resize or append to the copy"
+            )
+        return self
 
 
 class VaryingDimension:

@@ -255,6 +255,10 @@ class BrokenNodeWarning(ZelligeWarning):
     """A node could not be read; its siblings can."""
 
 
+class StaleMetadataWarning(ZelligeWarning):
+    """Arrays have grown beyond what consolidated metadata says: readers have not seen what is behind that."""
+
+
 class CompatibilityWarning(ZelligeWarning):
     """Something was written that other libraries open only with a setting, or not at all."""
 

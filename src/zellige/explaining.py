@@ -1,26 +1,24 @@
-"""What reading a selection would cost: counted with the engine's own plans, without reading a chunk.
+"""What reading a selection would cost: counted with the plans of reads, without reading a chunk.
 
 Sizes of stored values are asked for, and the indexes of shards are read; nothing is decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from zellige import pool
-from zellige.codecs.base import Reader
+from zellige import threads
+from zellige.codecs.sharding import BoundShard
 from zellige.grid import ChunkGrid
-from zellige.indexing import Selection
 from zellige.info import human_bytes
-from zellige.plans import Plan, Request, Tasks
-from zellige.plans import plan as plan_for
-from zellige.shards import IndexCache, ShardReader
-from zellige.types import AnyArray, Buffer, Shape, Span
+from zellige.io.plan import Copy, Plan, plan_for
+from zellige.io.select import Selection
+from zellige.io.shard import IndexCache, ShardSource, plan_within
+from zellige.stores.base import coalesced
+from zellige.types import Shape
 
 if TYPE_CHECKING:
     from zellige.array import Array
@@ -79,8 +77,8 @@ def explain(array: Array, selection: Selection) -> Explanation:
     """What reading a selection of an array would cost."""
     plan = plan_for(selection, array.grid)
     count = len(plan)
-    looked_at = list(plan.requests() if count <= _EXACT else _sample(plan))
-    found = pool.gather(_Costing(array, plan, selection.work_shape).of, looked_at, array.store)
+    looked_at = list(plan.copies() if count <= _EXACT else _sample(plan))
+    found = threads.gather(_Costing(array).of, looked_at, array.store)
     share = count / len(looked_at) if looked_at else 0
     missing, inner, asked, read, decoded = (round(share * sum(getattr(cost, name) for cost in found)) for name in _COST)
     elements = prod(selection.result_shape)
@@ -89,9 +87,9 @@ def explain(array: Array, selection: Selection) -> Explanation:
     return Explanation(elements, wanted, count, missing, inner, asked, read, decoded, count <= _EXACT, words)
 
 
-def _sample(plan: Plan) -> Iterator[Request]:
-    """Requests at even distances."""
-    return map(plan.request, range(0, len(plan), len(plan) // _SAMPLE))
+def _sample(plan: Plan) -> Iterator[Copy]:
+    """Copies at even distances."""
+    return map(plan.copy, range(0, len(plan), len(plan) // _SAMPLE))
 
 
 # -- of one chunk ---------------------------------------------------------------------------------
@@ -122,28 +120,23 @@ class _Cost:
 
 
 class _Costing:
-    """Goes the ways of `Engine._read_chunk`, and only counts."""
+    """Goes the ways of `zellige.io.read`, and only counts."""
 
-    def __init__(self, array: Array, plan: Plan, work_shape: Shape) -> None:
-        self.array, self.plan = array, plan
-        self.engine, self.store = array._engine, array.store
-        # Room for one element that is all elements of the result: fill values have somewhere to go.
-        cell: AnyArray = np.empty(1, array.dtype)
-        self.nowhere: AnyArray = np.lib.stride_tricks.as_strided(cell, work_shape, (0,) * len(work_shape))
+    def __init__(self, array: Array) -> None:
+        self.chunks, self.store = array._chunks, array.store
 
-    def of(self, request: Request) -> _Cost:
+    def of(self, copy: Copy) -> _Cost:
         """The cost of one stored chunk."""
-        coords, shape, inside, outside, whole = request
-        bound, key, cost = self.engine.chain.bound[shape], self.engine.key(coords), _Cost()
-        if bound.shard is not None:
-            reader = _Watcher(cost, ShardReader(self.store, key, IndexCache(), self.engine._merging), self.store, key)
-            if not bound.shard.read(reader, inside, self.plan, self.nowhere[outside], self._decoding(cost)):
-                cost.missing = int(self.store.size(key) is None)
-            if reader.all_of_it and not cost.missing:
-                counts = (-(-n // size) for n, size in zip(shape, bound.shard.chunk_shape, strict=True))
-                cost.decode(prod(counts), bound.nbytes)
+        bound, key, cost = self.chunks.chain.bound[copy.shape], self.chunks.key(copy.coords), _Cost()
+        if isinstance(bound.shard, BoundShard):
+            source = ShardSource(bound.shard, self.store, key, IndexCache(), self.chunks.merging)
+            self._count_inner(source, copy, cost, self.store.size(key))
             return cost
-        part = None if whole or bound.strides is None else bound.part(inside, self.plan.order, self.store.gap)
+        part = (
+            None
+            if copy.whole or bound.strides is None
+            else bound.part(copy.inside, copy.order, self.store.traits.coalesce_gap)
+        )
         size = self.store.size(key)
         for nbytes in [size] if part is None else [None if size is None else length for _, length in part.spans]:
             cost.ask(nbytes)
@@ -151,59 +144,28 @@ class _Costing:
             cost.decode(1, bound.nbytes if part is None else cost.read)
         return cost
 
-    def _decoding(self, cost: _Cost) -> Callable[[Any, Any, int], None]:
-        """A runner that runs nothing: tasks are the requests of inner chunks, alone or after their bytes."""
-
-        def run(_work: Callable[[Any], None], tasks: Tasks, _nbytes: int) -> None:
-            shapes = [(task[-1] if len(task) == 2 else task)[1] for task in tasks.requests()]
-            cost.decode(len(shapes), sum(map(prod, shapes)) * self.array.dtype.itemsize)
-
-        return run
-
-
-class _Watcher(Reader):
-    """The reader of a shard that counts, and reads nothing but indexes."""
-
-    def __init__(self, cost: _Cost, reader: ShardReader, store: Any, key: str, *, nested: bool = False) -> None:
-        self._cost, self._reader, self._store, self._key, self._nested = cost, reader, store, key, nested
-        self.all_of_it = False
-
-    @property
-    def merging(self) -> tuple[int, int]:
-        """How ranges are merged; see `Reader`."""
-        return self._reader.merging
-
-    def whole(self) -> Buffer | None:
-        """All of it: only its size is asked for, unless it is a part of another."""
-        if self._nested:
-            found = self._reader.whole()
-            self._cost.ask(None if found is None else len(found))
-            return found
-        self.all_of_it = True
-        self._cost.ask(self._store.size(self._key))
-        return None
-
-    def ranges(self, spans: Sequence[Span]) -> Sequence[Buffer] | None:
-        """Some ranges, of which nothing is read."""
-        for _, length in spans:
-            self._cost.ask(length)
-        return [b""] * len(spans)
-
-    def index(self, span: Span, parse: Callable[[Buffer], Any]) -> Any:
-        """The index, which is read."""
-
-        def count(raw: Buffer) -> Any:
-            self._cost.ask(len(raw))
-            return parse(raw)
-
-        found = self._reader.index(span, count)
-        if found is None:
-            self._cost.ask(None)
-        return found
-
-    def within(self, start: int, length: int) -> Reader:
-        """A range of it as a shard of its own."""
-        return _Watcher(self._cost, self._reader.within(start, length), self._store, self._key, nested=True)
+    def _count_inner(self, source: ShardSource, copy: Copy, cost: _Cost, size: int | None) -> None:
+        """The cost of what a copy picks from a shard of so many bytes; its index is read."""
+        shard = source.shard
+        plan = plan_within(shard, copy)
+        itemsize = shard.spec.dtype.numpy.itemsize
+        if len(plan) == prod(shard.counts):
+            cost.ask(size)
+            if size is not None:
+                cost.decode(len(plan), prod(shard.shape) * itemsize)
+            return
+        spans = source.locate(inner.coords for inner in plan.copies())
+        cost.ask(None if spans is None else shard.index.size)
+        wanted: list[tuple[int, int]] = []
+        for inner, span in zip(plan.copies(), spans or [], strict=spans is not None):
+            within = shard.chain.bound[inner.shape].shard
+            if span is not None and not inner.whole and isinstance(within, BoundShard):
+                self._count_inner(source.within(within, *span), inner, cost, span[1])
+            else:
+                wanted += [] if span is None else [span]
+                cost.decode(1, prod(inner.shape) * itemsize)
+        for _, length in coalesced(wanted, *source.merging):
+            cost.ask(length)
 
 
 # -- a better layout ------------------------------------------------------------------------------

@@ -235,17 +235,6 @@ class ChunkGrid:
         return map(self.spec, self.all_chunk_coords())
 
 
-class Unsettled(Protocol):
-    """Tells of a grid whose last chunks are encoded as long as the array is, and so anew when that changes."""
-
-    @property
-    def chunk_shape(self) -> Shape:
-        """The shape of all other chunks."""
-
-    def grids(self) -> Sequence[ChunkGrid]:
-        """The grids that a resize which is not done has begun with and comes to; none if all is settled."""
-
-
 @dataclass(frozen=True, slots=True)
 class SubGrid:
     """A view of some rows of chunks: `grid[0, :]`, `grid[1:3, ::2]`. Positions count within the view."""

@@ -435,10 +435,10 @@ class Group(Listing, Making, NodeHandle):
         """Store consolidated metadata of Zarr format 2; returns the entries."""
         key = node.join(self.path, ".zmetadata")
         for _ in range(_TRIES):
-            old = self.store.get_versioned(key)
+            old = self.store.read(key)
             entries = self._collect()
             raw = document.dump(consolidated_document({"": self._own_documents(), **entries}))
-            if self.store.create(key, raw) if old is None else self.store.replace(key, raw, old[1]):
+            if self.store.create(key, raw) if old is None else self.store.replace(key, raw, old.tag):
                 return entries
         raise ConflictError(f"key {key!r} in {self.store!r} kept changing; nothing was written, try again", key=key)
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from zellige import node, placing, pool, removal
+from zellige import node, placing, removal, threads
 from zellige.array import Array
 from zellige.config import ArrayConfig
 from zellige.errors import ContainsArrayError, as_mapping
@@ -71,9 +71,9 @@ def _create(
     handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
     # Whatever is in the way is found before anything is written.
     parents = sorted({*node.parents(base), *(node.join(base, path) for path in above)})
-    there = pool.gather(lambda path: node.check_parent(store, path), parents, store)
+    there = threads.gather(lambda path: node.check_parent(store, path), parents, store)
     missing = [path for path, found in zip(parents, there, strict=True) if not found]
-    pool.gather(lambda path: removal.finish(store, path), missing, store)
+    threads.gather(lambda path: removal.finish(store, path), missing, store)
     # What lies below another one that is given goes with it, if that is overwritten.
     tops = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
     taken = _taken(store, base, {path: given[path] for path in tops}, overwrite=overwrite)
@@ -103,7 +103,7 @@ def _create(
     made: dict[str, Node] = {}
     for _, level in groupby(sorted({**above, **handles}, key=_depth), key=_depth):
         paths = sorted(level)
-        new = zip(paths, pool.gather(make, paths, store), strict=True)
+        new = zip(paths, threads.gather(make, paths, store), strict=True)
         made |= {path: found for path, found in new if found is not None}
     return made
 
@@ -119,7 +119,7 @@ def _taken(store: Store, base: str, given: Mapping[str, NodeMetadata], *, overwr
     def check(path: str) -> bool:
         return placing.check_place(store, node.join(base, path), given[path], overwrite=overwrite)
 
-    found = pool.gather(check, list(given), store)
+    found = threads.gather(check, list(given), store)
     return [path for path, taken in zip(given, found, strict=True) if taken]
 
 

@@ -32,7 +32,7 @@ class Info:
 
 def describe(array: Array, *, stored: bool = False) -> Info:
     """What an array is; `stored` adds what is in the store, which takes a listing."""
-    nchunks, chain = array.grid.get_nchunks(), array._engine.chain
+    nchunks, chain = array.grid.get_nchunks(), array._chunks.chain
     items: list[tuple[str, Any]] = [
         ("Name", array.name),
         ("Type", "Array"),
@@ -57,7 +57,7 @@ def describe(array: Array, *, stored: bool = False) -> Info:
         nbytes = array.nbytes_stored()
         items.append(("Stored", human_bytes(nbytes)))
         items.append(("Ratio", f"{array.nbytes / nbytes:.1f}" if nbytes else "-"))
-        items.append(("Chunks stored", f"{array._engine.count(array.grid):,} of {nchunks:,}"))
+        items.append(("Chunks stored", f"{array._chunks.count(array.grid):,} of {nchunks:,}"))
     return Info(tuple((label, str(value)) for label, value in items))
 
 

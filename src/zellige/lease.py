@@ -25,7 +25,8 @@ from weakref import WeakValueDictionary
 from zellige.config import config
 from zellige.errors import ConflictError
 from zellige.stores import Store, files
-from zellige.types import JSON, Shape
+from zellige.stores.base import Tag
+from zellige.types import JSON
 
 _RENEWALS = 3  # how often a lease is renewed before it would expire
 
@@ -124,16 +125,16 @@ class Lease:
         """
         _held[self.id] = self  # first: another thread that finds the document must see that its owner lives
         while not self.store.create(self.key, self._document({})):
-            found = self.store.get_versioned(self.key)
+            found = self.store.read(self.key)
             if found is None:
                 continue
-            if self._owns(found[0]):
+            if self._owns(found.whole):
                 break  # it was created, and only the answer was lost
-            document = read(found[0])
+            document = read(found.whole)
             if (owner := document.live_owner) is not None:
                 self._forget()
                 return owner
-            if self._swap(self._document(document.content), found[1]):
+            if self._swap(self._document(document.content), found.tag):
                 self.content = self.left = document.content
                 self.succeeded = True
                 break
@@ -173,17 +174,17 @@ class Lease:
     def _update(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """Replace the document for as long as it is this owner's, who may be at work in several processes."""
         with self._lock:
-            while (found := self.store.get_versioned(self.key)) is not None and self._owns(found[0]):
-                content = change(read(found[0]).content)
-                if self._swap(self._document(content), found[1]):
+            while (found := self.store.read(self.key)) is not None and self._owns(found.whole):
+                content = change(read(found.whole).content)
+                if self._swap(self._document(content), found.tag):
                     self.content = content
                     return
             self._lost = True
             raise self._lost_error()
 
-    def _swap(self, document: bytes, version: str) -> bool:
+    def _swap(self, document: bytes, tag: Tag | None) -> bool:
         """Replace the document on condition; a lost answer does not make a write that was done a failure."""
-        return self.store.replace(self.key, document, version) or self.store.get(self.key) == document
+        return self.store.replace(self.key, document, tag) or self.store.get(self.key) == document
 
     def is_held(self) -> bool:
         """Whether nobody has taken over; one request."""
@@ -210,7 +211,7 @@ class Lease:
         try:
             with self._lock:
                 if self.is_held():
-                    self.store.delete(self.key)
+                    self.store.delete([self.key])
         finally:
             self._forget()  # also if the store fails: whoever finds the document may take over
 
@@ -328,88 +329,3 @@ def _forget_leases() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_leases)
-
-
-# -- arrays ---------------------------------------------------------------------------------------
-
-_BEYOND = "chunks may lie beyond the end of this array; the next resize or append by zellige removes them"
-
-
-class ShapeLease:
-    """The right to change the shape of one array, for a thread that holds the lock of its metadata.
-
-    While chunks may lie beyond the end of the array, a document beside its metadata says so, and outlives a crash.
-    Where the lock keeps other processes out, the document needs no owner. Where it does not, in object stores, and for
-    an append that other processes write, the document is a lease.
-    """
-
-    def __init__(self, store: Store, key: str, lease: Lease | None = None) -> None:
-        self._store, self._key = store, key
-        self.lease = lease or Lease(store, key, _BEYOND)
-        self._leased = lease is not None or (store.optimistic and not store.transactional)
-        self._left = False
-        self.marked = lease is not None
-        """Whether this one may have put something beyond the end."""
-
-    def attempt(self) -> Owner | None:
-        """Take it; returns the owner if another one has it."""
-        if self._store.transactional or self.marked:
-            return None
-        if self._leased:
-            owner = self.lease.attempt()
-            self._left = self.lease.left is not None
-            return owner
-        raw = self._store.get(self._key)
-        self._left = raw is not None
-        return None if raw is None else read(raw).live_owner
-
-    def leftover(self) -> bool:
-        """Whether something may lie beyond the end already."""
-        return self._left or self.marked
-
-    def mark(self, *shapes: Shape, keep: bool = False) -> None:
-        """Say that something may lie beyond the end, or be encoded for the other of two shapes.
-
-        Parameters
-        ----------
-        shapes
-            The shapes between which the array changes.
-        keep
-            Whether the right outlasts the lock, for an append that others write.
-        """
-        self.marked = True
-        if self._store.transactional:
-            return  # what is killed there leaves nothing
-        content: dict[str, Any] = {"shapes": [list(shape) for shape in shapes]}
-        if keep and not self._leased:
-            self._leased = True
-            self.lease.take("the shape of this array")
-        if self._leased:
-            self.lease.write(content)
-        else:
-            self._store.put(self._key, dump(_BEYOND, None, content))
-
-    def keep(self) -> Lease | None:
-        """Hand the right over, so that `release` does not give it back; None in a transaction."""
-        if self._store.transactional:
-            return None
-        self._leased = False
-        return self.lease
-
-    def cleaned(self) -> None:
-        """Say that nothing lies beyond the end any more."""
-        self._left = self.marked = False
-        if not self._leased and not self._store.transactional:
-            self._store.delete(self._key)
-
-    def is_held(self) -> bool:
-        """Whether nobody has taken this one for dead."""
-        return not self._leased or self.lease.is_held()
-
-    def release(self) -> None:
-        """Let others in; if something was left beyond the end, they remove it."""
-        if self._leased:
-            if self.leftover():
-                self.lease.abandon()
-            else:
-                self.lease.release()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zellige.node import Read, read_document
-from zellige.pool import gather
 from zellige.stores import Store
+from zellige.threads import gather
 
 
 def ask_for(names: Sequence[str], store: Store, path: str) -> Read:

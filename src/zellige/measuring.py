@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zellige import indexing
-from zellige.plans import plan as plan_for
+from zellige.io import select
+from zellige.io.plan import plan_for
 from zellige.reporting import Progress, ProgressLike
 from zellige.types import AnyArray, Coords, Shape
 
@@ -188,18 +188,18 @@ def _plain(value: Any) -> Any:
 def coverage(array: Array) -> Coverage:
     """Which chunks of an array are stored."""
     shape = array.grid.grid_shape
-    inside = (coords for coords, _ in array._engine.stored(array.ndim) if all(map(operator.lt, coords, shape)))
+    inside = (coords for coords, _ in array._chunks.stored(array.ndim) if all(map(operator.lt, coords, shape)))
     return Coverage(shape, frozenset(inside), array)
 
 
 def chunk_stats(array: Array, selection: Any, progress: ProgressLike) -> Iterator[tuple[Coords, Stats]]:
     """What the values of a selection come to, chunk by chunk."""
-    plan = plan_for(indexing.select(selection, array.shape), array.grid)
+    plan = plan_for(select.basic(selection, array.shape), array.grid)
     with Progress(progress, len(plan), "measured", "chunks") as report:
-        for coords, _, inside, _, _ in plan.requests():
-            chunk: AnyArray = np.asarray(array[array.grid.spec(coords).slices])
-            yield coords, stats_of((chunk if plan.order is None else chunk.transpose(plan.order))[inside])
-            report.advance(str(coords))
+        for copy in plan.copies():
+            chunk: AnyArray = np.asarray(array[array.grid.spec(copy.coords).slices])
+            yield copy.coords, stats_of(copy.of(chunk))
+            report.advance(str(copy.coords))
 
 
 def stats(array: Array, selection: Any, progress: ProgressLike) -> Stats:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from zellige import node, pool
+from zellige import node, threads
 from zellige.array import Array, layout
 from zellige.codecs.chain import CodecChain
 from zellige.config import ArrayConfig
@@ -118,9 +118,9 @@ def _walk(store: Store, path: str) -> list[_Found]:
     found: list[_Found] = []
     level = [path]
     while level:
-        nodes = [here for here in pool.gather(partial(_look, store), level, store) if here is not None]
+        nodes = [here for here in threads.gather(partial(_look, store), level, store) if here is not None]
         found += nodes
-        below = pool.gather(partial(_children, store), [here.path for here in nodes if here.is_group], store)
+        below = threads.gather(partial(_children, store), [here.path for here in nodes if here.is_group], store)
         level = [child for children in below for child in children]
     if not found:
         raise NodeNotFoundError(
@@ -284,7 +284,7 @@ class _Work:
         self.converted[path] = new
         raw = document.dump(new.to_dict())
         main = GROUP_V2 if isinstance(new, GroupMetadata) else ARRAY_V2
-        with self.store.exclusive(node.join(path, main)):  # as everybody does who changes it
+        with self.store.lock(node.join(path, main)):  # as everybody does who changes it
             if not _same(old, node.load(self.store, path, zarr_format=2)):
                 return "its documents of Zarr v2 have changed meanwhile; try again"
             if not self.store.create(node.join(path, DOCUMENT), raw):
@@ -333,7 +333,7 @@ class _Work:
     def _remove(self, path: str) -> bool:
         keys = [key for key in (node.join(path, name) for name in _OLD) if self.store.exists(key)]
         for key in keys:
-            self.store.delete(key)
+            self.store.delete([key])
         return bool(keys)
 
 
@@ -389,10 +389,10 @@ def _refusal(found: _Found) -> str:
 
 def _remove_new(store: Store, found: _Found) -> None:
     key = node.join(found.path, DOCUMENT)
-    with store.exclusive(key):
+    with store.lock(key):
         if not _same(found.new, node.load(store, found.path, zarr_format=3)):
             raise ConflictError(f"{key!r} has changed meanwhile; it is still there, try again")
-        store.delete(key)
+        store.delete([key])
 
 
 def _changes(found: _Found) -> list[str]:
@@ -428,12 +428,12 @@ def _converted(found: _Found) -> Converted:
 def _checked(found: _Found) -> Converted:
     """The document of Zarr v3, once it is certain that chunks can be read by it."""
     new = _converted(found)
-    raw = document.dump(new.to_dict())
     if isinstance(new, ArrayV3Metadata):
         old: Any = node.parse(found.old or {})
-        _check_reading(old, new)
-        if ArrayV3Metadata.from_bytes(raw) != new:
-            raise NotConvertibleError("its document of Zarr v3 would be read otherwise than it was written", field="")
+        _check_reading(old, new)  # before anything is made of a fill value that may be very long
+    raw = document.dump(new.to_dict())
+    if isinstance(new, ArrayV3Metadata) and ArrayV3Metadata.from_bytes(raw) != new:
+        raise NotConvertibleError("its document of Zarr v3 would be read otherwise than it was written", field="")
     return new
 
 

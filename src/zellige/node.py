@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from zellige.errors import (
     ConflictError,
@@ -30,9 +30,10 @@ from zellige.metadata.groups import (
     GroupMetadata,
 )
 from zellige.metadata.v3 import DOCUMENT
-from zellige.pool import gather, is_busy
 from zellige.stores import Store, StorePath
-from zellige.stores.base import is_key
+from zellige.stores.abilities import Folders
+from zellige.stores.base import Tag, is_key
+from zellige.threads import gather, is_busy
 from zellige.types import JSON
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ _LONGEST_PATH = 900  # bytes; the rest of a key of 1,024 is for chunks
 
 def normalize_path(path: str | None) -> str:
     """A path within a store, without outer slashes; the root is empty. For nodes that exist: tolerant."""
-    return "/".join(part for part in _text(path).split("/") if part)
+    return "/".join([part for part in _text(path).split("/") if part])
 
 
 def new_path(path: str | None) -> str:
@@ -176,7 +177,7 @@ def load(
 
 def at_once(store: Store, path: str, zarr_format: int | None = None, *, consolidated: bool = False) -> Read:
     """How to read documents of a node, by names; where requests are waited for, all are asked for at the same time."""
-    if store.concurrency is None or zarr_format == 3 or is_busy():
+    if store.traits.concurrency is None or zarr_format == 3 or is_busy():
         return partial(read_document, store, path)
     from zellige.lookahead import ask_for  # only for those who wait
 
@@ -324,11 +325,11 @@ def put_documents(store: Store, path: str, documents: Documents) -> bool:
     if name == DOCUMENT:
         return store.create(key, main)
     # The main one last: a node is there once it is whole.
-    with store.exclusive(key):
+    with store.lock(key):
         if store.exists(key):
             return False
         if not others:
-            store.delete(join(path, ATTRIBUTES_V2))  # what may be left of a node that was removed by half
+            store.delete([join(path, ATTRIBUTES_V2)])  # what may be left of a node that was removed by half
         for other, raw in others:
             store.put(join(path, other), raw)
         return store.create(key, main)
@@ -358,7 +359,8 @@ def check_parent(store: Store, path: str) -> bool:
 
 def check_outer(store: Store) -> None:
     """Raise if the root of a store, which is no node yet, lies directly in the directory of an array."""
-    outer = store.outer()
+    folders = store.ability(Folders)
+    outer = None if folders is None else folders.outer()
     if outer is not None:
         found, has = _look(outer, "")
         if _node_type(found) == "array" if found is not None else has(ARRAY_V2):
@@ -410,32 +412,56 @@ def update(
     names: Sequence[str],
     change: Callable[[Documents], tuple[Documents, T]],
     follow: Callable[[T], object] = lambda _: None,
+    stored: Stored | None = None,
 ) -> None:
     """Read documents of a node, change them and write them back, so that no other change is lost.
 
     The first name is the document that must be there; the others may be missing. `follow` gets what `change` gave
-    beside the documents, in the order of the writes.
+    beside the documents, in the order of the writes. `stored` is what was read before: it is read again only if it has
+    changed since.
     """
     for _ in range(_TRIES):
-        with store.exclusive(join(path, names[0])):
-            found = dict(gather(lambda name: (name, store.get_versioned(join(path, name))), names, store))
-            if found[names[0]] is None:
-                raise ConflictError(f"the node at '/{path}' in {store!r} was deleted meanwhile; nothing was written")
-            before = {name: _parsed(store, path, name, old[0]) for name, old in found.items() if old is not None}
-            after, result = change(before)
-            changed = {
-                name: _dumped(store, path, name, after.get(name, {}), before.get(name))
-                for name in names
-                if after.get(name, {}) != before.get(name, {})
-            }
-            if all(_rewrite(store, join(path, name), raw, found[name]) for name, raw in changed.items()):
+        with store.lock(join(path, names[0])):
+            before = stored or read_stored(store, path, names)
+            stored = None
+            after, result = change(before.documents)
+            if _replace(store, path, names, before, after):
                 follow(result)
                 return
     raise ConflictError(f"'/{path}' in {store!r} kept changing; nothing was written, try again")
 
 
-def _rewrite(store: Store, key: str, raw: bytes, old: tuple[bytes, str] | None) -> bool:
-    return store.create(key, raw) if old is None else store.replace(key, raw, old[1])
+class Stored(NamedTuple):
+    """Documents of a node as they were read, for a write on the condition that they are still the same."""
+
+    documents: Documents
+    tags: Mapping[str, Tag | None]
+    """By the names of those that are there."""
+
+
+def read_stored(store: Store, path: str, names: Sequence[str]) -> Stored:
+    """Read documents of a node with their tags; the first name must be there, the others may be missing."""
+    found = dict(gather(lambda name: (name, store.read(join(path, name))), names, store))
+    if found[names[0]] is None:
+        raise ConflictError(f"the node at '/{path}' in {store!r} was deleted meanwhile; nothing was written")
+    there = {name: old for name, old in found.items() if old is not None}
+    documents = {name: _parsed(store, path, name, old.whole) for name, old in there.items()}
+    return Stored(documents, {name: old.tag for name, old in there.items()})
+
+
+def _replace(store: Store, path: str, names: Sequence[str], before: Stored, after: Documents) -> bool:
+    """Write the documents that differ; False if one of them is not what was read any more."""
+    old, tags = before
+    changed = {
+        name: _dumped(store, path, name, after.get(name, {}), old.get(name))
+        for name in names
+        if after.get(name, {}) != old.get(name, {})
+    }
+    return all(_put_over(store, join(path, name), raw, tags, name) for name, raw in changed.items())
+
+
+def _put_over(store: Store, key: str, raw: bytes, tags: Mapping[str, Tag | None], name: str) -> bool:
+    return store.replace(key, raw, tags[name]) if name in tags else store.create(key, raw)
 
 
 def copy_order(keys: Iterable[str], *, transactional: bool = False) -> list[list[str]]:

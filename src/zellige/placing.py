@@ -11,9 +11,10 @@ from zellige.errors import ConflictError, NotANodeError
 from zellige.lease import Lease, busy
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
-from zellige.pool import gather
 from zellige.removal import Removal
 from zellige.stores import Store
+from zellige.stores.abilities import Folders
+from zellige.threads import gather
 from zellige.unfinished import Chunks, Mark, Work
 
 if TYPE_CHECKING:
@@ -67,10 +68,13 @@ def missing_parents(store: Store, path: str) -> list[str]:
     return missing
 
 
-def check_place(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool, kept: Iterable[str] = ()) -> bool:
+def check_place(
+    store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool, kept: Iterable[str] = (), own: str = ""
+) -> bool:
     """Whether something has to be removed before a node can be at a path; raises if it must stay.
 
     That is a node to be overwritten, or what is left of one whose removal was begun. Keys that are `kept` do not count.
+    `own` is the id of a lease above that the caller holds.
     """
     prefix = path and path + "/"
     if overwrite:
@@ -86,10 +90,10 @@ def check_place(store: Store, path: str, metadata: NodeMetadata, *, overwrite: b
     node.check_free(store, path)
     if isinstance(metadata, GroupMetadata):
         return unfinished.is_begun(store, path)
-    return _has_remains(store, path, metadata)
+    return _has_remains(store, path, metadata, own)
 
 
-def _has_remains(store: Store, path: str, metadata: NodeMetadata) -> bool:
+def _has_remains(store: Store, path: str, metadata: NodeMetadata, own: str) -> bool:
     """Whether there are remains of a node whose removal was begun.
 
     Chunks of a lost array would appear in a new one as if they were written there, and so they are refused.
@@ -107,11 +111,11 @@ def _has_remains(store: Store, path: str, metadata: NodeMetadata) -> bool:
     if stray is not None and not begun:
         from zellige import commit  # only for those who meet what others left
 
-        if (owner := commit.owner_above(store, path)) is not None:
+        if (owner := commit.owner_above(store, path, own)) is not None:
             raise busy(store, node.join(path, stray), "the arrays of the group above", owner)
         if store.exists(node.join(path, stray)):
             raise removal.lost_chunk(store, node.join(path, stray))
-        return _has_remains(store, path, metadata)
+        return _has_remains(store, path, metadata, own)
     return begun
 
 
@@ -146,7 +150,7 @@ def begin(store: Store, path: str, work: Work, new: Mapping[str, NodeMetadata], 
     if taken:
         with removal.removing(store, path, new, whole=overwrite):
             unfinished.write(store, path, mark)
-    elif not store.transactional and not store.create(unfinished.key_of(path), mark.to_bytes()):
+    elif not store.traits.transactional and not store.create(unfinished.key_of(path), mark.to_bytes()):
         raise ConflictError(f"'/{path}' in {store!r}: another operation began there meanwhile; nothing was written")
     return "nothing"
 
@@ -162,12 +166,12 @@ def filling(store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool)
     that finds the other still at work gets a `ConflictError`. After an exception nothing is left. Yields a function
     that raises if another one has taken over. In a transaction, never seen by half, the document comes first.
     """
-    if store.transactional:
+    if store.traits.transactional:
         create(store, path, metadata, overwrite=overwrite)
         with _undone_by_errors(store, path):
             yield None
         return
-    store._check_writable()
+    store.check_writable()
     work = Work("store", {})
     lease = Lease(store, node.join(path, f"{unfinished.WORK}/lease"), _FILLING)
     try:
@@ -276,17 +280,19 @@ def _rename(
     Consolidated metadata cannot change in the same step: it names the node at neither place meanwhile. The mark goes
     with the node and says from where it came, so that a move that was killed can be repeated.
     """
+    store.check_writable()
+    folders = store.ability(Folders)
+    if folders is None:
+        return False
     if forget is None:
-        done = store.rename_prefix(source + "/", dest + "/")
+        done = folders.rename(source + "/", dest + "/")
         if done:
             follow()
         return done
-    if not store.renames:
-        return False
     unfinished.write(store, source, Mark({}, source))
     try:
         forget()
-        done = store.rename_prefix(source + "/", dest + "/")
+        done = folders.rename(source + "/", dest + "/")
     except BaseException:
         with suppress(Exception):  # the first error is the one to be told
             follow()
@@ -315,8 +321,8 @@ def _move_keys(
     with removal.replacing(store, dest, whole=False, coming=origin, between=between):
         try:
             # The main document last: only then there is a node.
-            for batch in node.copy_order(origin.keys, transactional=store.transactional):
-                gather(lambda key: _copy_key(store, source, dest, key), batch)
+            for batch in node.copy_order(origin.keys, transactional=store.traits.transactional):
+                gather(lambda key: _copy_key(store, source, dest, key), batch, store, large=True)
         except BaseException:
             removal.clear(store, dest, more=origin.keys)  # there was nothing before
             raise

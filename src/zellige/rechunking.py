@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from zellige import node, placing, pool, unfinished
+from zellige import node, placing, threads, unfinished
 from zellige.array import Array
 from zellige.config import config
 from zellige.creation import create_array
@@ -25,7 +25,17 @@ from zellige.errors import BroadcastError, ConflictError
 from zellige.metadata.document import UNFINISHED
 from zellige.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
 from zellige.reporting import Progress, ProgressLike, check_progress
-from zellige.stores import LocalStore, MemoryStore, Store, StoreLike, StorePath, locate, opened, reopened
+from zellige.stores import (
+    LocalStore,
+    MemoryStore,
+    Store,
+    StoreLike,
+    StorePath,
+    abilities,
+    locate,
+    opened,
+    reopened,
+)
 from zellige.stores.base import digest
 from zellige.stores.path import place
 from zellige.types import JSON
@@ -122,9 +132,9 @@ def _rechunk(
 ) -> Array:
     """Write the values of an array to a place, into one that is as the model is, or is the model itself."""
     _check_places(source, store, path, client)
-    by_middle = client is None or not store.transactional  # temporary files are not seen by all workers
+    by_middle = client is None or not store.traits.transactional  # temporary files are not seen by all workers
     _plan(source, model, memory, by_middle=by_middle)
-    written = store if client is None else store.fork()
+    written = store if client is None else abilities.fork(store)
     target = Array(written, path, model.metadata, model.config) if fresh else _at(model, written)
     record = _Record.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
     if record is None:
@@ -133,7 +143,7 @@ def _rechunk(
         _Job.of(source, target, record, folder, by_middle=by_middle).run(progress, client)
     record.finish(target)
     if written is not store:
-        store.merge([written])
+        abilities.merge(store, [written])
     return _at(target, store)
 
 
@@ -145,7 +155,7 @@ def _at(array: Array, store: Store) -> Array:
 @contextmanager
 def _scratch(target: Array) -> Iterator[tuple[Store, str]]:
     """Where an intermediate array goes: below the target, but not within a transaction, which may refuse such keys."""
-    if not target.store.transactional:
+    if not target.store.traits.transactional:
         yield target.store, node.join(target.path, WORK + "/middle")
         return
     with TemporaryDirectory(prefix="zellige-rechunk-") as folder:
@@ -215,7 +225,7 @@ class _Record:
     def begin(cls, source: Array, target: Array, memory: int, *, fresh: bool, overwrite: bool) -> _Record | None:
         """Begin a record, or go on with the one of an earlier call; None if that call had done everything."""
         store, path = target.store, target.path
-        store._check_writable()
+        store.check_writable()
         asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
         work = Work("rechunk", asked | {"source": _described(source), "target": _described(target)}, {"memory": memory})
         earlier = unfinished.read(store, path)
@@ -227,7 +237,9 @@ class _Record:
         if left == "mark":
             record._remove()
             return None
-        if store.transactional:  # what is killed there leaves nothing, and icechunk takes no chunk before its array
+        if (
+            store.traits.transactional
+        ):  # what is killed there leaves nothing, and icechunk takes no chunk before its array
             if fresh:
                 node.put_new(store, path, target.metadata)
             return record
@@ -243,12 +255,12 @@ class _Record:
 
     def finish_box(self, box: str) -> None:
         """Note that a box is done."""
-        if not self.store.transactional:
+        if not self.store.traits.transactional:
             self.store.put(f"{self.prefix}done/{box}", b"")
 
     def finish(self, target: Array) -> None:
         """All is written: from now on the target can be opened as a whole array."""
-        if self.store.transactional:
+        if self.store.traits.transactional:
             return
         if self.fresh:
             node.put_new(self.store, self.path, target.metadata)
@@ -269,7 +281,7 @@ def _memory_of(mark: Mark | None) -> int | None:
 
 def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite: bool) -> placing.Left:
     """Begin to fill an array that is there; its document says so until that is done."""
-    if target.store.transactional:
+    if target.store.traits.transactional:
         return "nothing"
     resumed = earlier is not None and work.is_same(earlier.work)
     if not resumed:
@@ -330,7 +342,7 @@ class _Job:
         # The job goes to the workers once, by a task that can be repeated if the one that has it is lost; then the
         # tasks are small, however many edges and boxes there are.
         done = None if self.record.done is None else frozenset[str]()
-        source = _at(self.source, self.source.store.fork())
+        source = _at(self.source, abilities.fork(self.source.store))
         job = pickle.dumps(replace(self, source=source, record=replace(self.record, done=done)))
         held = client.submit(pickle.loads, job, pure=False, key=f"rechunk-job-{uuid4().hex}")
         futures = client.map(_carry_there, left, stage=stage, job=held, pure=False, key=f"rechunk-{stage}")
@@ -339,7 +351,7 @@ class _Job:
             for future, (region, fork) in finished:
                 future.release()  # else its box is carried once more if the process that has this result is lost
                 if fork is not None:
-                    self.target.store.merge([fork])
+                    abilities.merge(self.target.store, [fork])
                 yield region
         finally:
             client.cancel([held, *futures])
@@ -362,14 +374,14 @@ class _Job:
 
     def carry_in_fork(self, stage: int, number: int) -> tuple[str, Store | None]:
         """The same in a process of a cluster; and if others do not see what it wrote, what they have to merge."""
-        fork = self.target.store.fork()
+        fork = abilities.fork(self.target.store)
         region = replace(self, target=_at(self.target, fork)).carry(stage, number)
         return region, None if fork is self.target.store else fork
 
     def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:
         """Carry the chunks of a box that are not there yet."""
         chunks = list(there.iter_chunks(region))
-        exists = pool.gather(there.store.exists, [chunk.key for chunk in chunks], there.store)
+        exists = threads.gather(there.store.exists, [chunk.key for chunk in chunks], there.store)
         if not any(exists):
             there[region] = here[region]
             return
@@ -456,10 +468,10 @@ def _plan(source: Array, target: Array, memory: int, *, by_middle: bool) -> tupl
         Boxes(tuple(map(ends_of, source.read_chunk_sizes))),
         Boxes(tuple(map(ends_of, target.write_chunk_sizes))),
         max(_itemsize(source.dtype), _itemsize(target.dtype)),
-        max(source.store.concurrency or 0, target.store.concurrency or 0),
+        max(source.store.traits.concurrency or 0, target.store.traits.concurrency or 0),
     )
     for way in (True, False) if by_middle else (False,):
-        for workers in range(pool.workers(), 0, -1):
+        for workers in range(threads.workers(), 0, -1):
             found = budget.fit(memory, workers, by_middle=way)
             if found is not None:
                 return found

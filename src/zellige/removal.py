@@ -24,8 +24,9 @@ from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2
 from zellige.metadata.keys import DefaultChunkKeyEncoding, V2ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.metadata.v3 import DOCUMENT
-from zellige.pool import gather
-from zellige.stores import Store
+from zellige.stores import Store, abilities
+from zellige.stores.abilities import Folders
+from zellige.threads import gather
 from zellige.unfinished import WORK, Chunks, Mark
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Removal:
     def _find_nodes(self) -> None:
         names = (*_UNREADABLE, node.UNFINISHED)
         found = [key for key in self.keys if key.endswith(names) and _split(key)[1] in names and not _reserved(key)]
-        if not self.store.transactional:
+        if not self.store.traits.transactional:
             found.append(node.UNFINISHED)
         for key, raw in zip(
             found, gather(lambda key: self.store.get(self.prefix + key), found, self.store), strict=True
@@ -179,7 +180,7 @@ class Removal:
     def remove_rest(self) -> None:
         """Remove the chunks and the marks of nodes below, and the directories that are empty then."""
         self._delete([key for key in self.own if _split(key)[1] not in _ORDER])
-        self.store.prune(self.prefix, self._owns_folder)
+        abilities.prune(self.store, self.prefix, self._owns_folder)
 
     def remove_only(self, keys: Iterable[str]) -> None:
         """Remove some keys, documents first and from the top downwards, and the directories that are empty then."""
@@ -188,7 +189,7 @@ class Removal:
         self.remove_rest()
 
     def _delete(self, keys: Sequence[str]) -> None:
-        self.store.delete_below(self.prefix, [self.prefix + key for key in keys])
+        abilities.delete_below(self.store, self.prefix, [self.prefix + key for key in keys])
 
 
 def _split(key: str) -> tuple[str, str]:
@@ -214,7 +215,10 @@ def first_chunk(keys: Iterable[str], metadata: NodeMetadata) -> str | None:
 
 def lost_chunk(store: Store, key: str) -> NotANodeError:
     """The error for a key that would appear in a new array as if it were written there."""
-    return NotANodeError(f"key {key!r} in {store!r} looks like a chunk of a lost array; remove it first")
+    return NotANodeError(
+        f"key {key!r} in {store!r} looks like a chunk of a lost array, whose document is missing; zellige.repair "
+        "restores the document where consolidated metadata has it, else put it back, or remove the chunks first"
+    )
 
 
 # -- removing -------------------------------------------------------------------------------------
@@ -266,12 +270,14 @@ def removing(
     error. `between` is called when the documents are gone and the chunks are not; see also `told`. `more` goes too, and
     `kept` stays, as for `Removal`.
     """
-    if store.detach(path and path + "/"):
+    store.check_writable()
+    folders = store.ability(Folders)
+    if folders is not None and folders.detach(path and path + "/"):
         between()
         _tell(path)
         yield
         return
-    with store.exclusive(unfinished.key_of(path)):
+    with store.lock(unfinished.key_of(path)):
         if not whole:
             node.check_free(store, path)
         removal = Removal(store, path, more, kept)
@@ -305,15 +311,15 @@ def clear(
     with replacing(store, path, whole=whole, between=between, more=more, kept=kept):
         pass
     if path:
-        store.prune(path + "/", lambda folder: not folder)
+        abilities.prune(store, path + "/", lambda folder: not folder)
 
 
 def remove_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
     """Remove the chunks of an array that has no metadata in the store, and the directories that are empty then."""
     prefix = path and path + "/"
     chunks = Chunks(metadata.chunk_key_encoding, len(metadata.shape))
-    store.delete_below(prefix, [key for key in store.list(prefix) if chunks.has(key[len(prefix) :])])
-    store.prune(prefix, lambda folder: not folder or chunks.has_folder(folder))
+    abilities.delete_below(store, prefix, [key for key in store.list(prefix) if chunks.has(key[len(prefix) :])])
+    abilities.prune(store, prefix, lambda folder: not folder or chunks.has_folder(folder))
 
 
 def finish(store: Store, path: str) -> None:

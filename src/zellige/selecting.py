@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from zellige import indexing
+from zellige.io import select
 from zellige.types import AnyArray, Casting, Coords, Shape
 
 if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
     from zellige.explaining import Explanation
     from zellige.grid import ChunkGrid
-    from zellige.indexing import Selection
+    from zellige.io.select import Selection
     from zellige.measuring import Stats
     from zellige.reporting import ProgressLike
     from zellige.runs import LazyTuple
@@ -73,7 +73,7 @@ class Selecting:
         """
         from zellige.explaining import explain
 
-        return explain(self, indexing.select(selection, self.shape))  # type: ignore[arg-type]
+        return explain(self, select.basic(selection, self.shape))  # type: ignore[arg-type]
 
     def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
         """Minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
@@ -122,17 +122,17 @@ class Selecting:
 
         """
         index, names = self._split(selection, fields)
-        return self._read(indexing.select(index, self.shape), out, names)
+        return self._read(select.basic(index, self.shape), out, names)
 
     def get_orthogonal_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """Each axis picked on its own: `array.oindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
         index, names = self._split(selection, fields)
-        return self._read(indexing.select_orthogonal(index, self.shape), out, names)
+        return self._read(select.orthogonal(index, self.shape), out, names)
 
     def get_coordinate_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """Point by point: `array.vindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
         index, names = self._split(selection, fields)
-        return self._read(indexing.select_points(index, self.shape), out, names)
+        return self._read(select.points(index, self.shape), out, names)
 
     def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """The elements where a mask of the array's shape is true. `out`, `fields`: see `get_basic_selection`."""
@@ -144,7 +144,7 @@ class Selecting:
         `out`, `fields`: see `get_basic_selection`.
         """
         index, names = self._split(selection, fields)
-        return self._read(indexing.select_blocks(index, self.grid), out, names)
+        return self._read(select.blocks(index, self.grid), out, names)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -155,21 +155,21 @@ class Selecting:
     ) -> None:
         """`array[selection] = value`."""
         index, names = self._split(selection, fields)
-        self._write(indexing.select(index, self.shape), value, names, casting)
+        self._write(select.basic(index, self.shape), value, names, casting)
 
     def set_orthogonal_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
         """`array.oindex[selection] = value`."""
         index, names = self._split(selection, fields)
-        self._write(indexing.select_orthogonal(index, self.shape), value, names, casting)
+        self._write(select.orthogonal(index, self.shape), value, names, casting)
 
     def set_coordinate_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
         """`array.vindex[selection] = value`."""
         index, names = self._split(selection, fields)
-        self._write(indexing.select_points(index, self.shape), value, names, casting)
+        self._write(select.points(index, self.shape), value, names, casting)
 
     def set_mask_selection(
         self, mask: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
@@ -182,7 +182,7 @@ class Selecting:
     ) -> None:
         """`array.blocks[selection] = value`."""
         index, names = self._split(selection, fields)
-        self._write(indexing.select_blocks(index, self.grid), value, names, casting)
+        self._write(select.blocks(index, self.grid), value, names, casting)
 
     # -- square brackets --------------------------------------------------------------------------
 

@@ -267,7 +267,8 @@ def _reads_of_xarray(data: Any) -> Iterator[tuple[Read, bool]]:
 
 def _is_whole(key: Any) -> bool:
     """Whether the index of a lazily indexed array takes all of it."""
-    return key is None or all(part == slice(None) for part in getattr(key, "tuple", (key,)))
+    parts = getattr(key, "tuple", (key,))
+    return key is None or all(isinstance(part, slice) and part == slice(None) for part in parts)  # or it is an array
 
 
 def _reads_of_graph(graph: Any) -> Iterator[Read]:

@@ -13,7 +13,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from zellige.node import normalize_path
-from zellige.stores.base import Store
+from zellige.stores.abilities import fork, merge
+from zellige.stores.base import (
+    ABSENT,
+    Listing,
+    Store,
+    Traits,
+    Value,
+    check_key,
+    check_keys,
+    check_prefix,
+    joined,
+)
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
 from zellige.stores.path import StorePath
@@ -34,11 +45,13 @@ if TYPE_CHECKING:
     from zellige.types import AnyArray
 
 __all__ = [
+    "ABSENT",
     "CacheStatistics",
     "CacheStore",
     "FsspecStore",
     "HTTPStore",
     "LatencyStore",
+    "Listing",
     "LocalStore",
     "LoggingStore",
     "MemoryStore",
@@ -47,9 +60,17 @@ __all__ = [
     "Store",
     "StoreLike",
     "StorePath",
+    "Traits",
+    "Value",
     "as_stored",
     "check_consolidated",
+    "check_key",
+    "check_keys",
+    "check_prefix",
     "filling",
+    "fork",
+    "joined",
+    "merge",
     "open_store",
     "opened",
     "places_of",
@@ -139,7 +160,7 @@ def as_stored(values: Any, array: Array) -> AnyArray:
     return as_value(values, array.dtype, array.config.casting)
 
 
-def check_consolidated(arrays: Iterable[Array]) -> None:
+def check_consolidated(arrays: Iterable[Array], missing: Iterable[StorePath] = ()) -> None:
     """Refuse arrays whose documents contradict the consolidated metadata of the group that they were reached through.
 
     Raises `StaleMetadataError` where an array is shorter than the consolidated metadata says, or stored otherwise: who
@@ -147,6 +168,8 @@ def check_consolidated(arrays: Iterable[Array]) -> None:
 
     arrays
         Members of a group that was opened with `use_consolidated=False`.
+    missing
+        Where arrays are expected, and none was found: consolidated metadata may know them, if documents were lost.
 
     >>> import zellige
     >>> root = zellige.create_group({})
@@ -158,8 +181,10 @@ def check_consolidated(arrays: Iterable[Array]) -> None:
       ...
     zellige.errors.StaleMetadataError: ...'a': shape [4] in its document, [8] in the consolidated metadata...
     """
-    from zellige.consolidated import refuse_conflicts
+    from zellige.consolidated import refuse_conflicts, refuse_lost
 
+    for place in missing:
+        refuse_lost(place.store, [place.path])
     found = list(arrays)
     for holder in {id(array._holder): array._holder for array in found}.values():
         if holder is not None:

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from zellige import node, pool, removal, unfinished
+from zellige import node, removal, threads, unfinished
 from zellige.consolidated import meaning
 from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, UnsafeLinkError, ZelligeError
 from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2
 from zellige.metadata.v3 import DOCUMENT
 from zellige.reporting import Progress, ProgressLike, check_progress
-from zellige.stores import Store, StoreLike, finishing, locate
-from zellige.stores.base import DOCUMENTS, Obstacle
+from zellige.stores import Store, StoreLike, abilities, finishing, locate
+from zellige.stores.abilities import Obstacle
+from zellige.stores.base import DOCUMENTS
 from zellige.stores.path import Place, place
 from zellige.unfinished import Chunks, Mark, Work
 
@@ -115,7 +116,7 @@ def copy_store(
             f"there is no array and no group at '/{path}' in {here!r}, and no other key; check source and source_path"
         )
     there, top = locate(dest, node.normalize_path(dest_path))
-    there._check_writable()
+    there.check_writable()
     if not top:
         node.check_outer(there)
     keys = {moved(key, path, top): key for key in found if wanted(key)}
@@ -131,7 +132,7 @@ def copy_store(
     begun = earlier.nodes if earlier is not None and resumed else {}
     mode = "replace" if resumed and if_exists == "raise" else if_exists
     skipped = {key: keys.pop(key) for key in _existing((there, top), keys, mode, removal.Owners(begun))}
-    batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.transactional)]
+    batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional)]
     with finishing(dest, there), opened(log) as say, Progress(progress, len(keys), "copied") as report:
         for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
             for key, from_key in pairs.items():
@@ -152,7 +153,7 @@ def copy_store(
 
 def refuse_hidden(store: Store, path: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
     """Raise if listings leave out something below a path that is to be copied."""
-    for key, what in store.obstacles(path and path + "/"):
+    for key, what in abilities.obstacles(store, path and path + "/"):
         if what.is_hidden and wanted(key) and wanted(key + "/"):
             refuse_obstacle(store, key, what)
 
@@ -196,7 +197,7 @@ def _begin(
     if not keys and not old.begun:
         return {}
     mains = [key for key in keys if key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)]
-    found = zip(mains, pool.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
+    found = zip(mains, threads.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
     known = {key: raw for key, raw in found if raw is not None}
     cut = len(top and top + "/")
     nodes = {key[cut:].rpartition("/")[0]: removal.chunks_of(key, raw) for key, raw in known.items()}
@@ -212,7 +213,7 @@ def _begin(
         if full not in keys:
             return old.may_go(full)
         # In a transaction nobody sees a document before its chunks.
-        return key.rpartition("/")[2] in DOCUMENTS and not there.transactional
+        return key.rpartition("/")[2] in DOCUMENTS and not there.traits.transactional
 
     before.remove_only(key for key in before.own if before.owner(key) in changed and goes(key))
     return known
@@ -225,7 +226,7 @@ def _existing(target: tuple[Store, str], keys: Mapping[str, str], if_exists: str
     store, top = target
     found = [
         key
-        for key, exists in zip(keys, pool.gather(store.exists, list(keys), store, large=True), strict=True)
+        for key, exists in zip(keys, threads.gather(store.exists, list(keys), store, large=True), strict=True)
         if exists and begun.owner(moved(key, top, "")) is None
     ]
     if found and if_exists == "raise":
@@ -275,8 +276,8 @@ class Courier:
 
     def carry_all(self, keys: Sequence[str]) -> tuple[int, int]:
         """Write some keys of the target, several at a time; returns how many there were, and how many bytes."""
-        store = pool.farther(self.source, self.target)
-        sizes = [size for size in pool.gather(self._carry, keys, store, large=True) if size is not None]
+        store = threads.farther(self.source, self.target)
+        sizes = [size for size in threads.gather(self._carry, keys, store, large=True) if size is not None]
         return len(sizes), sum(sizes)
 
     def _carry(self, key: str) -> int | None:
@@ -301,7 +302,7 @@ class Courier:
     def _compare(self, key: str, raw: bytes) -> None:
         back = self.target.get(key)
         if back != raw and not _is_same_document(key, raw, back):
-            self.target.delete(key)
+            self.target.delete([key])
             found = (
                 "nothing" if back is None else f"{len(back)} other bytes" if len(back) != len(raw) else "other bytes"
             )

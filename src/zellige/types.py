@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -48,9 +48,6 @@ Part: TypeAlias = Buffer | Kept
 
 Splice: TypeAlias = Callable[[Old | None], Sequence[Part] | None]
 """Makes the next value out of the old one, or out of none; None is for no value."""
-
-Use: TypeAlias = Callable[[Iterator[None]], None]
-"""Uses values that are read piece by piece: whenever it asks for more, the next piece is where it was wanted."""
 
 Span: TypeAlias = tuple[int, int | None]
 """A byte range (start, length): a negative start counts from the end, no length means up to the end."""

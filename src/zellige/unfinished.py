@@ -143,20 +143,20 @@ def key_of(path: str) -> str:
 
 def read(store: Store, path: str) -> Mark | None:
     """The mark at a path, if there is one."""
-    raw = None if store.transactional else store.get(key_of(path))
+    raw = None if store.traits.transactional else store.get(key_of(path))
     return None if raw is None else Mark.parse(raw)
 
 
 def write(store: Store, path: str, mark: Mark) -> None:
     """Leave a mark, in the place of another one."""
-    if not store.transactional:
+    if not store.traits.transactional:
         store.put(key_of(path), mark.to_bytes())
 
 
 def remove(store: Store, path: str) -> None:
     """Say that all is finished."""
-    if not store.transactional:
-        store.delete(key_of(path))
+    if not store.traits.transactional:
+        store.delete([key_of(path)])
 
 
 def is_begun(store: Store, path: str) -> bool:

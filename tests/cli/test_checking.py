@@ -32,7 +32,7 @@ def snapshot(store):
 def damaged(store, name):
     key, value, kind, level = DAMAGE[name]
     if value is None:
-        store.delete(key)
+        store.delete([key])
     else:
         store.put(key, value)
     return key, kind, level

@@ -160,7 +160,7 @@ def test_stats_of_each_chunk(local, run):
 
 def test_coverage(tree, run):
     for key in ("regular/c/0/1", "regular/c/2/0"):
-        tree.store.delete(key)
+        tree.store.delete([key])
     argv = ["coverage", *tree.argv, "--path", "regular"]
     assert run(*argv).out.splitlines() == [
         "█·",

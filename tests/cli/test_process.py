@@ -44,7 +44,8 @@ def places(local, tmp_path):
     (tmp_path / "broken.zarr/regular/c/0/0").write_bytes(b"damaged")
     zellige.create_group(tmp_path / "even.zarr").create_array("a", data=[1, 2])
     named = {name: str(tmp_path / f"{name}.zarr") for name in ("broken", "even", "new")}
-    return {"tree": str(local), **named}
+    np.save(tmp_path / "values.npy", np.arange(3))
+    return {"tree": str(local), "npy": str(tmp_path / "values.npy"), **named}
 
 
 def test_every_command_is_run():
@@ -91,7 +92,11 @@ def test_json_of_a_process(places, name):
         (["rechunk", "{tree}/regular", "{new}", "--chunks", "1+2"], "axis"),
         (["rechunk", "{tree}/regular", "{new}", "--memory", "much"], "'500 MB'"),
         (["convert", "{tree}/zarr.json", "{new}"], "is not HDF5, netCDF4, .npy, .npz or Zarr"),
-        (["demo", "{tree}"], "--overwrite"),
+        (["demo", "{tree}"], ": here --overwrite\n"),
+        (["rechunk", "{tree}/regular", "{tree}/sharded", "--chunks", "3"], ": here --overwrite\n"),
+        (["convert", "{npy}", "{tree}"], ": here --overwrite\n"),
+        (["copy", "{tree}", "{tree}", "--path", "regular", "--to", "sharded"], ": here --if-exists\n"),
+        (["--deep", "info", "{tree}"], "info does not take --deep"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -101,6 +106,21 @@ def test_an_error_is_one_line_and_exit_code_2(places, run, argv, words):
     assert ran.err.count("\n") == 1
     assert ran.err.startswith("zellige")
     assert words in ran.err
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["--json"], ["info"]),
+        (["--json", "-r"], ["ls"]),
+        (["--deep", "--json", "--quiet"], ["validate"]),
+        (["--level=1"], ["tree", "--json"]),
+    ],
+)
+def test_options_may_stand_before_the_command(local, run, before, after):
+    ran = run(*before, *after, local)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json == run(*after, local, *before).json
 
 
 def test_a_traceback_only_on_request(tmp_path):

@@ -36,13 +36,12 @@ CODECS = [
 
 def outcome(codec, raw, size):
     """The content, or None if the codec refuses; any other exception is a failure."""
-    out = bytearray(size)
     try:
-        assert len(codec.decode(raw, size)) <= size
-        codec.decode_into(raw, memoryview(out))
+        found = bytes(codec.decode(raw, size))
     except CodecError:
         return None
-    return bytes(out)
+    assert len(found) <= size
+    return found if len(found) == size else None  # a chain expects so many, and refuses fewer
 
 
 # -- golden bytes ---------------------------------------------------------------------------------
@@ -84,9 +83,6 @@ def test_any_bytes_round_trip(codec, raw, repeats):
     assert len(encoded) <= codec.encoded_bound(len(raw))
     assert codec.encoded_size(len(raw)) is None
     assert bytes(codec.decode(memoryview(encoded), len(raw))) == raw
-    out = bytearray(len(raw))
-    codec.decode_into(encoded, memoryview(out))
-    assert bytes(out) == raw
     assert not raw or outcome(codec, encoded, len(raw) - 1) is None
 
 

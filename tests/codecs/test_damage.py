@@ -57,13 +57,12 @@ CASES = CHECKED | UNCHECKED
 
 def outcome(codec, raw):
     """The content, or None if the codec refuses; any other exception is a failure."""
-    out = bytearray(len(RAW))
     try:
-        assert len(codec.decode(raw, len(RAW))) <= len(RAW)
-        codec.decode_into(raw, memoryview(out))
+        found = bytes(codec.decode(raw, len(RAW)))
     except CodecError:
         return None
-    return bytes(out)
+    assert len(found) <= len(RAW)
+    return found if len(found) == len(RAW) else None  # a chain expects so many, and refuses fewer
 
 
 def flipped(encoded):
@@ -167,8 +166,6 @@ def test_a_bomb_raises_before_it_takes_memory(codec, make):
     try:
         with pytest.raises(CodecError):
             codec.decode(bomb, 1024)
-        with pytest.raises(CodecError):
-            codec.decode_into(bomb, memoryview(bytearray(1024)))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -194,9 +191,6 @@ def test_frames_and_members_are_read_one_after_the_other(parts, data):
     gzip = b"".join(GzipCodec(data.draw(st.integers(0, 9))).encode(part) for part in parts)
     for codec, encoded in ((ZstdCodec(), zstd), (GzipCodec(), gzip)):
         assert bytes(codec.decode(encoded, len(whole))) == whole
-        out = bytearray(len(whole))
-        codec.decode_into(encoded, memoryview(out))
-        assert bytes(out) == whole
 
 
 def test_a_large_second_member_is_read_in_pieces():

@@ -180,14 +180,9 @@ def assert_round_trip(codec, raw):
     assert codec.encoded_size(len(raw)) in (None, len(encoded))
     assert bytes(codec.decode(encoded, len(raw))) == raw
     assert bytes(codec.decode(memoryview(encoded), len(raw) + 10**6)) == raw
-    out = bytearray(len(raw))
-    codec.decode_into(encoded, memoryview(out))
-    assert bytes(out) == raw
     if raw:
         with pytest.raises(CodecError):
             codec.decode(encoded, len(raw) - 1)
-    with pytest.raises(CodecError):
-        codec.decode_into(encoded, memoryview(bytearray(len(raw) + 1)))
 
 
 @pytest.mark.parametrize("codec", BYTES, ids=repr)
@@ -260,13 +255,12 @@ UNCHECKED = {
 
 def outcome(codec, raw):
     """The content, or None if the codec refuses; any other exception is a failure."""
-    out = bytearray(len(STEPS))
     try:
-        assert len(codec.decode(raw, len(STEPS))) <= len(STEPS)
-        codec.decode_into(raw, memoryview(out))
+        found = bytes(codec.decode(raw, len(STEPS)))
     except CodecError:
         return None
-    return bytes(out)
+    assert len(found) <= len(STEPS)
+    return found if len(found) == len(STEPS) else None  # a chain expects so many, and refuses fewer
 
 
 def flipped(encoded, masks=(1, 2, 4, 8, 16, 32, 64, 128, 255)):
@@ -338,7 +332,6 @@ def test_a_bomb_raises_before_it_takes_memory(case):
     bomb = make()
     assert len(bomb) < 300_000
     assert peak_of(lambda: codec.decode(bomb, 1024)) < 4 << 20
-    assert peak_of(lambda: codec.decode_into(bomb, memoryview(bytearray(1024)))) < 4 << 20
 
 
 def test_an_xz_dictionary_of_gigabytes_is_refused():

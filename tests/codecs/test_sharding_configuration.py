@@ -33,7 +33,7 @@ def sharding(
 
 def outer(array: zellige.Array) -> ShardingCodec:
     """The codec around the chunks that `array.serializer` is about."""
-    return array._engine.chain.serializer
+    return array._chunks.chain.serializer
 
 
 def stored(chain: list[Any], shape: Any, chunks: Any = None) -> MemoryStore:

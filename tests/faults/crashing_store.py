@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from math import prod
-from typing import Any, ClassVar, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from counting_store import kind_of_write
 from zellige.stores import MemoryStore, Store, base, file_locks
-from zellige.stores.base import KeyLock
-from zellige.types import Buffer, Span
+from zellige.stores.abilities import Folders
+from zellige.stores.base import Listing, Missing, Tag, Traits, Value
+from zellige.stores.wrappers import FoldersAround
+from zellige.types import Encoded, Span
+
+T = TypeVar("T")
 
 LONG = bool(os.environ.get("ZELLIGE_LONG"))
 """Whether the long form of the tests is asked for (`make soak`)."""
@@ -34,8 +39,6 @@ class CrashingStore(Store):
     changes something; `changes` lists those that were made.
     """
 
-    near: ClassVar[bool] = True  # so that rows of small chunks are written together, as on the stores inside
-
     def __init__(
         self,
         inner: Store | None = None,
@@ -46,7 +49,7 @@ class CrashingStore(Store):
         before: Hook | None = None,
     ) -> None:
         self.inner = MemoryStore() if inner is None else inner
-        self.read_only, self.renames = self.inner.read_only, self.inner.renames
+        self.traits = Traits(read_only=self.inner.read_only)
         self.at, self.error, self.forever, self.before = at, error, forever, before
         self.tried = 0
         self.dead = False
@@ -61,17 +64,16 @@ class CrashingStore(Store):
         """The keys that were changed, in order, by these methods or by any."""
         return [key for method, key in self.changes if not methods or method in methods]
 
-    def _read(self, method: str, *given: Any) -> Any:
+    def _look(self) -> None:
         if self.dead:
             raise Killed
-        return getattr(self.inner, method)(*given)
 
-    def _change(self, method: str, *given: Any) -> Any:
+    def change(self, method: str, key: str, make: Callable[[], T]) -> T:
+        """Make a change, unless the time to die or to fail has come."""
         if self.before is not None:
-            self.before(method, given[0])
+            self.before(method, key)
         with self._counting:
-            if self.dead:
-                raise Killed
+            self._look()
             self.tried += 1
             now = self.at is not None and (self.tried >= self.at if self.forever else self.tried == self.at)
             if now and self.error is None:
@@ -79,78 +81,72 @@ class CrashingStore(Store):
                 raise Killed
         if now and self.error is not None:
             raise self.error
-        found = getattr(self.inner, method)(*given)
-        self.changes.append((method, given[0]))
+        found = make()
+        self.changes.append((method, key))
         return found
 
     # -- the store --------------------------------------------------------------------------------
 
-    def get(self, key: str) -> bytes | None:
-        return self._read("get", key)
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        self._look()
+        return self.inner.read(key, spans)
 
-    def borrow(self, key: str) -> Buffer | None:
-        return self._read("borrow", key)
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        return self.change(kind_of_write(if_tag), key, lambda: self.inner.write(key, value, if_tag))
 
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        return self._read("get_range", key, start, length)
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:  # a process can die after any of them
+            self.change("delete", key, lambda key=key: self.inner.delete([key]))
 
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> Any:
-        return self._read("get_ranges", key, spans)
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        self._look()
+        return self.inner.list(prefix, recursive=recursive)
 
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        return self._read("get_tagged", key, spans)
-
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        return self._read("get_versioned", key)
-
-    def size(self, key: str) -> int | None:
-        return self._read("size", key)
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        return self._read("list", prefix)
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        return self._read("list_dir", prefix)
-
-    def put(self, key: str, value: Buffer) -> None:
-        self._change("put", key, value)
-
-    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
-        self._change("put_parts", key, parts)
-
-    def create(self, key: str, value: Buffer) -> bool:
-        return self._change("create", key, value)
-
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        return self._change("replace", key, value, version)
-
-    def delete(self, key: str) -> None:
-        self._change("delete", key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        # Key by key: a process can die after any of them.
-        for key in sorted(self._read("list", prefix)):
-            self._change("delete", key)
-        self._change("delete_prefix", prefix)  # for the directories
-
-    def rename_prefix(self, source: str, dest: str) -> bool:
-        return self._change("rename_prefix", source, dest)
+    def ability(self, kind: type[T]) -> T | None:
+        found = self.inner.ability(kind)
+        return CrashingFolders(self, found) if found is not None and kind is Folders else None
 
     @property
     def identity(self) -> Hashable:
         return self.inner.identity
 
-    def exclusive(self, key: str) -> AbstractContextManager[object]:
-        return self._read("exclusive", key)
+    def lock(self, key: str) -> AbstractContextManager[object]:
+        self._look()
+        return self.inner.lock(key)
 
-    def exclusive_here(self, key: str) -> KeyLock:
-        return self._read("exclusive_here", key)
+    def name(self, key: str) -> Hashable:
+        self._look()
+        return self.inner.name(key)
 
     def as_read_only(self) -> Self:
         return type(self)(self.inner.as_read_only())
 
     def __repr__(self) -> str:
         return f"CrashingStore({self.inner!r})"
+
+
+class CrashingFolders(FoldersAround):
+    """The directories of a store that dies; keys are removed one by one."""
+
+    def __init__(self, store: CrashingStore, inside: Folders) -> None:
+        super().__init__(inside)
+        self._store = store
+
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
+        self._store.delete(keys)
+
+    def remove_tree(self, prefix: str) -> None:
+        self._store.delete(sorted(self._store.list(prefix)))
+        self._store.change("delete_prefix", prefix, lambda: self._inside.remove_tree(prefix))  # for the directories
+
+    def detach(self, prefix: str) -> bool:
+        return False
+
+    def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
+        self._store._look()
+
+    def rename(self, source: str, dest: str) -> bool:
+        return self._store.change("rename_prefix", source, lambda: self._inside.rename(source, dest))
 
 
 # -- what tests share -----------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from zellige.stores import LocalStore, MemoryStore, Store
 
 FILL = -1
 PATH = "group/array"
-BOUNDED = "zarrs.regular_bounded"
 
 
 @pytest.fixture(params=["memory", "local"] if LONG else ["memory"])
@@ -169,7 +168,6 @@ APPENDS = {
     "shards of two axes": appending((3, 9), 5, 1, chunks=(2, 2), shards=(4, 6)),
     "older format": appending((7,), 4, chunks=3, zarr_format=2),
     "with empty chunks": appending((7,), 4, chunks=3, config={"write_empty_chunks": True}),
-    "bounded": appending((7,), 4, chunks=3, chunk_grid=BOUNDED),
 }
 RESIZES = {
     "smaller": resizing((7,), (4,), chunks=3),
@@ -185,8 +183,6 @@ RESIZES = {
     "mixed shards": resizing((7, 9), (3, 15), chunks=(2, 2), shards=(4, 6)),
     "older format": resizing((5, 7), (3, 11), chunks=(2, 3), zarr_format=2),
     "with empty chunks": resizing((7,), (4,), chunks=3, config={"write_empty_chunks": True}),
-    "bounded smaller": resizing((7,), (5,), chunks=3, chunk_grid=BOUNDED),
-    "bounded larger": resizing((7,), (14,), chunks=3, chunk_grid=BOUNDED),
 }
 CASES = {f"append {name}": case for name, case in APPENDS.items()}
 CASES |= {f"resize {name}": case for name, case in RESIZES.items()}
@@ -315,7 +311,7 @@ def test_a_full_disk_leaves_the_old_array():
         left = [number]
 
         def refuse(method: str, _key: str, left: list[int] = left) -> None:
-            left[0] -= method in ("put", "put_parts", "create", "replace")
+            left[0] -= method in ("put", "create", "replace")
             if left[0] <= 0 and method != "delete":
                 raise OSError(errno.ENOSPC, "full disk")
 

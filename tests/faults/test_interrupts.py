@@ -21,7 +21,8 @@ from crashing_store import LONG, CrashingStore, counted, held_locks
 
 import zellige
 from running import fork, run_threads, settled
-from zellige import pool, shards
+from zellige import threads as team
+from zellige.io import shard
 from zellige.stores import LocalStore, MemoryStore, Store, base, files
 
 CHUNKS = 32
@@ -32,6 +33,12 @@ WAIT = 20
 TIMES = 20 if LONG else 1
 
 forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Without the kernel, which has threads of its own."""
+    monkeypatch.setattr("zellige.kernel.native", None)
 
 
 def workers(count: int) -> Any:
@@ -66,7 +73,7 @@ def check_quiet(array: zellige.Array, model: np.ndarray, store: CrashingStore, t
     time.sleep(0.3)
     assert store.keys() == put
     assert settled(threads)
-    assert pool._helpers.busy == 0
+    assert team._helpers.busy == 0
     assert held_locks() == []
     store.before = None
     found = array[...]
@@ -81,6 +88,7 @@ def check_quiet(array: zellige.Array, model: np.ndarray, store: CrashingStore, t
 # -- an interrupt while several threads write -----------------------------------------------------
 
 
+@pytest.mark.usefixtures("plain")
 def test_an_interrupt_in_the_main_thread_stops_all_and_surfaces():
     array, model, store = large()
     seen: set[int] = set()
@@ -125,6 +133,7 @@ def signal_while_the_main_thread_waits(store: CrashingStore, number: int) -> lis
     return sent
 
 
+@pytest.mark.usefixtures("plain")
 def test_an_interrupt_while_the_main_thread_waits_for_the_others():
     array, model, store = large()
     threads = _thread._count()
@@ -151,6 +160,7 @@ def alarm(request) -> Iterator[type[BaseException]]:
     signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.usefixtures("plain")
 def test_what_another_signal_handler_raises_stops_all_as_well(alarm):
     array, model, store = large()
     main, begun = threading.get_ident(), threading.Event()
@@ -173,6 +183,7 @@ def test_what_another_signal_handler_raises_stops_all_as_well(alarm):
     check_quiet(array, model, store, threads)
 
 
+@pytest.mark.usefixtures("plain")
 def test_what_another_signal_handler_raises_while_the_main_thread_waits(alarm):
     array, model, store = large()
     threads = _thread._count()
@@ -183,11 +194,12 @@ def test_what_another_signal_handler_raises_while_the_main_thread_waits(alarm):
     check_quiet(array, model, store, threads)
 
 
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_interrupt_while_threads_are_started(number, monkeypatch):
     array, model, store = large()
     started = []
-    real = pool.start_new_thread
+    real = team.start_new_thread
 
     def start(*args: Any) -> None:
         real(*args)
@@ -197,7 +209,7 @@ def test_an_interrupt_while_threads_are_started(number, monkeypatch):
 
     store.before = lambda _method, _key: time.sleep(0.01)
     threads = _thread._count()
-    monkeypatch.setattr(pool, "start_new_thread", start)
+    monkeypatch.setattr(team, "start_new_thread", start)
     with workers(3), pytest.raises(KeyboardInterrupt):
         array[...] = -model
     monkeypatch.undo()
@@ -253,7 +265,7 @@ def test_interrupts_at_any_moment(width, kind, count, tmp_path):
                 other.start()
                 other.join(WAIT)
                 assert not other.is_alive(), "a lock was left"
-                assert pool._helpers.busy == 0
+                assert team._helpers.busy == 0
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -306,6 +318,7 @@ def test_an_interrupt_at_every_moment_leaves_no_lock(part, layout, kind, tmp_pat
     assert number > 20
 
 
+@pytest.mark.usefixtures("plain")
 def test_an_interrupt_surfaces_although_a_chunk_has_failed_before():
     array, _, store = large()
     begun, failed = threading.Event(), threading.Event()
@@ -346,7 +359,7 @@ def test_an_interrupt_of_an_append_takes_back_what_was_written():
 
 def test_interrupted_readers_leave_no_thread():
     array, model, store = large()
-    real, calls = store._read, []
+    real, calls = store.read, []
 
     def read(*given: Any) -> Any:
         calls.append(given)
@@ -355,7 +368,7 @@ def test_interrupted_readers_leave_no_thread():
         time.sleep(0.005)
         return real(*given)
 
-    store._read = read
+    store.read = read
     threads = _thread._count()
     with workers(3), pytest.raises(KeyboardInterrupt):
         array[...]
@@ -363,7 +376,7 @@ def test_interrupted_readers_leave_no_thread():
     time.sleep(0.3)
     assert len(calls) == count < CHUNKS
     assert settled(threads)
-    store._read = real
+    store.read = real
     assert np.array_equal(array[...], model)
 
 
@@ -591,9 +604,9 @@ def test_a_child_forked_while_a_thread_holds_the_lock_of_a_chunk_works(tmp_path)
 
 
 LOCKS: dict[str, Callable[[zellige.Array], Any]] = {
-    "of the indexes of shards": lambda _: shards._lock,
+    "of the indexes of shards": lambda _: shard._lock,
     "of all keys": lambda _: base._guard,
-    "of all helpers": lambda _: pool._helpers.lock,
+    "of all helpers": lambda _: team._helpers.lock,
 }
 
 
@@ -630,7 +643,7 @@ def test_a_child_forked_while_a_thread_holds_a_lock_of_the_library_works(lock, t
 
 
 @forks
-def test_a_child_forked_while_a_thread_synchronises_directories_works(tmp_path, monkeypatch):
+def test_a_child_forked_while_a_thread_synchronises_directories_works(tmp_path, monkeypatch, plain):
     """That takes milliseconds on a disk, with a lock held."""
     store = LocalStore(tmp_path, durability="power")
     array = zellige.create_array(store, data=counted((8,)), chunks=2)

@@ -324,7 +324,7 @@ def test_a_process_that_gets_a_number_again_is_not_the_one_before(tmp_path):
 
 def holder(root: Path, key: str) -> Child:
     def work(ready: Callable[[], None]) -> None:
-        with LocalStore(root).exclusive(key):
+        with LocalStore(root).lock(key):
             ready()
             signal.pause()
 
@@ -356,7 +356,7 @@ def test_the_lock_of_a_dead_process_is_free_and_its_file_goes(tmp_path, tidy):
     assert is_free(tmp_path / "a" / name)
     tidy(store)
     assert temporary(tmp_path) == []
-    with store.exclusive("a/k"):
+    with store.lock("a/k"):
         tidy(store)
         assert temporary(tmp_path) == [name]
     assert temporary(tmp_path) == []
@@ -367,7 +367,7 @@ def test_locks_of_killed_processes_are_never_in_the_way(tmp_path):
     for turn in range(KILLS if not LONG else 300):
         child = holder(tmp_path, "a/k")
         child.kill()
-        with store.exclusive("a/k"):
+        with store.lock("a/k"):
             store.put("a/k", b"%d" % turn)
     assert os.listdir(tmp_path / "a") == ["k"]
 
@@ -385,7 +385,7 @@ def test_listings_that_clean_take_no_lock_from_those_who_wait_for_it(tmp_path):
                 mine = LocalStore(tmp_path)
                 for _ in range(turns):
                     if kind == "count":
-                        with mine.exclusive("a/n"):
+                        with mine.lock("a/n"):
                             mine.put("a/n", b"%d" % (int(mine.get("a/n")) + 1))
                     elif kind == "clean":
                         mine.clean()

@@ -18,9 +18,9 @@ from crashing_store import LONG, CrashingStore, counted
 
 import zellige
 from running import run_threads
-from zellige import upkeep
 from zellige.node import PENDING
-from zellige.stores import LocalStore, MemoryStore, Store, files
+from zellige.nodes import leftovers
+from zellige.stores import LocalStore, MemoryStore, Store, abilities, files
 
 WORKERS = 4
 PROCESSES = 4 if LONG else 3
@@ -294,7 +294,7 @@ STALE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("where", [slice(5, 8), slice(6, None), slice(None)], ids=str)
 @pytest.mark.parametrize("layout", STALE.values(), ids=STALE)
 def test_growing_never_shows_what_a_handle_that_knew_a_later_end_has_written(layout, where, grow, few, monkeypatch):
-    monkeypatch.setattr(upkeep, "_FEW", few)
+    monkeypatch.setattr(leftovers, "_FEW", few)
     store = MemoryStore()
     older = zellige.create_array(store, data=counted((20,)), fill_value=-1, **layout)
     array = zellige.open_array(store, mode="r+")
@@ -488,7 +488,7 @@ def test_a_document_is_durable_when_its_write_returns_although_others_write(monk
     begun, done = threading.Event(), threading.Event()
 
     def write_long() -> None:
-        with store.batch():
+        with abilities.batch(store):
             begun.set()
             done.wait(20)
 

@@ -153,7 +153,7 @@ def soaked(folder: Path, seconds: float) -> list[dict[str, Any]]:
     zellige.create_array(folder, name="growing", shape=(0, 4), dtype="int64", chunks=(8, 4))
     zellige.create_array(folder, name="large", shape=(8 * 64, 512), dtype="int64", chunks=(64, 512))
     source = str(Path(zellige.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, str(Path(__file__).parent)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, *map(str, Path(__file__).parents[:2])])}
     program = "import sys, test_soak; test_soak.main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))"
     running = [
         subprocess.Popen(

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 from crashing_store import LONG, held_locks
-from store_suite import pieces_of
 
 import zellige
-from zellige import engine, plans, pool
+from zellige import threads
 from zellige.stores import LocalStore, MemoryStore, base
 
 ERRORS = [errno.ENOSPC, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO]
@@ -92,27 +91,21 @@ class Operation:
 
 
 def under_lock(store: LocalStore) -> None:
-    with store.exclusive("a/k"):
+    with store.lock("a/k"):
         store.put("a/k", (store.get("a/k") or b"")[:0] + NEW)
 
 
 def under_lock_of_a_new_key(store: LocalStore) -> None:
-    with store.exclusive("n/e/w"):
+    with store.lock("n/e/w"):
         store.put("n/e/w", NEW)
 
 
 def read_all_ways(store: LocalStore) -> None:
     assert store.get("a/k") == OLD
-    assert store.borrow("a/k") == OLD
-    assert store.borrow_many(["a/other", "a/k"])[1] == OLD
     assert store.get_range("a/k", 1, 4) == OLD[1:5]
-    assert store.get_ranges("a/k", [(0, 2), (-3, None)]) == [OLD[:2], OLD[-3:]]
-    assert store.get_tagged("a/k", [(0, 2)])[0] == [OLD[:2]]
-    assert store.get_versioned("a/k")[0] == OLD
+    assert store.read("a/k", [(0, 2), (-3, None)]).parts == [OLD[:2], OLD[-3:]]
+    assert store.read("a/k").whole == OLD
     assert store.size("a/k") == len(OLD)
-    pieces = pieces_of(store, {"a/k": OLD}, 40)
-    assert pieces is not None
-    assert b"".join(pieces) == OLD
 
 
 def list_all_ways(store: LocalStore) -> None:
@@ -126,25 +119,25 @@ OPERATIONS = {
     "put of a new key": Operation(lambda s: s.put("n/e/w", NEW), {"n/e/w": (None, NEW)}),
     "put of a document": Operation(lambda s: s.put("a/zarr.json", NEW), {"a/zarr.json": (OLD, NEW)}),
     "put of a new document": Operation(lambda s: s.put("n/e/zarr.json", NEW), {"n/e/zarr.json": (None, NEW)}),
-    "put_parts": Operation(lambda s: s.put_parts("a/k", [NEW[:5], NEW[5:7], NEW[7:]]), {"a/k": (OLD, NEW)}),
-    "put_parts of a new key": Operation(lambda s: s.put_parts("n/w", [NEW[:5], NEW[5:]]), {"n/w": (None, NEW)}),
+    "put of parts": Operation(lambda s: s.put("a/k", [NEW[:5], NEW[5:7], NEW[7:]]), {"a/k": (OLD, NEW)}),
+    "put of parts of a new key": Operation(lambda s: s.put("n/w", [NEW[:5], NEW[5:]]), {"n/w": (None, NEW)}),
     "create": Operation(lambda s: s.create("a/k", NEW), {"a/k": (None, NEW)}),
     "create of a document": Operation(lambda s: s.create("n/zarr.json", NEW), {"n/zarr.json": (None, NEW)}),
     "create of what is there": Operation(lambda s: s.create("a/k", NEW), UNCHANGED),
-    "replace": Operation(lambda s: s.replace("a/k", NEW, s.get_versioned("a/k")[1]), {"a/k": (OLD, NEW)}),
+    "replace": Operation(lambda s: s.replace("a/k", NEW, s.read("a/k").tag), {"a/k": (OLD, NEW)}),
     "replace of another version": Operation(lambda s: s.replace("a/k", NEW, "another"), UNCHANGED),
-    "delete": Operation(lambda s: s.delete("a/k"), {"a/k": (OLD, None)}),
+    "delete": Operation(lambda s: s.delete(["a/k"]), {"a/k": (OLD, None)}),
     "delete_prefix": Operation(
         lambda s: s.delete_prefix("b/"), {"b/k": (OLD, None), "b/c/k": (OLD, None), "b/c/d/k": (OLD, None)}
     ),
-    "rename_prefix": Operation(lambda s: s.rename_prefix("b/", "n/c/"), {"b/k": (OLD, None), "n/c/k": (None, OLD)}),
-    "exclusive": Operation(under_lock, {"a/k": (OLD, NEW)}),
-    "exclusive of a new key": Operation(under_lock_of_a_new_key, {"n/e/w": (None, NEW)}),
+    "rename": Operation(lambda s: s.rename("b/", "n/c/"), {"b/k": (OLD, None), "n/c/k": (None, OLD)}),
+    "lock": Operation(under_lock, {"a/k": (OLD, NEW)}),
+    "lock of a new key": Operation(under_lock_of_a_new_key, {"n/e/w": (None, NEW)}),
     "reading": Operation(read_all_ways, UNCHANGED),
     "listing": Operation(list_all_ways, UNCHANGED, {"a/other": b"other"}),
 }
 # A prefix of a prefix is named by the prefix, so these may be in the text of the error instead of the key.
-PREFIXES = {"delete_prefix": "b/", "rename_prefix": "b/", "listing": "a/"}
+PREFIXES = {"delete_prefix": "b/", "rename": "b/", "listing": "a/"}
 
 
 def open_files() -> int:
@@ -225,7 +218,7 @@ def test_calls_that_write_a_part_are_continued(tmp_path, name, call):
     assert {key: store.get(key) for key in operation.changes} == {k: new for k, (_, new) in operation.changes.items()}
 
 
-@pytest.mark.parametrize("name", ["put", "put_parts", "create", "replace"])
+@pytest.mark.parametrize("name", ["put", "put of parts", "create", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EIO])
 @pytest.mark.parametrize("most", [0, 1, 7, 100])
 def test_a_disk_that_is_full_in_the_middle_leaves_the_old_value(tmp_path, name, code, most):
@@ -282,6 +275,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "chunks of two axes": {"shape": (4, 6), "chunks": (2, 3), "compressors": None},
     "rows": {"shape": (4, 16), "chunks": (2, 2), "compressors": None},
     "rows that are compressed": {"shape": (4, 16), "chunks": (2, 2), "compressors": "gzip"},
+    "not by the kernel": {
+        "shape": (20,),
+        "chunks": (4,),
+        "compressors": {"name": "numcodecs.bz2", "configuration": {"level": 1}},
+    },
     "shards": {"shape": (16,), "chunks": (2,), "shards": (4,)},
     "format 2": {"shape": (20,), "chunks": (4,), "zarr_format": 2},
 }
@@ -293,12 +291,9 @@ PARTS = {
 
 @pytest.fixture(params=["here", "threads"])
 def workers(request, monkeypatch) -> int:
-    """One thread, or several for the smallest work; rows also of few chunks."""
+    """One thread, or several for the smallest work."""
     count = 1 if request.param == "here" else 3
-    monkeypatch.setattr(plans, "_FEW", 2)
-    monkeypatch.setattr(engine, "_ROW", 128)
-    monkeypatch.setattr(pool, "_SMALL_TASK", 1)
-    monkeypatch.setattr(pool, "SMALL_TOTAL", 1)
+    monkeypatch.setattr(threads, "_SMALL", 1)
     with zellige.config.set({"threading.max_workers": count}):
         yield count
 
@@ -408,10 +403,10 @@ class FailingStore(MemoryStore):
         super().__init__()
         self.refused = set(keys)
 
-    def put(self, key: str, value: Any) -> None:
+    def write(self, key: str, value: Any, if_tag: Any = None) -> bool:
         if key in self.refused:
             raise OSError(errno.ENOSPC, f"key {key!r}: full", key)
-        super().put(key, value)
+        return super().write(key, value, if_tag)
 
 
 def test_an_error_says_what_was_written_what_failed_and_what_was_not_tried():
@@ -474,21 +469,15 @@ def test_scattered_points_and_fields_are_reported_as_well():
     assert (caught.value.written, caught.value.failed, caught.value.not_tried) == ([(0,)], [(1,)], [(2,)])
 
 
-def test_a_row_says_which_of_its_chunks_failed(monkeypatch):
-    monkeypatch.setattr(plans, "_FEW", 2)
-    rows: list[int] = []
-    real = engine.Engine._write_row
-    monkeypatch.setattr(engine.Engine, "_write_row", lambda *args: (rows.append(len(args[-1].coords)), real(*args))[1])
+def test_of_many_small_chunks_it_says_which_failed():
     with_fill = np.full((2, 32), 5)
     with_fill[:, :2] = 0
     for value in (np.arange(1, 65).reshape(2, 32), with_fill):  # stored together, and one by one
         array = zellige.create_array(
             FailingStore("c/0/5"), shape=(2, 32), chunks=(2, 2), dtype="int32", compressors=None
         )
-        rows.clear()
         with pytest.raises(OSError, match="'c/0/5'") as caught:
             array[...] = value
-        assert rows == [16]
         error = caught.value
         assert error.written == [(0, k) for k in range(5)]
         assert error.failed == [(0, 5)]
@@ -496,17 +485,17 @@ def test_a_row_says_which_of_its_chunks_failed(monkeypatch):
 
 
 def test_every_chunk_is_reported_once_when_several_threads_fail(monkeypatch):
-    monkeypatch.setattr(pool, "_SMALL_TASK", 1)
-    monkeypatch.setattr(pool, "SMALL_TOTAL", 1)
+    monkeypatch.setattr(threads, "_SMALL", 1)
     met = threading.Barrier(2)
 
     class Meeting(FailingStore):
-        def put(self, key: str, value: Any) -> None:
+        def write(self, key: str, value: Any, if_tag: Any = None) -> bool:
             if key in self.refused:
                 met.wait(20)  # both fail at once
-            super().put(key, value)
+            return super().write(key, value, if_tag)
 
-    array = zellige.create_array(Meeting("c/3", "c/25"), shape=(40,), chunks=(1,), dtype="int32", compressors="gzip")
+    plain = {"name": "numcodecs.bz2", "configuration": {"level": 1}}  # not for the kernel
+    array = zellige.create_array(Meeting("c/3", "c/25"), shape=(40,), chunks=(1,), dtype="int32", compressors=plain)
     with zellige.config.set({"threading.max_workers": 2}), pytest.raises(OSError, match=r"c/3|c/25") as caught:
         array[...] = 5
     error = caught.value

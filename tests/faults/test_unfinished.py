@@ -397,7 +397,7 @@ def test_a_copy_store_that_was_stopped_copies_the_source_as_it_is_now(if_exists)
             break
         del root["gone"]
         root["a"][2:6] = 0
-        source.delete("a/c/1")
+        source.delete(["a/c/1"])
         root.create_array("b", data=np.full((4, 4), 2), chunks=2, overwrite=True)
         zellige.copy_store(source, there, if_exists="raise" if number == 1 else if_exists)
         left = {key: there.get(key) for key in there.list()}

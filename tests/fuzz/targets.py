@@ -156,37 +156,12 @@ def codec(items: list[Any], data: bytes) -> None:
         return
     assert len(found) <= limit
     assert bytes(chosen.decode(memoryview(raw), len(found))) == found
-    out = bytearray(len(found))
-    chosen.decode_into(raw, memoryview(out))
-    assert out == found
-    _check_many(chosen, raw, found)
     if found:
         try:
             chosen.decode(raw, len(found) - 1)
         except CodecError:
             return
         raise AssertionError("a limit is not kept")
-
-
-def _check_many(chosen: Any, raw: bytes, found: bytes) -> None:
-    """Several at once are decoded as one by one."""
-    if not found:
-        return
-    assert bytes(chosen.decode_many([raw, raw], [len(found)] * 2)) == found + found
-    rows = bytearray(2 * len(found))
-    spans = np.array([[0, len(raw)], [len(raw), len(raw)]], np.uint64)
-    chosen.decode_rows(raw + raw, spans, memoryview(rows))
-    assert rows == found + found
-    _refused(lambda: chosen.decode_many([raw, raw], [len(found), len(found) + 1]))
-    _refused(lambda: chosen.decode_rows(raw + raw, spans, memoryview(bytearray(2 * len(found) + 2))))
-
-
-def _refused(action: Callable[[], Any]) -> None:
-    try:
-        action()
-    except CodecError:
-        return
-    raise AssertionError("a length is not checked")
 
 
 def chunk(names: list[str], data: bytes) -> None:

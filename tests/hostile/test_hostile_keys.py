@@ -15,7 +15,7 @@ import pytest
 import zellige
 from zellige.errors import MetadataError, NodeNameError, NodeNotFoundError, StoreKeyError, UnsafeLinkError
 from zellige.storage import StorePath
-from zellige.stores import LocalStore, MemoryStore, Store
+from zellige.stores import LocalStore, MemoryStore, Store, abilities
 
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group"}).encode()
 ARRAY = zellige.zeros((4,), chunks=(2,), dtype="int16").metadata
@@ -106,35 +106,39 @@ def check_refused(action: Any, place: Any, name: str, title: str) -> None:
 
 # -- keys of stores -------------------------------------------------------------------------------
 
+
+def folders(store: Store) -> abilities.Folders:
+    """The directories of a store; where there are none, no prefix is taken."""
+    found = store.ability(abilities.Folders)
+    if found is None:
+        raise StoreKeyError("no directories", key="")
+    return found
+
+
 REQUESTS = {
     "get": lambda store, key: store.get(key),
-    "borrow": lambda store, key: store.borrow(key),
-    "borrow_many": lambda store, key: store.borrow_many(["zarr.json", key]),
-    "read_pieces": lambda store, key: store.read_pieces(
-        ["zarr.json", key], [9, 9], [memoryview(bytearray(9))] * 2, list
-    ),
     "get_range": lambda store, key: store.get_range(key, 0, 1),
-    "borrow_range": lambda store, key: store.borrow_range(key, 0, 1),
-    "get_ranges": lambda store, key: store.get_ranges(key, [(0, 1)]),
-    "get_tagged": lambda store, key: store.get_tagged(key, [(0, 1)]),
-    "get_versioned": lambda store, key: store.get_versioned(key),
+    "read": lambda store, key: store.read(key),
+    "read of ranges": lambda store, key: store.read(key, [(0, 1), (2, 1)]),
+    "read of no range": lambda store, key: store.read(key, []),
     "size": lambda store, key: store.size(key),
     "exists": lambda store, key: store.exists(key),
     "put": lambda store, key: store.put(key, b"x"),
-    "put_parts": lambda store, key: store.put_parts(key, [b"x", b"y"]),
+    "put of parts": lambda store, key: store.put(key, [b"x", b"y"]),
     "create": lambda store, key: store.create(key, b"x"),
     "replace": lambda store, key: store.replace(key, b"x", "1"),
-    "delete": lambda store, key: store.delete(key),
-    "exclusive": lambda store, key: store.exclusive(key).__enter__(),
-    "exclusive_here": lambda store, key: store.exclusive_here(key),
-    "delete_below": lambda store, key: store.delete_below("", [key]),
+    "delete": lambda store, key: store.delete([key]),
+    "delete of several": lambda store, key: store.delete(["b/k", key]),
+    "lock": lambda store, key: store.lock(key).__enter__(),
+    "lock_here": lambda store, key: store.lock_here(key),
+    "delete_below": lambda store, key: abilities.delete_below(store, "", [key]),
 }
 PREFIXES = {
     "list": lambda store, prefix: list(store.list(prefix)),
     "list_dir": lambda store, prefix: store.list_dir(prefix),
     "delete_prefix": lambda store, prefix: store.delete_prefix(prefix),
-    "rename_prefix to": lambda store, prefix: store.rename_prefix("b/", prefix),
-    "rename_prefix from": lambda store, prefix: store.rename_prefix(prefix, "c/"),
+    "rename to": lambda store, prefix: folders(store).rename("b/", prefix),
+    "rename from": lambda store, prefix: folders(store).rename(prefix, "c/"),
 }
 
 
@@ -165,7 +169,7 @@ def test_keys_that_only_look_wrong_stay_inside(fresh_cage):
         cage.store.put(key, b"value")
         assert cage.store.get(key) == b"value", title
         assert key in list(cage.store.list())
-        cage.store.delete(key)
+        cage.store.delete([key])
         assert cage.store.get(key) is None
         cage.check(unchanged=False)
 
@@ -258,7 +262,7 @@ def consolidate(cage: Cage, path: str, name: str) -> str:
         document = {"zarr_format": 3, "node_type": "group", "consolidated_metadata": block}
         place = f"consolidated_metadata.metadata.{path}"
     else:
-        cage.store.delete("zarr.json")
+        cage.store.delete(["zarr.json"])
         cage.store.put(".zgroup", b'{"zarr_format": 2}')
         entries = {".zgroup": {"zarr_format": 2}, f"{path}/.zarray": {"zarr_format": 2}}
         document = {"zarr_consolidated_format": 1, "metadata": entries}

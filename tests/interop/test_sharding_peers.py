@@ -260,8 +260,8 @@ def test_both_store_the_same_shards(tmp_path, peer, case):
 
 def test_both_mean_the_same_codec(tmp_path, peer, case):
     peer.create(tmp_path / "theirs", case)
-    found = ours(tmp_path / "ours", case)._engine.chain.serializer
-    expected = zellige.open_array(tmp_path / "theirs")._engine.chain.serializer
+    found = ours(tmp_path / "ours", case)._chunks.chain.serializer
+    expected = zellige.open_array(tmp_path / "theirs")._chunks.chain.serializer
     assert isinstance(found, ShardingCodec)
     assert (found.chunk_shape, found.index_location) == (expected.chunk_shape, expected.index_location)
     assert found.index_codecs == expected.index_codecs

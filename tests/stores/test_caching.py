@@ -82,14 +82,13 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(key=KEYS)
     def get(self, key: str) -> None:
         self.same(lambda store: store.get(key))
-        self.same(lambda store: store.borrow(key))
+        self.same(lambda store: store.get(key))
         self.same(lambda store: store.size(key))
 
     @rule(key=KEYS, spans=st.lists(SPANS, max_size=3))
     def get_ranges(self, key: str, spans: list[Any]) -> None:
-        self.same(lambda store: store.get_ranges(key, spans))
+        self.same(lambda store: (store.read(key, spans) or [None])[0])
         self.same(lambda store: [store.get_range(key, *span) for span in spans])
-        self.same(lambda store: (store.get_tagged(key, spans) or [None])[0])
 
     @rule(key=KEYS)
     def decode(self, key: str) -> None:
@@ -105,23 +104,23 @@ class CacheMachine(RuleBasedStateMachine):
         if how == "put":
             self.store.put(key, value)
         elif how == "parts":
-            self.store.put_parts(key, [value[:3], value[3:]])
+            self.store.put(key, [value[:3], value[3:]])
         elif how == "update":
             self.store.update(key, lambda old: bytes(old or b"")[:100] + value)
         elif how == "create":
             self.store.create(key, value)
-        elif found := self.store.get_versioned(key):
-            assert self.store.replace(key, value, found[1])
+        elif found := self.store.read(key):
+            assert self.store.replace(key, value, found.tag)
 
     @rule(key=KEYS, value=VALUES)
     def change_under_the_lock(self, key: str, value: bytes) -> None:
-        with self.store.exclusive(key):
+        with self.store.lock(key):
             self.inner.put(key, value)  # as another process would, before it let go of the lock
-        self.store.delete(key)
+        self.store.delete([key])
 
     @rule(key=KEYS)
     def delete(self, key: str) -> None:
-        self.store.delete(key)
+        self.store.delete([key])
 
     @rule(prefix=st.sampled_from(["", "a/", "a/e/"]))
     def delete_prefix(self, prefix: str) -> None:
@@ -189,22 +188,22 @@ TestFolderMachine.settings = settings(max_examples=25, stateful_step_count=20, d
 
 def test_a_value_is_fetched_once_and_its_ranges_with_it():
     store, log = counted(MemoryStore({"k": b"0123456789"}))
-    assert store.get("k") == store.borrow("k") == b"0123456789"
-    assert store.get_ranges("k", [(-2, None), (0, 1)]) == [b"89", b"0"]
-    assert store.borrow_many(["k", "k"]) == [b"0123456789"] * 2
-    assert log.counter == {"get_tagged": 1}
+    assert store.get("k") == store.get("k") == b"0123456789"
+    assert store.read("k", [(-2, None), (0, 1)]).parts == [b"89", b"0"]
+    assert [store.get(key) for key in "kk"] == [b"0123456789"] * 2
+    assert log.counter == {"read": 1}
     counts = store.statistics
     assert (counts.hits, counts.misses, counts.hit_bytes, counts.miss_bytes) == (4, 1, 33, 10)
 
 
 def test_ranges_are_kept_one_by_one():
     store, log = counted(MemoryStore({"k": b"0123456789"}))
-    assert store.get_ranges("k", [(0, 2), (4, 2)]) == [b"01", b"45"]
+    assert store.read("k", [(0, 2), (4, 2)]).parts == [b"01", b"45"]
     assert store.get_range("k", 4, 2) == b"45"
-    assert store.get_tagged("k", [])[0] == []
-    assert log.counter == {"get_tagged": 1}
+    assert store.read("k", [])[:2] == ([], 10)
+    assert log.counter == {"read": 1}
     assert store.get_range("k", 4, 3) == b"456"
-    assert log.counter == {"get_tagged": 2}
+    assert log.counter == {"read": 2}
 
 
 def test_ranges_of_different_values_are_never_mixed():
@@ -213,22 +212,24 @@ def test_ranges_of_different_values_are_never_mixed():
     store.get_range("k", 0, 2)
     inner.put("k", b"bbbb")
     store.get_range("k", 2, 2)
-    assert store.get_ranges("k", [(0, 2), (2, 2)]) == [b"bb", b"bb"]
-    assert log.counter == {"get_tagged": 3}
+    assert store.read("k", [(0, 2), (2, 2)]).parts == [b"bb", b"bb"]
+    assert log.counter == {"read": 3}
 
 
 def test_what_has_no_tag_is_kept_whole_only():
     class Untagged(MemoryStore):
-        get_tagged = Store.get_tagged
+        def read(self, key: str, spans: Any = None) -> Any:
+            found = super().read(key, spans)
+            return found._replace(tag=None) if found else None
 
     store, log = counted(Untagged({"k": b"0123"}))
     for _ in range(2):
         assert store.get_range("k", 0, 2) == b"01"
-    assert log.counter == {"get_tagged": 2}
+    assert log.counter == {"read": 2}
     for _ in range(2):
         assert store.get("k") == b"0123"
-    assert log.counter == {"get_tagged": 3}
-    assert store.get_tagged("k", [(0, 1)]) == ([b"0"], None)
+    assert log.counter == {"read": 3}
+    assert store.read("k", [(0, 1)]) == ([b"0"], 4, None)
 
 
 def test_a_missing_key_is_asked_for_again():
@@ -248,14 +249,14 @@ def test_those_used_least_lately_make_room():
     assert not log.counter
     assert store.statistics.evictions == 1
     store.get("b")
-    assert log.counter == {"get_tagged": 1}
+    assert log.counter == {"read": 1}
 
 
 def test_what_is_larger_than_the_cache_leaves_the_others_alone():
     store, log = counted(MemoryStore({"small": b"1", "large": bytes(5000)}), max_bytes=3000)
     for key in ("small", "large", "large", "small"):
         store.get(key)
-    assert log.counter == {"get_tagged": 3}
+    assert log.counter == {"read": 3}
 
 
 @pytest.mark.parametrize("options", [{"max_bytes": -1}, {"folder_bytes": 1.5}, {"decoded_bytes": None}, {"ttl": 0}])
@@ -271,7 +272,7 @@ def test_clearing_forgets_everything(tmp_path):
     store.clear()
     log.reset()
     assert store.get("k") == b"1"
-    assert log.counter == {"get_tagged": 1}
+    assert log.counter == {"read": 1}
 
 
 # -- changes ----------------------------------------------------------------------------------------
@@ -282,8 +283,8 @@ def test_a_value_that_is_being_fetched_while_it_is_written_is_not_kept():
     read, written = threading.Event(), threading.Event()
 
     class Slow(MemoryStore):
-        def get_tagged(self, key: str, spans: Any) -> Any:
-            found = super().get_tagged(key, spans)
+        def read(self, key: str, spans: Any = None) -> Any:
+            found = super().read(key, spans)
             read.set()
             assert written.wait(10)
             return found
@@ -305,8 +306,8 @@ def test_a_value_that_is_being_fetched_while_it_is_written_is_not_kept():
 
 def test_a_failed_write_is_forgotten_too():
     class Torn(MemoryStore):
-        def put(self, key: str, value: Any) -> None:
-            super().put(key, value)
+        def write(self, key: str, value: Any, if_tag: Any = None) -> bool:
+            super().write(key, value, if_tag)
             raise TimeoutError("no answer")
 
     store = CacheStore(Torn({"k": b"old"}))
@@ -323,9 +324,39 @@ def test_what_is_read_under_the_lock_is_read_anew(tmp_path):
     inner.put("n", b"1")
     store.get("n")
     inner.put("n", b"2")
-    with store.exclusive("n"):
+    with store.lock("n"):
         store.put("n", b"%d" % (int(store.get("n")) + 1))
     assert inner.get("n") == b"3"
+
+
+def test_under_the_lock_of_a_document_all_documents_of_the_node_are_read_anew():
+    inner = MemoryStore({"a/.zarray": b"1", "a/.zattrs": b"2", "b/.zattrs": b"3"})
+    store, log = counted(inner)
+    for key in ("a/.zarray", "a/.zattrs", "b/.zattrs"):
+        store.get(key)
+    inner.put("a/.zattrs", b"new")
+    log.reset()
+    with store.lock("a/.zarray"):
+        assert [store.get(key) for key in ("a/.zarray", "a/.zattrs", "b/.zattrs")] == [b"1", b"new", b"3"]
+    assert log.counter == {"read": 2}
+
+
+def test_a_value_that_was_kept_is_replaced_on_condition(tmp_path):
+    inner = LocalStore(tmp_path / "root")
+    inner.put("k", b"old")
+    first = CacheStore(inner, folder=tmp_path / "cache")
+    assert first.get("k") == b"old"
+    assert first.replace("k", b"new", first.read("k").tag)
+    inner.put("k", b"theirs")
+    kept = first.read("k")
+    inner.put("k", b"later")
+    assert not first.replace("k", b"mine", kept.tag)
+    second = CacheStore(inner, folder=tmp_path / "cache")
+    second.get("k")
+    third = CacheStore(inner, folder=tmp_path / "cache")  # which has it from the folder, without its tag
+    while not third.replace("k", b"mine", third.read("k").tag):
+        pass
+    assert inner.get("k") == b"mine"
 
 
 def test_changes_by_others_are_noticed_where_values_are_validated():
@@ -333,11 +364,11 @@ def test_changes_by_others_are_noticed_where_values_are_validated():
     store, log = counted(inner, validate=True)
     store.get("k"), store.get("gone")
     inner.put("k", b"new")
-    inner.delete("gone")
+    inner.delete(["gone"])
     assert (store.get("k"), store.get("gone")) == (b"new", None)
     log.reset()
     assert store.get("k") == b"new"
-    assert (log.counter, log.nbytes["get_tagged"]) == ({"get_tagged": 1}, 0)
+    assert (log.counter, log.nbytes["read"]) == ({"read": 1}, 0)
 
 
 def test_changes_by_others_are_noticed_after_a_while(monkeypatch):
@@ -368,7 +399,7 @@ def place(tmp_path) -> dict[str, Any]:
 
 
 def test_a_folder_outlives_the_cache(place):
-    for expected in ({"get_tagged": 1}, {}):
+    for expected in ({"read": 1}, {}):
         store, log = counted(**place)
         assert store.get("a/k") == b"0123456789"
         assert store.get_range("a/k", 3, 2) == b"34"
@@ -377,9 +408,9 @@ def test_a_folder_outlives_the_cache(place):
 
 
 def test_ranges_are_kept_in_the_folder_too(place):
-    for expected in ({"get_tagged": 1}, {}):
+    for expected in ({"read": 1}, {}):
         store, log = counted(max_bytes=0, **place)
-        assert store.get_ranges("a/k", [(0, 2), (-1, None)]) == [b"01", b"9"]
+        assert store.read("a/k", [(0, 2), (-1, None)]).parts == [b"01", b"9"]
         assert log.counter == expected
 
 
@@ -390,14 +421,14 @@ def test_a_ttl_counts_from_when_the_store_was_asked(place, monkeypatch):
     now += 61
     store, log = counted(ttl=60, **place)
     store.get("a/k")
-    assert log.counter == {"get_tagged": 1}
+    assert log.counter == {"read": 1}
 
 
 def test_validation_works_between_processes(place):
     counted(**place)[0].get("a/k")
     store, log = counted(validate=True, **place)
     assert store.get("a/k") == b"0123456789"
-    assert (log.counter, log.nbytes["get_tagged"]) == ({"get_tagged": 1}, 0)
+    assert (log.counter, log.nbytes["read"]) == ({"read": 1}, 0)
     place["inner"].put("a/k", b"new")
     assert store.get("a/k") == b"new"
 
@@ -431,7 +462,7 @@ def test_a_full_disk_costs_the_cache_but_not_the_value(place, monkeypatch):
     monkeypatch.setattr(os, "makedirs", full)
     for _ in range(2):
         assert store.get("a/k") == b"0123456789"
-    assert log.counter == {"get_tagged": 2}
+    assert log.counter == {"read": 2}
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -542,7 +573,7 @@ def test_the_index_of_a_shard_is_kept():
     store, log = counted(inner)
     for _ in range(3):
         assert zellige.open_array(store)[70] == 70
-    assert log.counter == {"get_tagged": 3}  # the document, the index, the chunk
+    assert log.counter == {"read": 3}  # the document, the index, the chunk
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

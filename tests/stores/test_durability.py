@@ -1,6 +1,7 @@
 """Durability: what a power cut could still undo when a call has returned, and how often the disk is asked to hurry.
 
-The disk is a model: it knows of every file and directory what is not synchronised yet.
+The disk is a model: it knows of every file and directory what is not synchronised yet. It sees the calls of Python, so
+that no chunk is written by the kernel here; `test_power_cuts` watches that one.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from store_suite import enter
 
 import zellige
 from running import run_threads
-from zellige import pool
-from zellige.stores import LocalStore, MemoryStore
+from zellige import threads
+from zellige.io.chunks import Chunks
+from zellige.stores import LocalStore, MemoryStore, abilities
 from zellige.stores.base import TEMPORARY
 
 DOCUMENTS = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"]
@@ -122,6 +124,7 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path) -> Iterator[Disk]:
     with pytest.MonkeyPatch.context() as patch:  # after pytest has made its directory, and until it removes it
+        patch.setattr(Chunks, "files", None)
         yield Disk(patch)
 
 
@@ -131,10 +134,9 @@ def root(tmp_path) -> str:
 
 
 @pytest.fixture
-def threads(monkeypatch):
+def several(monkeypatch):
     """Threads for the smallest work."""
-    monkeypatch.setattr(pool, "_SMALL_TASK", 1)
-    monkeypatch.setattr(pool, "SMALL_TOTAL", 1)
+    monkeypatch.setattr(threads, "_SMALL", 1)
     with zellige.config.set({"threading.max_workers": 4}):
         yield
 
@@ -145,15 +147,15 @@ def power(root: str) -> LocalStore:
 
 WRITES: dict[str, Callable[[LocalStore, str], object]] = {
     "put": lambda s, k: s.put(k, b"new"),
-    "put_parts": lambda s, k: s.put_parts(k, [b"n", b"ew"]),
+    "put of parts": lambda s, k: s.put(k, [b"n", b"ew"]),
     "create": lambda s, k: s.create(k, b"new"),
-    "replace": lambda s, k: s.replace(k, b"new", s.get_versioned(k)[1]),
+    "replace": lambda s, k: s.replace(k, b"new", s.read(k).tag),
     "put in exclusive": lambda s, k: put_exclusive(s, k),
 }
 
 
 def put_exclusive(store: LocalStore, key: str) -> None:
-    with store.exclusive(key):
+    with store.lock(key):
         store.put(key, b"new")
 
 
@@ -163,7 +165,7 @@ def put_exclusive(store: LocalStore, key: str) -> None:
 @pytest.mark.parametrize("method", WRITES)
 def test_a_chunk_is_not_synchronised_unless_asked_for(disk, root, method):
     store = LocalStore(root)
-    assert store.durability == "process"
+    assert store.traits.durability == "process"
     if method == "replace":
         store.put("a/c/0", b"old")
     WRITES[method](store, "a/c/0")
@@ -180,7 +182,7 @@ def test_documents_survive_a_power_cut(disk, root, durability, name, method):
         if method == "replace":
             store.put(key, b"old")
         elif method == "create":
-            store.delete(key)
+            store.delete([key])
         disk.reset()
         WRITES[method](store, key)
         assert store.get(key) == b"new"
@@ -204,7 +206,7 @@ def test_the_file_comes_before_its_name_and_the_directory_after(disk, root, meth
     store = LocalStore(root)
     store.put("a/zarr.json", b"old")
     if method == "create":
-        store.delete("a/zarr.json")
+        store.delete(["a/zarr.json"])
     disk.reset()
     WRITES[method](store, "a/zarr.json")
     (first, temporary), second, third = disk.events
@@ -267,9 +269,9 @@ def test_a_directory_that_a_quick_write_made_survives_the_first_careful_one(disk
 def test_removing_from_a_careful_store_survives_a_power_cut(disk, root):
     store = power(root)
     store.put("a/c/0", b"x")
-    store.delete("a/c/0")
+    store.delete(["a/c/0"])
     assert disk.lost() == set()
-    store.delete("a/c/none")
+    store.delete(["a/c/none"])
     assert disk.lost() == set()
 
 
@@ -321,17 +323,20 @@ def test_a_write_of_many_chunks_synchronises_each_file_and_directory_once(disk, 
         assert len(stored) == np.prod([n // c for n, c in zip(extent, chunks, strict=True)])
 
 
+NOT_FOR_THE_KERNEL = {"name": "numcodecs.bz2", "configuration": {"level": 1}}
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-def test_threads_synchronise_each_file_and_directory_once(disk, root, shape, threads):
-    array = array_in(power(root), *SHAPES[shape], compressors="gzip")
+def test_threads_synchronise_each_file_and_directory_once(disk, root, shape, several):
+    array = array_in(power(root), *SHAPES[shape], compressors=NOT_FOR_THE_KERNEL)
     for value in (5, 6):
         disk.forget()
         array[...] = value
         assert_once(disk, root)
 
 
-def test_threads_are_used_for_careful_writes(disk, root, threads):
-    zellige.create_array(power(root), shape=(64,), chunks=(1,), dtype="int32", compressors="gzip")[...] = 7
+def test_threads_are_used_for_careful_writes(disk, root, several):
+    zellige.create_array(power(root), shape=(64,), chunks=(1,), dtype="int32", compressors=NOT_FOR_THE_KERNEL)[...] = 7
     met = threading.Barrier(2)
     real = disk._fsync
 
@@ -455,7 +460,7 @@ class Somebody:
 
     def __init__(self, store: LocalStore) -> None:
         self._thread = ThreadPoolExecutor(1)
-        self._batch = store.batch()
+        self._batch = abilities.batch(store)
         self._work: Callable[[str], object] = lambda key: store.put(key, b"x")
         self.put_now = self._work
 
@@ -504,7 +509,7 @@ def test_a_batch_within_a_batch_lasts_when_it_ends(disk, root):
     store = power(root)
     store.put("a/0", b"x")
     store.put("b/0", b"x")
-    outer, inner = store.batch(), store.batch()
+    outer, inner = abilities.batch(store), abilities.batch(store)
     with outer as joined:
 
         def work(_task: object) -> None:
@@ -538,7 +543,7 @@ def test_a_batch_that_fails_is_over(disk, root):
     store.put("a/0", b"x")
 
     def fail() -> None:
-        with store.batch() as joined:
+        with abilities.batch(store) as joined:
             joined(lambda key: store.put(key, b"x"))("a/1")
             raise RuntimeError("mine")
 
@@ -591,7 +596,7 @@ def test_only_known_words_say_what_survives(tmp_path, word):
 def test_a_store_in_memory_survives_no_power_cut():
     store = MemoryStore()
     assert store.with_durability("process") is store
-    with store.batch() as joined:
+    with abilities.batch(store) as joined:
         joined(lambda key: store.put(key, b"x"))("k")
     with pytest.raises(ValueError, match="'power'"):
         store.with_durability("power")
@@ -607,9 +612,9 @@ def test_a_store_that_is_as_careful_as_wanted_is_itself(root):
     store = power(root)
     assert store.with_durability("power") is store
     quick = store.with_durability("process")
-    assert (quick.durability, quick.root, quick == store) == ("process", root, True)
-    assert quick.with_durability("power").durability == "power"
-    assert store.durability == "power"
+    assert (quick.traits.durability, quick.root, quick == store) == ("process", root, True)
+    assert quick.with_durability("power").traits.durability == "power"
+    assert store.traits.durability == "power"
 
 
 @pytest.mark.parametrize("method", WRITES)

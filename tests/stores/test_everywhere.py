@@ -30,6 +30,7 @@ from xarray_data import opened
 from zellige.errors import ZelligeWarning
 from zellige.storage import LatencyStore, LoggingStore, PrefixStore, Store, WrapperStore, ZipStore
 from zellige.stores import resolve
+from zellige.stores.abilities import Batches, DecodedChunks, Folders, Forks
 from zellige.stores.draft import Draft
 
 
@@ -193,8 +194,12 @@ WRAPPERS: dict[str, Callable[[Store], Store]] = {
 def test_a_wrapper_keeps_the_promises_of_the_store_inside(place, wrap):
     inner = resolve(place.given, **place.options)
     store = wrap(inner)
-    promised = ("transactional", "optimistic", "durability", "read_only", "keeps_decoded", "renames")
-    assert {name: getattr(store, name) for name in promised} == {name: getattr(inner, name) for name in promised}
+    promised = ("transactional", "optimistic", "durability", "read_only")
+    assert {name: getattr(store.traits, name) for name in promised} == {
+        name: getattr(inner.traits, name) for name in promised
+    }
+    for kind in (Folders, Forks, Batches, DecodedChunks):
+        assert (store.ability(kind) is None) == (inner.ability(kind) is None)
     root = zellige.create_group(store)
     array = root.create_array("t", data=MODEL, chunks=(5, 7))
     array[3:8, 4:9] = 0  # parts of chunks

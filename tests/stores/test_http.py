@@ -31,7 +31,6 @@ def test_values_are_read(web):
     assert {key: store.get(key) for key in VALUES} == VALUES
     assert {key: store.size(key) for key in VALUES} == {key: len(value) for key, value in VALUES.items()}
     assert store.get("none") is store.get_range("none", 0, 1) is store.size("none") is None
-    assert store.borrow_many(["a/k", "none", "empty"]) == [b"0123456789", None, b""]
     assert store.exists("empty")
     assert not store.exists("none")
 
@@ -45,7 +44,7 @@ def test_ranges_have_the_asked_length(web, ranges):
         begin = start + 10 if start < 0 else start
         expected = value[begin:] if length is None else value[begin : begin + length]
         assert store.get_range("a/k", start, length) == expected
-    assert store.get_ranges("a/k", [(7, 2), (0, 3)]) == [b"78", b"012"]
+    assert store.read("a/k", [(7, 2), (0, 3)]).parts == [b"78", b"012"]
     for span in [(0, 11), (10, 1), (11, None), (-11, None)]:
         with pytest.raises(ShortReadError, match=r"'a/k'.*10 bytes"):
             store.get_range("a/k", *span)
@@ -67,12 +66,13 @@ def test_a_server_that_ignores_ranges_is_warned_of_once_and_asked_for_wholes(web
 def test_a_tag_is_the_etag_and_without_one_nothing_is_remembered(web):
     server = web(dict(VALUES))
     store = HTTPStore(server.url, FAST)
-    _, tag = store.get_tagged("a/k", [(0, 1)])
+    tag = store.read("a/k", [(0, 1)]).tag
     assert tag
+    assert store.read("a/k").tag == store.read("a/k", []).tag == tag
     server.values["a/k"] = b"9876543210"
-    assert store.get_tagged("a/k", [(0, 1)])[1] not in (tag, None)
+    assert store.read("a/k", [(0, 1)]).tag not in (tag, None)
     server.etags = False
-    assert store.get_tagged("a/k", [(0, 1)]) == ([b"9"], None)
+    assert store.read("a/k", [(0, 1)]) == ([b"9"], 10, None)
 
 
 @pytest.mark.parametrize("status", [404, 410])
@@ -80,7 +80,7 @@ def test_not_found_and_gone_are_missing(web, status):
     server = web(VALUES)
     server.rules["/a/k"] = status
     store = HTTPStore(server.url, FAST)
-    assert store.get("a/k") is store.get_range("a/k", 0, 1) is store.get_ranges("a/k", []) is store.size("a/k") is None
+    assert store.get("a/k") is store.get_range("a/k", 0, 1) is store.read("a/k", []) is store.size("a/k") is None
     assert not store.exists("a/k")
 
 
@@ -112,7 +112,7 @@ def test_it_is_read_only_and_stays_so(web):
             lambda s: s.create("k", b""),
             lambda s: s.replace("k", b"", ""),
             lambda s: s.update("k", lambda _: b""),
-            lambda s: s.delete("k"),
+            lambda s: s.delete(["k"]),
             lambda s: s.delete_prefix("k/"),
         ):
             with pytest.raises(ReadOnlyError):

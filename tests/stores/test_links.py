@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from store_suite import READING, enter, pieces_of
+from store_suite import READING, enter
 
 import zellige
 from zellige.copying import CopyError
@@ -22,38 +22,23 @@ from zellige.stores import LocalStore, files
 SECRET = b"secret"
 
 
-def pieces(store: LocalStore, key: str) -> bytes | None:
-    found = pieces_of(store, {key: SECRET}, 4) or pieces_of(store, {key: b"mine"}, 4)
-    return None if found is None else b"".join(found)
-
-
-def copied(value: Any) -> bytes | None:
-    """What was borrowed, kept: the next call may overwrite it."""
-    return None if value is None else bytes(value)
-
-
 READS: dict[str, Callable[[LocalStore, str], Any]] = {
     **READING,
-    "borrow": lambda s, k: copied(s.borrow(k)),
-    "borrow_many": lambda s, k: copied(s.borrow_many([k])[0]),
-    "get_tagged": lambda s, k: s.get_tagged(k, [(0, 1)]),
-    "read_pieces": pieces,
-    "borrow_many of several": lambda s, k: copied(s.borrow_many(["inner/k", k, "inner/k"])[1]),
     "get_range from the end": lambda s, k: s.get_range(k, -1),
 }
 WRITES: dict[str, Callable[[LocalStore, str], Any]] = {
     "put": lambda s, k: s.put(k, b"new"),
-    "put_parts": lambda s, k: s.put_parts(k, [b"n", b"ew"]),
+    "put of parts": lambda s, k: s.put(k, [b"n", b"ew"]),
     "create": lambda s, k: s.create(k, b"new"),
-    "exclusive": enter,
-    "rename_prefix to": lambda s, k: s.rename_prefix("inner/", k + "/"),
+    "lock": enter,
+    "rename to": lambda s, k: s.rename("inner/", k + "/"),
 }
 CHANGES = {
     **WRITES,
     "replace": lambda s, k: s.replace(k, b"new", "version"),
-    "delete": lambda s, k: s.delete(k),
+    "delete": lambda s, k: s.delete([k]),
     "delete_prefix": lambda s, k: s.delete_prefix(k + "/"),
-    "rename_prefix from": lambda s, k: s.rename_prefix(k + "/", "moved/"),
+    "rename from": lambda s, k: s.rename(k + "/", "moved/"),
 }
 
 FILES = {
@@ -211,7 +196,7 @@ def test_no_directory_is_made_outside(planted, tmp_path, folder, method):
 def test_removing_what_is_not_there_removes_nothing_outside(planted, tmp_path, folder):
     before = outer_state(tmp_path)
     removals = (
-        planted.delete,
+        lambda key: planted.delete([key]),
         lambda key: planted.delete_prefix(key + "/"),
         lambda key: planted.replace(key, b"", "v"),
     )
@@ -221,7 +206,7 @@ def test_removing_what_is_not_there_removes_nothing_outside(planted, tmp_path, f
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.parametrize("method", ["get", "borrow", "size", "exists", "get_versioned"])
+@pytest.mark.parametrize("method", ["get", "size", "exists", "read"])
 def test_what_is_not_there_outside_is_refused_as_what_is_there(planted, folder, method):
     refused(lambda: getattr(planted, method)(f"{folder}/none"), f"{folder}/none")
 
@@ -259,7 +244,7 @@ def test_writing_replaces_a_link_and_not_what_it_leads_to(store, outside, tmp_pa
 def test_removing_removes_a_link_and_not_what_it_leads_to(store, outside, tmp_path, key):
     plant(store, FILES, outside)
     before = outer_state(tmp_path)
-    store.delete(key)
+    store.delete([key])
     assert store.get(key) is None
     assert not os.path.lexists(f"{store.root}/{key}")
     assert outer_state(tmp_path) == before
@@ -278,9 +263,9 @@ def test_removing_a_prefix_removes_links_and_not_what_they_lead_to(planted, tmp_
 def test_a_link_is_not_moved_as_a_prefix(planted, tmp_path):
     before = outer_state(tmp_path)
     with pytest.raises(NotADirectoryError, match="'folder/'"):
-        planted.rename_prefix("folder/", "moved/")
+        planted.rename("folder/", "moved/")
     with pytest.raises(NotADirectoryError, match="'inner/'"):
-        planted.rename_prefix("inner/", "folder/")
+        planted.rename("inner/", "folder/")
     assert outer_state(tmp_path) == before
     assert planted.get("inner/k") == b"mine"
 
@@ -392,13 +377,13 @@ def test_writing_through_a_directory_inside_writes_there(linked, key):
     linked.put(key, b"new")
     assert linked.get("inner/k") == b"new"
     assert not linked.create(key, b"other")
-    assert linked.replace(key, b"newer", linked.get_versioned("inner/k")[1])
-    with linked.exclusive(key):
-        linked.put_parts(key, [b"new", b"est"])
+    assert linked.replace(key, b"newer", linked.read("inner/k").tag)
+    with linked.lock(key):
+        linked.put(key, [b"new", b"est"])
     assert linked.get("inner/k") == b"newest"
     linked.put(f"{key}2/new/k", b"x")
     assert linked.get("inner/k2/new/k") == b"x"
-    linked.delete(key)
+    linked.delete([key])
     assert linked.get("inner/k") is None
     linked.delete_prefix(f"{key}2/")
     assert os.listdir(f"{linked.root}/inner") == []
@@ -409,7 +394,7 @@ def test_writing_replaces_a_link_inside(linked, key):
     linked.put(key, b"new")
     assert linked.get(key) == b"new"
     assert linked.get("inner/k") == b"mine"
-    linked.delete(key)
+    linked.delete([key])
     assert linked.get(key) is None
     assert linked.get("inner/k") == b"mine"
 
@@ -613,7 +598,7 @@ def test_a_link_in_a_circle_can_be_replaced_and_removed(store):
     plant(store, CIRCLES)
     store.put("loop", b"new")
     assert store.get("loop") == b"new"
-    store.delete("ping")
+    store.delete(["ping"])
     store.delete_prefix("deep/")
     assert sorted(os.listdir(store.root)) == ["inner", "longer", "loop", "pong"]
     store.delete_prefix("")
@@ -631,7 +616,7 @@ def test_links_lead_anywhere_if_asked_for(planted, outside, method):
     expected = READS[method](anywhere, "same")
     for key in [*THROUGH, "file absolute", "file relative", "file sibling", f"the whole disk{outside}/deep/file"]:
         found = READS[method](anywhere, key)
-        assert found == expected or method in ("get_versioned", "get_tagged")  # which tell files apart
+        assert found == expected or method.startswith("read")  # which tell files apart
         assert found is not None
 
 
@@ -640,12 +625,12 @@ def test_writing_and_removing_anywhere(planted, outside):
     anywhere.put("folder/new/k", b"x")
     assert (outside / "new" / "k").read_bytes() == b"x"
     assert anywhere.create("folder/new/l", b"y")
-    assert anywhere.replace("folder/new/l", b"z", anywhere.get_versioned("folder/new/l")[1])
-    with anywhere.exclusive("folder/new/k"):
+    assert anywhere.replace("folder/new/l", b"z", anywhere.read("folder/new/l").tag)
+    with anywhere.lock("folder/new/k"):
         assert len(os.listdir(outside / "new")) == 3  # with the lock
     assert sorted(anywhere.list("folder/new/")) == ["folder/new/k", "folder/new/l"]
     assert "folder/" in anywhere.list_dir()[1]
-    anywhere.delete("folder/new/k")
+    anywhere.delete(["folder/new/k"])
     anywhere.delete_prefix("folder/new/")
     assert not (outside / "new").exists()
     anywhere.delete_prefix("folder/")
@@ -664,7 +649,7 @@ COPIES = {
     "as_read_only": lambda s: s.as_read_only(),
     "as_read_only of a pickle": lambda s: pickle.loads(pickle.dumps(s)).as_read_only(),
     "pickle of as_read_only": lambda s: pickle.loads(pickle.dumps(s.as_read_only())),
-    "with_durability": lambda s: s.with_durability("power" if s.durability == "process" else "process"),
+    "with_durability": lambda s: s.with_durability("power" if s.traits.durability == "process" else "process"),
 }
 
 
@@ -677,13 +662,13 @@ def test_copies_of_a_store_keep_what_it_was_told(planted, copy, links, durabilit
     found = COPIES[copy](first)
     assert found.root == first.root
     assert found.read_only == (read_only or "as_read_only" in copy)
-    assert (found.durability == durability) == (copy != "with_durability")
+    assert (found.traits.durability == durability) == (copy != "with_durability")
     if links == "anywhere":
         assert found.get("folder/file") == SECRET
     else:
         refused(lambda: found.get("folder/file"), "folder/file")
     if found.read_only:
-        for method in set(CHANGES) - {"exclusive"}:
+        for method in set(CHANGES) - {"lock"}:
             with pytest.raises(ReadOnlyError):
                 CHANGES[method](found, "inner/k")
         with pytest.raises(ReadOnlyError):

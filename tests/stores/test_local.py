@@ -15,7 +15,7 @@ import threading
 import time
 
 import pytest
-from store_suite import ALL, READING, StoreSuite, enter, pieces_of
+from store_suite import ALL, READING, StoreSuite, enter
 
 import zellige.stores.local
 from running import fork, run_threads
@@ -62,7 +62,7 @@ def test_the_root_appears_with_the_first_write(store):
     for method in READING.values():
         assert not method(store, "k")
     assert not store.replace("k", b"x", "version")
-    store.delete("k")
+    store.delete(["k"])
     store.delete_prefix("")
     assert not os.path.exists(store.root)
     store.put("k", b"x")
@@ -167,13 +167,11 @@ def test_links_are_followed_but_not_in_circles_and_not_when_removing(tmp_path, l
 @pytest.mark.parametrize("method", READING)
 def test_a_directory_in_the_place_of_a_value_raises(store, method):
     store.put("a/b", b"x")
-    if method == "get_ranges of none":
-        return
     with pytest.raises(IsADirectoryError, match="'a'"):
         READING[method](store, "a")
 
 
-@pytest.mark.parametrize("method", ["get", "borrow", "borrow_many", "get_range", "get_versioned", "size"])
+@pytest.mark.parametrize("method", ["get", "get_range", "read a range", "size"])
 @pytest.mark.parametrize("links", ["inside", "anywhere"])
 def test_a_fifo_or_socket_or_device_raises(tmp_path, method, links):
     store = LocalStore(tmp_path / "x.zarr", links=links)
@@ -201,7 +199,7 @@ def test_a_fifo_or_socket_or_device_raises(tmp_path, method, links):
     assert store.list_dir() == (["k"], [])
 
 
-@pytest.mark.parametrize("method", ["get", "borrow", "borrow_many"])
+@pytest.mark.parametrize("method", ["get", "get_range", "size"])
 @pytest.mark.parametrize(("links", "error"), [("inside", UnsafeLinkError), ("anywhere", OSError)])
 def test_an_endless_device_raises(tmp_path, method, links, error):
     store = LocalStore(tmp_path / "x.zarr", links=links)
@@ -211,7 +209,7 @@ def test_an_endless_device_raises(tmp_path, method, links, error):
         READING[method](store, "zero")
 
 
-@pytest.mark.parametrize("method", ["get", "borrow", "borrow_many", "get_range", "get_ranges", "get_versioned"])
+@pytest.mark.parametrize("method", ["get", "get_range", "read a range"])
 @pytest.mark.parametrize("call", ["open", "pread"])
 def test_other_errors_name_the_key_and_keep_their_class(store, monkeypatch, method, call):
     def fail(*_args):
@@ -241,7 +239,7 @@ def test_a_value_cannot_lie_below_a_value_nor_replace_a_directory(store):
     with pytest.raises(IsADirectoryError, match="'a'"):
         store.put("a", b"y")
     with pytest.raises(OSError, match="'a'"):
-        store.delete("a")
+        store.delete(["a"])
     assert not store.create("a", b"y")
     assert files_below(store.root) == [f"{store.root}/a/b"]
 
@@ -253,11 +251,9 @@ def test_a_name_too_long_cannot_be_written_and_is_missing(store, key):
             write(key, b"x")
         assert caught.value.errno == errno.ENAMETOOLONG
     assert store.get(key) is None
-    assert store.borrow(key) is None
-    assert store.borrow_many([key, key]) == [None, None]
     assert store.size(key) is None
     assert not store.replace(key, b"x", "version")
-    store.delete(key)
+    store.delete([key])
     store.delete_prefix(key + "/")
     assert list(store.list(key + "/")) == []
     assert files_below(store.root) == []
@@ -268,7 +264,7 @@ def test_a_name_too_long_cannot_be_written_and_is_missing(store, key):
 def test_a_failed_write_leaves_the_old_value_and_nothing_else(store, monkeypatch, method, call):
     store.put("a/k", b"old")
     key = "a/new" if method == "create" else "a/k"
-    version = [store.get_versioned("a/k")[1]] if method == "replace" else []
+    version = [store.read("a/k").tag] if method == "replace" else []
     before = files_below(store.root)
 
     def full(*args):
@@ -302,17 +298,14 @@ def test_short_writes_of_wider_items_are_continued(store, monkeypatch):
 
 def test_short_writes_and_reads_are_continued(store, monkeypatch):
     value = bytes(range(256)) * 1024
-    write, writev, pread, preadv = os.write, os.writev, os.pread, os.preadv
+    write, writev, pread = os.write, os.writev, os.pread
     monkeypatch.setattr(os, "writev", lambda fd, parts: writev(fd, [parts[0][:50_000]]))
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:100_000]))
     store.put("k", value)
-    store.put_parts("parts", [value, value[:1000]])
+    store.put("parts", [value, value[:1000]])
     monkeypatch.setattr(os, "pread", lambda fd, count, at: pread(fd, min(count, 70_000), at))
-    monkeypatch.setattr(os, "preadv", lambda fd, into, at: preadv(fd, [into[0][:70_000]], at))
-    monkeypatch.setattr(zellige.stores.files, "capacity", 70_000)
     assert store.get("k") == value
     assert store.get("parts") == value + value[:1000]
-    assert store.borrow("k") == value
     assert store.get_range("k", 1, 200_000) == value[1:200_001]
 
 
@@ -322,7 +315,7 @@ def test_short_writes_and_reads_are_continued(store, monkeypatch):
         StoreSuite.test_create_writes_only_a_new_key,
         StoreSuite.test_create_has_one_winner,
         StoreSuite.test_replace_has_one_winner,
-        StoreSuite.test_exclusive_loses_no_update,
+        StoreSuite.test_lock_loses_no_update,
     ],
 )
 def test_file_systems_without_links_and_locks(store, monkeypatch, law):
@@ -334,14 +327,14 @@ def test_file_systems_without_links_and_locks(store, monkeypatch, law):
     law(StoreSuite(), store)
 
 
-def test_a_directory_among_values_that_are_borrowed_raises_and_leaves_no_open_file(store):
+def test_a_directory_in_the_place_of_a_value_leaves_no_open_file(store):
     store.put("a/b", b"x")
     store.put("k", b"y")
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with pytest.raises(IsADirectoryError, match="'a'"):
-            store.borrow_many(["k", "a", "k"])
-        assert store.borrow_many(["k", "missing", "k", "a/b/c"]) == [b"y", None, b"y", None]
+            store.get("a")
+        assert [store.get(key) for key in ("k", "missing", "a/b/c")] == [b"y", None, None]
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -351,7 +344,7 @@ def test_the_lock_of_a_key_is_that_of_a_store_further_up_or_down(store):
 
     def increment(number):
         for _ in range(50):
-            with below.exclusive_here("k") if number else store.exclusive("a/b/k"):
+            with below.lock_here("k") if number else store.lock("a/b/k"):
                 store.put("a/b/k", b"%d" % (int(store.get("a/b/k")) + 1))
 
     run_threads(4, increment)
@@ -386,11 +379,11 @@ def test_a_killed_writer_leaves_whole_values(store):
 @pytest.mark.parametrize(
     "count",
     [
-        'with store.exclusive(key): store.put(key, b"%d" % (int(store.get(key) or b"0") + 1))',
+        'with store.lock(key): store.put(key, b"%d" % (int(store.get(key) or b"0") + 1))',
         'store.update(key, lambda raw: b"%d" % (int(bytes(raw or b"0")) + 1))',
         'store.splice(key, lambda old: [b"%d" % (int(old.read(0, old.size) if old else b"0") + 1)])',
     ],
-    ids=["exclusive", "update", "splice"],
+    ids=["lock", "update", "splice"],
 )
 def test_no_change_is_lost_across_processes_and_roots(store, count):
     code = f"""
@@ -407,7 +400,7 @@ def test_no_change_is_lost_across_processes_and_roots(store, count):
 
 def test_the_lock_of_a_killed_process_is_free(store):
     code = """
-    with LocalStore(args[0]).exclusive("a/k"):
+    with LocalStore(args[0]).lock("a/k"):
         print(flush=True)
         signal.pause()
     """
@@ -425,13 +418,13 @@ def test_a_forked_child_gets_the_lock_after_the_thread_of_the_parent_that_held_i
     held, done = threading.Event(), threading.Event()
 
     def hold():
-        with store.exclusive("k"):
+        with store.lock("k"):
             held.set()
             done.wait()
             store.put("k", b"parent")
 
     def read():
-        with store.exclusive("k"):
+        with store.lock("k"):
             return store.get("k") == b"parent"
 
     threads = [threading.Thread(target=hold), threading.Thread(target=enter, args=(store, "k"))]
@@ -449,7 +442,7 @@ def test_a_forked_child_gets_the_lock_after_the_thread_of_the_parent_that_held_i
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_forked_within_exclusive_leaves_the_lock_to_its_parent(store):
-    lock = store.exclusive("k")
+    lock = store.lock("k")
     lock.__enter__()
 
     def leave():
@@ -665,32 +658,3 @@ def test_a_splice_that_cannot_be_written_keeps_the_old_value(store, monkeypatch,
         store.splice("k", lambda old: [b"new", Kept(0, 4)])
     assert (store.get("k"), os.listdir(store.root)) == (b"old", ["k"])
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_pieces_that_nobody_takes_leave_no_open_file(store):
-    def refuse(pieces):
-        next(pieces)
-        raise ValueError("enough")
-
-    for key in "kl":
-        store.put(key, b"x" * 10)
-    room, before = memoryview(bytearray(3)), len(os.listdir("/proc/self/fd"))
-    for keys in (["k"], ["k", "l"], ["k", "none"]):
-        sizes, rooms = [10] * len(keys), [room] * len(keys)
-        assert store.read_pieces(keys, sizes, rooms, lambda pieces: None)
-        assert store.read_pieces(keys, sizes, rooms, list) == ("none" not in keys)
-        with pytest.raises(ValueError, match="enough"):
-            store.read_pieces(keys, sizes, rooms, refuse)
-        assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_files_are_read_in_turn_and_each_is_opened_once(store, monkeypatch):
-    opened = []
-    real = os.open
-    monkeypatch.setattr(os, "open", lambda path, *more: opened.append(os.path.basename(path)) or real(path, *more))
-    values = {"a": b"0123456789", "b": b"abcdefghij"}
-    for key, value in values.items():
-        store.put(key, value)
-    opened.clear()
-    assert pieces_of(store, values, 4) == [b"0123", b"abcd", b"4567", b"efgh", b"89", b"ij"]
-    assert opened == ["a", "b"]

@@ -58,7 +58,7 @@ def test_values_of_others_become_bytes():
 def test_the_version_follows_changes_by_others():
     data = {"k": bytearray(b"one")}
     store = MemoryStore(data)
-    _, version = store.get_versioned("k")
+    version = store.read("k").tag
     data["k"][0] = 0
     assert not store.replace("k", b"two", version)
     data["k"] = b"one"
@@ -90,7 +90,7 @@ def test_a_forked_child_can_write_while_a_thread_of_the_parent_held_the_lock():
     held, done = threading.Event(), threading.Event()
 
     def hold():
-        with store.exclusive("k"):
+        with store.lock("k"):
             held.set()
             done.wait()
 

@@ -18,9 +18,11 @@ import zellige
 from running import fork, run_threads
 from zellige import lease
 from zellige.errors import AccessDeniedError, ConflictError, CredentialsWarning, RemoteError, ShortReadError
-from zellige.stores import objects, resolve
+from zellige.stores import base, objects, resolve
+from zellige.stores.base import coalesced
 from zellige.stores.objects import ObjectStore
-from zellige.stores.remote import ValueFile, merged, together
+from zellige.stores.remote import ValueFile
+from zellige.threads import gather
 
 LONG = bool(os.environ.get("ZELLIGE_LONG"))
 
@@ -61,18 +63,18 @@ def test_each_operation_is_one_request(s3, store):
     for work, method in [
         (lambda: store.put("k", bytes(100)), "PUT"),
         (lambda: store.get("k"), "GET"),
-        (lambda: store.borrow("k"), "GET"),
-        (lambda: store.get_versioned("k"), "GET"),
+        (lambda: store.get("k"), "GET"),
+        (lambda: store.read("k"), "GET"),
         (lambda: store.get("missing"), "GET"),
         (lambda: store.create("k", b""), "PUT"),
         (lambda: store.get_range("k", 5, 7), "GET"),
         (lambda: store.get_range("k", -7), "GET"),
-        (lambda: store.get_tagged("k", [(5, 7), (90, 10), (0, 1)]), "GET"),
-        (lambda: store.get_tagged("k", []), "HEAD"),
+        (lambda: store.read("k", [(5, 7), (90, 10), (0, 1)]), "GET"),
+        (lambda: store.read("k", []), "HEAD"),
         (lambda: store.size("k"), "HEAD"),
         (lambda: store.list_dir(), "GET"),
         (lambda: list(store.list()), "GET"),
-        (lambda: store.delete("k"), "POST"),
+        (lambda: store.delete(["k"]), "POST"),
     ]:
         work()
         assert [found for found, _ in requests(s3)] == [method]
@@ -91,18 +93,18 @@ def test_ranges_far_apart_are_several_requests_of_one_value(s3, store):
     s3.log()
     spans = [(4_000_000, 10), (0, 5), (7, 5), (2_000_000, 10), (-9, None)]
     expected = [value[4_000_000:4_000_010], value[:5], value[7:12], value[2_000_000:2_000_010], value[-9:]]
-    assert store.get_ranges("k", spans) == expected
+    assert store.read("k", spans).parts == expected
     asked = ["bytes=-9", "bytes=0-11", "bytes=2000000-2000009", "bytes=4000000-4000009"]
     assert sorted(requests(s3)) == [("GET", text) for text in asked]
 
 
 def test_ranges_are_joined_up_to_the_gap_and_the_most():
-    assert merged([(0, 10), (20, 10), (31, 1)], gap=10) == [(0, 32)]
-    assert merged([(0, 10), (21, 10)], gap=10) == [(0, 10), (21, 10)]
-    assert merged([(5, 10), (0, 30), (7, 1)], gap=0) == [(0, 30)]
-    assert merged([(0, 9 << 20), (9 << 20, 9 << 20)], gap=10) == [(0, 9 << 20), (9 << 20, 9 << 20)]
-    assert merged([(0, 20 << 20), (1 << 20, 5)], gap=10) == [(0, 20 << 20)]
-    assert merged([], gap=10) == []
+    assert coalesced([(0, 10), (20, 10), (31, 1)], gap=10, most=16 << 20) == [(0, 32)]
+    assert coalesced([(0, 10), (21, 10)], gap=10, most=16 << 20) == [(0, 10), (21, 10)]
+    assert coalesced([(5, 10), (0, 30), (7, 1)], gap=0, most=16 << 20) == [(0, 30)]
+    assert coalesced([(0, 9 << 20), (9 << 20, 9 << 20)], gap=10, most=16 << 20) == [(0, 9 << 20), (9 << 20, 9 << 20)]
+    assert coalesced([(0, 20 << 20), (1 << 20, 5)], gap=10, most=16 << 20) == [(0, 20 << 20)]
+    assert coalesced([], gap=10, most=16 << 20) == []
 
 
 def test_ranges_of_a_value_that_is_replaced_meanwhile_are_asked_for_again(monkeypatch):
@@ -118,7 +120,7 @@ def test_ranges_of_a_value_that_is_replaced_meanwhile_are_asked_for_again(monkey
 
     store.put("k", b"old" * 1000)
     monkeypatch.setattr(store, "_ask", replacing)
-    assert store.get_ranges("k", [(0, 3), (999, 3), (1500, 3)]) == [b"new"] * 3
+    assert store.read("k", [(0, 3), (999, 3), (1500, 3)]).parts == [b"new"] * 3
     assert len(asked) == 6
 
 
@@ -133,7 +135,7 @@ def test_a_value_that_always_changes_while_it_is_read_is_an_error(monkeypatch):
     store.put("k", b"old" * 1000)
     monkeypatch.setattr(store, "_ask", replacing)
     with pytest.raises(ConflictError, match="'k'"):
-        store.get_ranges("k", [(0, 3), (999, 3)])
+        store.read("k", [(0, 3), (999, 3)]).parts
 
 
 def test_one_element_of_a_shard_is_two_requests_and_then_one(s3, store):
@@ -150,7 +152,7 @@ def test_one_element_of_a_shard_is_two_requests_and_then_one(s3, store):
 def test_many_keys_are_listed_and_removed_in_pages(s3, store, monkeypatch):
     monkeypatch.setattr(objects, "_BATCH", PAGE)
     keys = [f"c/{k}" for k in range(PAGE + 3)]
-    together(lambda key: store.put(key, b""), keys, 16)
+    gather(lambda key: store.put(key, b""), keys, store)
     store.put("d", b"")
     s3.log()
     assert sorted(store.list("c/")) == sorted(keys)
@@ -185,8 +187,9 @@ def test_a_large_value_goes_in_parts_and_a_conditional_one_in_one(s3, store):
     store.put("k", value)
     assert [method for method, _ in requests(s3)].count("PUT") == 3
     assert not store.create("k", value[1:])
-    found, version = store.get_versioned("k")
-    assert found == value
+    found = store.read("k")
+    assert found.whole == value
+    version = found.tag
     assert store.replace("k", value[2:], version)
     assert not store.replace("k", value[3:], version)
     assert [method for method, _ in requests(s3)] == ["PUT", "GET", "PUT", "PUT"]
@@ -224,7 +227,7 @@ def test_a_denied_request_is_never_a_missing_key(s3, store, method):
 
 
 @pytest.mark.parametrize("status", [400, 500, 503])
-@pytest.mark.parametrize("method", ["get", "get_range", "get_versioned", "size", "put", "create", "list", "list_dir"])
+@pytest.mark.parametrize("method", ["get", "get_range", "read a range", "size", "put", "create", "list", "list_dir"])
 def test_a_failing_server_is_named_with_key_and_cause(s3, store, method, status):
     s3.rules({"match": BUCKET, "status": status})
     with pytest.raises(RemoteError, match=rf"{status}") as caught:
@@ -550,14 +553,14 @@ except zellige.errors.ContainsArrayError:
 
 KILLED = """
 import os
-from zellige.engine import Engine
+from zellige.nodes import resize
 a = zellige.open_array(args[0], mode="r+", storage_options=options)
-write = Engine.write
-def cut(self, *args, **options):
-    write(self, *args, **options)
+write = resize.write
+def cut(*args, **options):
+    write(*args, **options)
     print("written", flush=True)
     os._exit(9)
-Engine.write = cut
+resize.write = cut
 a.append([7, 7, 7])
 """
 
@@ -613,7 +616,7 @@ def test_one_who_was_taken_for_dead_removes_nothing(store, monkeypatch):
         store.put("c/7", b"of another")
         raise RuntimeError("mine")
 
-    monkeypatch.setattr(type(a._engine), "write", taken_over)
+    monkeypatch.setattr("zellige.nodes.resize.write", taken_over)
     with pytest.raises(RuntimeError, match="mine"):
         a.append([3, 4])
     assert store.get(zellige.node.PENDING) == mark
@@ -633,7 +636,7 @@ def test_a_failed_append_releases_its_lease(store):
 
 
 def test_an_update_that_always_loses_gives_up_and_says_so(store, monkeypatch):
-    monkeypatch.setattr(objects, "_TRIES", 3)
+    monkeypatch.setattr(base, "_TRIES", 3)
     other, turns = pickle.loads(pickle.dumps(store)), []
 
     def change(old):
@@ -652,8 +655,8 @@ def test_without_conditions_on_the_server_the_threads_of_a_process_are_kept_apar
     store = resolve(s3.url(), storage_options={**s3.options, "conditional_put": "disabled"})
     assert store.create("k", b"1")
     assert not store.create("k", b"2")
-    value, version = store.get_versioned("k")
-    assert value == b"1"
+    version = store.read("k").tag
+    assert store.get("k") == b"1"
     assert store.replace("k", b"3", version)
     assert not store.replace("k", b"4", version)
     run_threads(4, lambda _number: [store.update("n", lambda old: bytes(old or b"") + b"x") for _ in range(3)])

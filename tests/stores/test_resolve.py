@@ -198,11 +198,12 @@ def test_an_unknown_option_is_named_with_those_that_are_known(aws, url):
 
 
 def test_how_many_requests_and_how_far_apart_is_chosen_per_store(aws):
-    assert (resolve("s3://b/x").concurrency, resolve("s3://b/x").gap) == (64, 1 << 20)
+    traits = resolve("s3://b/x").traits
+    assert (traits.concurrency, traits.coalesce_gap) == (64, 1 << 20)
     store = resolve("s3://b/x", storage_options={"concurrency": 7, "gap": 0})
-    assert (store.concurrency, store.gap) == (7, 0)
+    assert (store.traits.concurrency, store.traits.coalesce_gap) == (7, 0)
     with zellige.config.set({"remote.concurrency": 9}):
-        assert resolve("s3://b/x").concurrency == resolve("http://127.0.0.1:1/x").concurrency == 9
+        assert resolve("s3://b/x").traits.concurrency == resolve("http://127.0.0.1:1/x").traits.concurrency == 9
     for wrong in ({"concurrency": 0}, {"gap": -1}, {"gap": 1.5}):
         with pytest.raises(ValueError, match="whole number"):
             resolve("s3://b/x", storage_options=wrong)

@@ -60,7 +60,7 @@ def test_a_place_with_keys_below_it_has_no_value(store):
         assert not StorePath(store, path).is_empty()
     for path in ("a/b/c", "a/b/d", "b", "a/bb"):
         assert StorePath(store, path).is_empty()
-    store.delete("a/b/c")
+    store.delete(["a/b/c"])
     assert StorePath(store).is_empty()
 
 

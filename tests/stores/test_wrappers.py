@@ -6,6 +6,7 @@ import logging
 import math
 import pickle
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from running import run_threads
 from zellige.errors import ConflictError, StoreKeyError
 from zellige.storage import LatencyStore, LocalStore, LoggingStore, MemoryStore, PrefixStore, Store, WrapperStore
 from zellige.stores import latency
+from zellige.stores.abilities import Folders, obstacles
+from zellige.stores.base import Traits
 from zellige.stores.objects import ObjectStore
 from zellige.stores.wrappers import FencedStore
 
@@ -67,10 +70,10 @@ class Lost:
 
 FENCED = {
     "put": lambda store, key: store.put(key, b"mine"),
-    "put_parts": lambda store, key: store.put_parts(key, [b"mi", b"ne"]),
+    "put of parts": lambda store, key: store.put(key, [b"mi", b"ne"]),
     "create": lambda store, key: store.create(key, b"mine"),
     "update": lambda store, key: store.update(key, lambda old: b"mine"),
-    "delete": lambda store, key: store.delete(key),
+    "delete": lambda store, key: store.delete([key]),
 }
 
 
@@ -97,11 +100,11 @@ def test_who_has_lost_its_lease_leaves_what_is_there(name, there, at):
 class Far(MemoryStore):
     """A store with values of its own for everything that stores state about themselves."""
 
-    near, concurrency, gap, optimistic = False, 7, 12345, True
+    traits = Traits(concurrency=7, coalesce_gap=12345, optimistic=True, transactional=True, durability="power")
 
-    def update(self, key: str, change: Any) -> None:
-        self.put("updated", key.encode())
-        super().update(key, change)
+    def __init__(self) -> None:
+        super().__init__()
+        self.traits = type(self).traits
 
 
 WRAPPERS: dict[str, Any] = {
@@ -115,31 +118,48 @@ WRAPPERS: dict[str, Any] = {
 def test_a_wrapper_states_what_the_store_inside_states(wrap):
     inner = Far()
     store = wrap(inner)
-    assert (store.near, store.concurrency, store.gap, store.optimistic) == (False, 7, 12345, True)
-    assert wrap(MemoryStore()).near
+    assert store.traits == inner.traits
     view = store.as_read_only()
-    assert (view.read_only, view.concurrency, view.inner.read_only) == (True, 7, True)
+    assert view.traits == replace(inner.traits, read_only=True)
+    assert (view.inner.read_only, store.read_only) == (True, False)
 
 
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
-def test_updates_are_made_in_the_way_of_the_store_inside(wrap):
-    inner = Far()
-    wrap(inner).update("k", lambda old: b"new" if old is None else None)
-    (key,) = set(contents(inner)) - {"updated"}
-    assert contents(inner) == {"updated": key.encode(), key: b"new"}
+def test_what_is_between_keys_and_files_is_not_passed_by(wrap, tmp_path):
+    inner = LocalStore(tmp_path)
+    assert inner.traits.local_path == f"{tmp_path}/"
+    assert wrap(inner).traits == replace(inner.traits, local_path=None)
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+def test_changes_are_optimistic_where_they_are_in_the_store_inside(wrap):
+    class Meddling(Far):
+        """A store to which somebody else writes between a read and a write."""
+
+        meddles = True
+
+        def write(self, key: str, value: Any, if_tag: Any = None) -> bool:
+            if self.meddles:
+                self.meddles = False
+                super().write(key, b"theirs")
+            return super().write(key, value, if_tag)
+
+    inner = Meddling()
+    wrap(inner).update("k", lambda old: bytes(old or b"") + b" mine")
+    assert list(contents(inner).values()) == [b"theirs mine"]
 
 
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
 def test_durability_is_that_of_the_store_inside(wrap, tmp_path):
     store = wrap(LocalStore(tmp_path))
-    assert store.durability == "process"
+    assert store.traits.durability == "process"
     safe = store.with_durability("power")
-    assert (safe.durability, safe.inner.durability, type(safe)) == ("power", "power", type(store))
+    assert (safe.traits.durability, safe.inner.traits.durability, type(safe)) == ("power", "power", type(store))
     array = zellige.create_array(store, data=np.arange(10), chunks=2, config={"durability": "power"})
     assert np.array_equal(array[...], np.arange(10))
 
 
-@pytest.mark.parametrize("lock", ["exclusive", "exclusive_here"])
+@pytest.mark.parametrize("lock", ["lock", "lock_here"])
 def test_a_wrapper_and_the_store_inside_keep_each_other_out(lock, tmp_path):
     inner = LocalStore(tmp_path)
     stores = [(inner, "a/b/n"), (WrapperStore(inner), "a/b/n"), (PrefixStore(inner, "a/b"), "n")]
@@ -162,10 +182,10 @@ def test_several_locks_at_once_are_those_of_the_store_inside():
     def wait_for_it(number: int) -> None:
         if number:
             held.wait(10)
-            with inner.exclusive_here("p/b"):
+            with inner.lock_here("p/b"):
                 assert inner.get("p/done") == b"1"
         else:
-            with PrefixStore(inner, "p").exclusive_here("b"):
+            with PrefixStore(inner, "p").lock_here("b"):
                 held.set()
                 inner.put("p/done", b"1")
 
@@ -208,17 +228,19 @@ def test_what_is_no_value_is_told_by_the_store_inside(tmp_path):
     (tmp_path / "a/b/link").symlink_to("nothing")
     link = "a link that leads nowhere"
     inner = LocalStore(tmp_path)
-    assert dict(LoggingStore(inner).obstacles("a/")) == {"a/b": "a directory", "a/b/link": link}
-    assert dict(PrefixStore(inner, "a").obstacles()) == {"b": "a directory", "b/link": link}
-    assert dict(PrefixStore(inner, "a").obstacles("b/")) == {"b/link": link}
-    assert list(MemoryStore({"a/b": b""}).obstacles()) == []
+    assert dict(obstacles(LoggingStore(inner), "a/")) == {"a/b": "a directory", "a/b/link": link}
+    assert dict(obstacles(PrefixStore(inner, "a"))) == {"b": "a directory", "b/link": link}
+    assert dict(obstacles(PrefixStore(inner, "a"), "b/")) == {"b/link": link}
+    assert list(obstacles(MemoryStore({"a/b": b""}))) == []
 
 
 def test_a_prefix_is_renamed_within_its_store(tmp_path):
     outer = LocalStore(tmp_path)
     store = PrefixStore(outer, "p")
     store.put("a/k", b"1")
-    assert store.rename_prefix("a/", "b/c/")
+    folders = store.ability(Folders)
+    assert folders is not None
+    assert folders.rename("a/", "b/c/")
     assert contents(outer) == {"p/b/c/k": b"1"}
 
 
@@ -241,38 +263,46 @@ def test_requests_are_counted_with_their_bytes():
     lines: list[str] = []
     store = LoggingStore(MemoryStore(), log=lines.append)
     store.put("k", b"12345")
-    store.put_parts("l", [b"12", b"3"])
+    store.put("l", [b"12", b"3"])
     assert store.create("m", b"1234")
     assert not store.create("m", b"no")
-    store.get_ranges("k", [(0, 2), (4, 1)])
+    store.read("k", [(0, 2), (4, 1)])
     assert store.get("missing") is None
-    assert store.counter == {"put": 1, "put_parts": 1, "create": 2, "get_ranges": 1, "get": 1}
-    assert +store.nbytes == {"put": 5, "put_parts": 3, "create": 4, "get_ranges": 3}
-    assert lines[0] == "put 'k': 5 bytes"
-    assert lines[-2:] == ["get_ranges 'k' [(0, 2), (4, 1)]: 3 bytes", "get 'missing': nothing"]
+    assert store.size("k") == 5
+    assert store.list_dir() == (["k", "l", "m"], [])
+    store.delete(["l", "m"])
+    assert store.counter == {"write": 4, "read": 3, "list": 1, "delete": 1}
+    assert +store.nbytes == {"write": 12, "read": 3}
+    assert lines[0] == "write 'k': 5 bytes"
+    assert lines[3:7] == [
+        "write 'm': 0 bytes",
+        "read 'k' [(0, 2), (4, 1)]: 3 bytes",
+        "read 'missing': nothing",
+        "read 'k' []: 0 bytes",
+    ]
     store.reset()
     assert not store.counter
 
 
 def test_a_failed_request_is_logged_with_its_error():
     class Denied(MemoryStore):
-        def get(self, key: str) -> bytes | None:
+        def read(self, key: str, spans: Any = None) -> Any:
             raise PermissionError("denied")
 
     lines: list[str] = []
     store = LoggingStore(Denied(), log=lines.append)
     with pytest.raises(PermissionError):
         store.get("k")
-    assert lines == ["get 'k': raised PermissionError('denied')"]
-    assert store.counter == {"get": 1}
+    assert lines == ["read 'k': raised PermissionError('denied')"]
+    assert store.counter == {"read": 1}
 
 
 def test_by_default_lines_go_to_the_logger_of_stores(caplog):
     store = LoggingStore(MemoryStore({"k": b"123"}))
     with caplog.at_level(logging.DEBUG, "zellige.stores"):
         store.as_read_only().get("k")
-    assert caplog.messages == ["get 'k': 3 bytes"]
-    assert store.counter == {"get": 1}
+    assert caplog.messages == ["read 'k': 3 bytes"]
+    assert store.counter == {"read": 1}
 
 
 def test_a_pickle_counts_for_itself(tmp_path):
@@ -280,7 +310,7 @@ def test_a_pickle_counts_for_itself(tmp_path):
     store.put("k", b"1")
     copy = pickle.loads(pickle.dumps(store))
     assert copy.get("k") == b"1"
-    assert (store.counter, copy.counter) == ({"put": 1}, {"get": 1})
+    assert (store.counter, copy.counter) == ({"write": 1}, {"read": 1})
 
 
 # -- latency ----------------------------------------------------------------------------------------
@@ -356,4 +386,4 @@ def test_latency_has_sensible_bounds():
 def test_a_pickle_waits_as_long():
     store = pickle.loads(pickle.dumps(simulated(MemoryStore({"k": b"1"}), latency=3, concurrency=5, gap=9)))
     assert store.get("k") == b"1"
-    assert (store.waited, store.concurrency, store.gap) == (3, 5, 9)
+    assert (store.waited, store.traits.concurrency, store.traits.coalesce_gap) == (3, 5, 9)

@@ -65,16 +65,12 @@ def test_all_stores_share_one_thread_and_many_requests_are_in_flight():
     assert [thread.name for thread in threading.enumerate()].count("zellige-zarr-python") == 1
 
 
-def test_keys_and_ranges_are_asked_for_at_once():
+def test_ranges_are_asked_for_at_once():
     store = ZarrPythonStore(Noted(zarr.storage.MemoryStore()))
     for number in range(10):
         store.put(f"{number}", b"%d" % number * 100)
-    assert [bytes(value) for value in store.borrow_many([f"{n}" for n in range(10)])] == [
-        b"%d" % n * 100 for n in range(10)
-    ]
-    assert store.zarr_store.most == 10
     store.zarr_store.most = 0
-    assert store.get_ranges("3", [(0, 2), (50, 3), (-4, None)]) == [b"33", b"333", b"3333"]
+    assert store.read("3", [(0, 2), (50, 3), (-4, None)]).parts == [b"33", b"333", b"3333"]
     assert store.zarr_store.most == 3
 
 
@@ -188,7 +184,7 @@ def test_an_answer_of_another_length_is_never_taken():
 )
 def test_errors_name_key_and_cause(error, kind):
     store = ZarrPythonStore(Noted(zarr.storage.MemoryStore(), answer=error))
-    for read in (store.get, store.borrow, lambda key: store.borrow_many([key]), lambda key: store.get_range(key, 0, 1)):
+    for read in (store.get, store.read, lambda key: store.get_range(key, 0, 1)):
         with pytest.raises(kind, match="key 'a/k'") as caught:
             read("a/k")
         assert str(error.args[-1]) in str(caught.value)

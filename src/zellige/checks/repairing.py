@@ -8,12 +8,12 @@ from itertools import chain, count
 from typing import Any, Literal, TypeAlias
 
 from zellige import commit, node, removal, unfinished
-from zellige.array import Array
 from zellige.checks.validating import LEVELS, QUARANTINE, Finding, Inspection, Kind, Report
 from zellige.consolidated import follow_changes
 from zellige.errors import BadArchiveError, NodeNotFoundError
 from zellige.group import Group
 from zellige.metadata import document
+from zellige.nodes import resize
 from zellige.reporting import ProgressLike
 from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
 
@@ -117,7 +117,7 @@ def _settled(store: Store, top: str, *, dry_run: bool) -> tuple[Inspection | Non
     inspection = Inspection(store, top)
     if dry_run or not inspection.records:
         return inspection, []
-    store._check_writable()
+    store.check_writable()
     told = {found.key: found for found in inspection.report(deep=False).findings if found.kind == "leftover"}
     paths = {key: key.removesuffix(node.RECORD).rstrip("/") for key in inspection.records}
     done: list[tuple[Done, Finding]] = [
@@ -206,7 +206,7 @@ class _Mending:
     def mend(self, report: Report) -> Repaired:
         """Do it, or say what would be done."""
         if not self.dry_run:
-            self.store._check_writable()
+            self.store.check_writable()
             if isinstance(self.store, LocalStore):
                 self.store.clean()
         found = [one for one in report.findings if one.kind in self.kinds]
@@ -222,7 +222,7 @@ class _Mending:
         if not self.drop and not self._put_aside(found.key):
             return "left"
         if not self.dry_run:
-            self.store.delete(found.key)
+            self.store.delete([found.key])
         return "removed" if self.drop else "put aside"
 
     def _put_aside(self, key: str) -> bool:
@@ -250,7 +250,7 @@ class _Mending:
             self._restored.add(found.path)
             for key in (node.join(lost.path, name) for name in lost.damaged):
                 self._put_aside(key)
-                self.store.delete(key)
+                self.store.delete([key])
             for name in lost.written:
                 self.store.put(node.join(lost.path, name), document.dump(lost.whole[name]))
         return "mended"
@@ -270,22 +270,30 @@ class _Mending:
         if not found.key.endswith(node.PENDING) or array is None:
             return "left"
         if not self.dry_run:
-            with array._locked() as held:
-                array._recover(array.grid, held)
+            with resize.lease(array) as held:
+                held.recover()
         return "mended"
 
     def _shrink(self, found: Finding) -> Done:
-        """Make the arrays of a group as long as the shortest one, along every dimension."""
+        """Make the arrays of a group as long as the shortest one, along every dimension; all of them, or none."""
         if any(path.rpartition("/")[0] == found.path for path in self.inspection.disputed):
             return "left"
+        longer = [
+            (dim, min(lengths), node.join(found.path, name))
+            for dim, lengths in self.inspection.disagreements(found.path).items()
+            for length, names in lengths.items()
+            if length > min(lengths)
+            for name in names
+        ]
+        changed = {path: self.inspection.arrays[path] for _, _, path in longer}
+        if any(array.metadata.chunk_grid.bounded for array in changed.values()):
+            return "left"  # they keep their shape
         if self.dry_run:
             return "mended"
-        changed: dict[str, Array] = {}
-        for dim, lengths in self.inspection.disagreements(found.path).items():
-            for name in (name for length, names in lengths.items() if length > min(lengths) for name in names):
-                array = changed[node.join(found.path, name)] = self.inspection.arrays[node.join(found.path, name)]
-                names_there = array.dimension_names or ()
-                array.resize([min(lengths) if k == dim else n for k, n in zip(names_there, array.shape, strict=True)])
+        for dim, length, path in longer:
+            array = changed[path]
+            names_there = array.dimension_names or ()
+            array.resize([length if k == dim else n for k, n in zip(names_there, array.shape, strict=True)])
         follow_changes(self.store, found.path, {p: a.metadata.to_documents() for p, a in changed.items()}, {})
         return "mended"
 
@@ -317,6 +325,6 @@ class _Mending:
         if not self.dry_run and found.path not in self._consolidated:
             self._consolidated.add(found.path)
             if not self._put_aside(found.key):
-                self.store.delete(found.key)
+                self.store.delete([found.key])
             Group.open(self.store, found.path, use_consolidated=False)._consolidate()
         return "mended"

@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from zellige import commit, lease, node, pool, unfinished
+from zellige import commit, lease, node, threads, unfinished
 from zellige.array import Array
 from zellige.checks.lost import (
     DAMAGE,
@@ -39,11 +39,11 @@ from zellige.errors import (
 )
 from zellige.metadata import document
 from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
-from zellige.plans import Tasks
 from zellige.record import Record
 from zellige.reporting import Progress, ProgressLike
 from zellige.stores import Store, StoreLike, locate
-from zellige.stores.base import DOCUMENTS, Obstacle
+from zellige.stores.abilities import Obstacle
+from zellige.stores.base import DOCUMENTS
 from zellige.types import Coords
 from zellige.unfinished import Chunks
 
@@ -541,7 +541,7 @@ class Inspection:
         """Chunks beyond the end of an array, and chunks that are not stored."""
         rank, start = array.ndim, len(path and path + "/")
         here = self.stored[path] = []
-        names = Chunks(array._engine.keys, rank)
+        names = Chunks(array._chunks.keys, rank)
         for key in self.survey.under(path):
             coords = None if key in self._claimed else names.keys.decode_chunk_key(key[start:], rank)
             if coords is None:
@@ -567,7 +567,7 @@ class Inspection:
             stored = {coords for coords, _ in here}
             first = next(coords for coords in array.grid.all_chunk_coords() if coords not in stored)
             message = f"{total - len(here):,} of {total:,} chunks are not stored, and read as the fill value"
-            yield Finding("missing", path, array._engine.key(first), f"{message}; the first is {first}", first)
+            yield Finding("missing", path, array._chunks.key(first), f"{message}; the first is {first}", first)
 
     def _stray(self) -> Iterator[Finding]:
         hidden = {key: f"{what}, which" for key, what in self.obstacles.items() if what.is_hidden}
@@ -598,13 +598,13 @@ class Inspection:
                 found.extend(self._chunk(*task, deep=deep))
                 report.advance(task[2])
 
-            pool.run(look, Tasks(tasks), nbytes=1 << 20)
+            threads.run(look, tasks, len(tasks), threads.crew(None, len(tasks) << 20))
         return found
 
     def _chunk(self, path: str, coords: Coords, key: str, *, deep: bool) -> Iterator[Finding]:
         array = self.arrays[path]
         spec = array.grid.spec(coords)
-        bound = array._engine.chain.bound[spec.codec_shape]
+        bound = array._chunks.chain.bound[spec.codec_shape]
         finding = partial(Finding, path=path, key=key, coords=coords)
         try:
             if bound.shard is not None:

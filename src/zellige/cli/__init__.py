@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
-from zellige.cli.parser import COMMANDS, parse
+from zellige.cli.parser import COMMANDS, options_of, parse
 
 ERROR, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
 """Exit codes; the last two are those of a shell for processes that ended by SIGINT and SIGPIPE."""
@@ -50,5 +50,5 @@ def _failed(command: str, error: Exception) -> int:
         traceback.print_exception(error)
     from zellige.cli.output import error_line
 
-    print(f"zellige {command}: {error_line(error)}", file=sys.stderr)
+    print(f"zellige {command}: {error_line(error, options_of(command))}", file=sys.stderr)
     return ERROR

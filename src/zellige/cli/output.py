@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "bold": 1, "dim": 2}
@@ -58,16 +58,17 @@ def plain(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
-def error_line(error: Exception) -> str:
-    """An error in one line, with what to do about it."""
+def error_line(error: Exception, options: Container[str] = ()) -> str:
+    """An error in one line, with what to do about it by the options that the command takes."""
     from zellige import errors
 
     words = str(error.args[0]) if type(error) is KeyError and error.args else str(error)
     line = " ".join(words.split()) or type(error).__name__
     if isinstance(error, errors.NodeNotFoundError):
         return f"{line}; check the place, or give the node within it by --path"
-    if isinstance(error, FileExistsError) and "overwrite" in line:
-        return f"{line}: here --overwrite, or --if-exists"
+    for keyword, option in {"overwrite=": "--overwrite", "if_exists=": "--if-exists"}.items():
+        if isinstance(error, FileExistsError) and keyword in line and option in options:
+            return f"{line}: here {option}"
     if "unsupported='skip'" in line:
         return f"{line}, here --skip"
     known = (errors.ZelligeError, OSError, ValueError, TypeError, LookupError, ImportError, MemoryError)

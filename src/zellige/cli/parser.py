@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import NamedTuple, NoReturn
 
 from zellige import __version__
@@ -41,14 +42,28 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     Before Python 3.12.7 argparse gives up an optional positional argument when an option stands before it.
     """
-    parser = make_parser()
-    found, rest = parser.parse_known_args(protect(argv))
+    parser, given = make_parser(), protect(argv)
+    found, rest = parser.parse_known_args(given)
+    before = list(takewhile(lambda text: text.startswith("-"), given))
+    if before and rest[: len(before)] == before:  # they stand before the command, and may be its own
+        found, rest = parser.parse_known_args([*given[len(before) :], *before])
     for name in ("selection", "dest"):
         if rest and getattr(found, name, "") is None and not rest[0].startswith("-"):
             setattr(found, name, rest.pop(0))
     if rest:
         parser.error(f"{found.command} does not take {' '.join(rest)}")
     return found
+
+
+def options_of(command: str) -> set[str]:
+    """The long options that a command takes.
+
+    >>> sorted(options_of("demo"))
+    ['--overwrite']
+    """
+    parser = Parser(add_help=False)
+    COMMANDS[command].arguments(parser)
+    return set(re.findall(r"--[a-z][a-z0-9-]*", parser.format_usage()))
 
 
 def make_parser() -> Parser:

@@ -7,22 +7,19 @@ type, its fill value) comes as an `ArraySpec`, so that one codec serves every ch
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from itertools import accumulate
 from math import prod
-from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from zellige import scratch
 from zellige.config import config
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
-from zellige.types import JSON, AnyArray, Buffer, Old, Part, Shape, Span
+from zellige.types import JSON, AnyArray, Buffer, Shape
 
 T = TypeVar("T")
 
@@ -106,35 +103,8 @@ class ArrayArrayCodec(Codec):
         """The chunk as it was before `encode`; a view where possible."""
 
 
-class Reader(Protocol):
-    """Access to the bytes of one shard, or of one that lies within another."""
-
-    @property
-    def merging(self) -> tuple[int, int]:
-        """Ranges no further apart than the first are better read as one, of at most the second, in bytes."""
-
-    def whole(self) -> Buffer | None:
-        """All of it, or None if there is no such shard."""
-
-    def ranges(self, spans: Sequence[Span]) -> Sequence[Buffer] | None:
-        """Some ranges, or None if there is no such shard."""
-
-    def index(self, span: Span, parse: Callable[[Buffer], T]) -> T | None:
-        """What `parse` makes of the bytes that hold the index, maybe remembered; None if there is no such shard."""
-
-    def within(self, start: int, length: int) -> Reader:
-        """A range of it as a shard of its own."""
-
-
-Runner: TypeAlias = Callable[[Callable[[Any], None], Any, int], None]
-"""Does some work for all requests of a plan, each of about so many bytes, maybe on threads."""
-
-
 class Shard(Protocol):
-    """Chunks of one shape that hold inner chunks, of which parts can be read and written.
-
-    With `keep_empty`, inner chunks of fill values are stored all the same.
-    """
+    """Chunks of one shape that hold inner chunks; see `zellige.codecs.sharding.BoundShard`."""
 
     is_even: bool
     """Whether all inner chunks have one shape."""
@@ -143,16 +113,8 @@ class Shard(Protocol):
     def chunk_shape(self) -> Shape:
         """The shape of the inner chunks, in the array's order of axes."""
 
-    def read(self, reader: Reader, inside: Sequence[Any], plan: Any, out: AnyArray, run: Runner) -> bool:
-        """Fill the work array with what a request of a plan picks; False if there is no such shard."""
-
-    def update(
-        self, old: Old | None, inside: Sequence[Any], plan: Any, value: AnyArray, run: Runner, *, keep_empty: bool
-    ) -> Sequence[Part] | None:
-        """The shard after writing what a request picks, in parts; None if nothing but fill values is left."""
-
-    def encode(self, chunk: AnyArray, run: Runner, *, keep_empty: bool) -> Sequence[Buffer]:
-        """A whole shard, in parts."""
+    def encode(self, chunk: AnyArray, *, keep_empty: bool) -> Sequence[Buffer]:
+        """A whole shard, in parts; with `keep_empty`, inner chunks of fill values are stored all the same."""
 
 
 class ArrayBytesCodec(Codec):
@@ -203,12 +165,6 @@ class ArrayBytesCodec(Codec):
 class BytesBytesCodec(Codec):
     """Turns bytes into other bytes: compressors and checksums."""
 
-    decode_work: ClassVar[int] = 1
-    encode_work: ClassVar[int] = 1
-    """About how long it takes without the interpreter, as a multiple of copying the bytes: threads pay from some on."""
-    can_start: ClassVar[bool] = False
-    """Whether `decode_start` ever does anything."""
-
     def evolve(self, itemsize: int) -> Self:
         """Complete what depends on the element size, when a chain is made."""
         return self
@@ -227,7 +183,7 @@ class BytesBytesCodec(Codec):
 
     @abstractmethod
     def decode(self, raw: Buffer, limit: int) -> Buffer:
-        """The decoded bytes, which may be a view of `raw` or of this thread's scratch.
+        """The decoded bytes, which may be a view of `raw`.
 
         Raises `CodecError` for damaged bytes, bytes left over, or more than `limit` bytes of output,
         and never allocates much more than `limit`.
@@ -240,64 +196,8 @@ class BytesBytesCodec(Codec):
         """
         return None
 
-    def decode_start(self, raw: Buffer, size: int, wanted: int) -> Buffer | None:
-        """At least the first `wanted` bytes of a value of `size`; None if that takes about as much as all of them.
-
-        `raw` may be changed meanwhile, if it can be written to.
-        """
-        return None
-
-    def decode_into(self, raw: Buffer, out: memoryview) -> None:
-        """Fill `out` exactly; raises `CodecError` if the decoded bytes are not as long as `out`."""
-        from zellige.errors import CodecError
-
-        decoded = self.decode(raw, len(out))
-        if len(decoded) != len(out):
-            raise CodecError(f"{self.name}: {len(out)} bytes expected, {len(decoded)} found")
-        out[:] = decoded
-
-    # Many small values at once: codecs that can do them in one call of their library override these.
-
-    def room(self, nbytes: int, count: int = 1) -> int:
-        """How much memory `encode_many` is to be given for so many values that have so many bytes in all."""
-        return 0
-
-    def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview) -> list[Buffer]:
-        """Values that lie one after the other, encoded; the results may lie in `into`, and depend on nothing else."""
-        parts = map(self.encode, consecutive(flat, sizes))
-        return [part if isinstance(part, bytes) else bytes(part) for part in parts]
-
-    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Buffer:
-        """Decode values of known sizes, one after the other; the result is valid until this thread decodes again."""
-        every = scratch.buffer("many", sum(sizes))
-        for raw, part in zip(raws, consecutive(every, sizes), strict=True):
-            self.decode_into(raw, part)
-        return every
-
-    def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: memoryview) -> None:
-        """Decode the values at some (offset, length) of `raw`, all equally long, one after the other into `rows`."""
-        view, size = memoryview(raw), len(rows) // len(spans)
-        for k, (start, length) in enumerate(spans.tolist()):
-            self.decode_into(view[start : start + length], rows[k * size : (k + 1) * size])
-
-
-def consecutive(flat: memoryview, sizes: Sequence[int]) -> list[memoryview]:
-    """Pieces of these sizes that lie one after the other."""
-    return [flat[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
-
 
 # -- working --------------------------------------------------------------------------------------
-
-
-def scratch_for(raw: Buffer, slot: str, nbytes: int) -> memoryview:
-    """A buffer of this thread to decode `raw` into, which never is the one that holds `raw`.
-
-    The same codec twice in a chain would otherwise overwrite what it reads.
-    """
-    found = scratch.buffer(slot, nbytes)
-    if isinstance(raw, memoryview) and raw.obj is found.obj:
-        return scratch.buffer(slot + "'", nbytes)
-    return found
 
 
 @cache

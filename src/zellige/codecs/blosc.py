@@ -1,25 +1,24 @@
-"""The `blosc` codec (containers of c-blosc 1), by the package `blosc` where it is there, see `native`, or numcodecs.
+"""The `blosc` codec (containers of c-blosc 1), by numcodecs.
 
 The library trusts the sizes in a container, so all of them are checked before it sees the bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from zellige.codecs import native
-from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys, scratch_for
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys
 from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
 
 _CNAMES = ("lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")  # in the order of the library's numbers
 _MAX_INT = 2**31 - 1
-_OVERHEAD = native.BLOSC_OVERHEAD
+_OVERHEAD = 16  # the header of a container
 _MAX_NBYTES = _MAX_INT - _OVERHEAD
 
 # Format versions, flags, typesize, nbytes, blocksize; then cbytes.
@@ -85,80 +84,30 @@ class BloscCodec(BytesBytesCodec):
         """A container holds what it cannot compress as it is."""
         return nbytes + _OVERHEAD
 
-    @property
-    def _parameters(self) -> tuple[str, int, int, int]:
-        """As the libraries take them: compressor, level, shuffling, element size."""
-        shuffle = self.shuffle or _suiting(self.typesize or 1)  # `_shuffle` once more: this is called for every chunk
-        return self.cname, self.clevel, _SHUFFLES.index(shuffle), self.typesize or 1
-
-    @property
-    def _faster(self) -> native.Blosc | None:
-        """The faster library, which chooses the block size."""
-        return None if self.blocksize else native.blosc()
-
     def encode(self, raw: Buffer) -> Buffer:
-        """One container, in this thread's scratch if it is very large."""
+        """One container."""
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
-        parameters = self._parameters
-        if (blosc := self._faster) and (found := blosc.compress(raw, *parameters)):
-            return found
-        cname, clevel, shuffle, typesize = parameters
+        shuffle = _SHUFFLES.index(self._shuffle)
         try:
             container: bytes = _blosc().compress(
-                raw, cname.encode(), clevel, shuffle, self.blocksize, typesize=typesize
+                raw, self.cname.encode(), self.clevel, shuffle, self.blocksize, typesize=self.typesize or 1
             )
         except (RuntimeError, ValueError) as error:  # e.g. a library that was built without snappy
             raise CodecError(f"blosc: {error}") from error
         return container
 
-    def room(self, nbytes: int, count: int = 1) -> int:
-        """As `encoded_bound`, for each."""
-        return nbytes + _OVERHEAD * count
-
-    def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview) -> list[Buffer]:
-        """With nothing between the calls of the library."""
-        if sum(sizes) <= _MAX_NBYTES and (blosc := self._faster):
-            found = blosc.compress_many(flat, sizes, *self._parameters)
-            if found is not None:
-                return found
-        return BytesBytesCodec.encode_many(self, flat, sizes, into)
-
     def decode(self, raw: Buffer, limit: int) -> Buffer:
-        """The content, in this thread's scratch if it is large."""
+        """The content."""
         nbytes = _content_size(raw)
         if nbytes > limit:
             raise CodecError(f"blosc: at most {limit} bytes expected, {nbytes} stated")
-        if nbytes < native.LEAST:  # fresh memory is faster then
-            return _decompress(raw) if nbytes else b""
-        out = scratch_for(raw, "blosc", nbytes)
-        _decompress(raw, out)
-        return out
+        return _decompress(raw) if nbytes else b""
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
         """The first block, as a container of its own."""
         block = _first_block(raw, most)
         return None if block is None else self.decode(block, max(_LARGEST_BLOCK, most))
-
-    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Buffer:
-        """Into this thread's scratch; small values as fresh bytes first, which is faster for them."""
-        for raw, size in zip(raws, sizes, strict=True):
-            if _content_size(raw) != size:
-                raise CodecError(f"blosc: {size} bytes expected, {_content_size(raw)} stated")
-        large = native.decoded(native.blosc(), raws, sizes)
-        if large is not None:
-            return large
-        return b"".join([_decompress(raw) for raw, size in zip(raws, sizes, strict=True) if size])
-
-    def decode_into(self, raw: Buffer, out: memoryview) -> None:
-        """Decode straight into `out`, if that is worth it."""
-        nbytes = _content_size(raw)
-        if nbytes != len(out):
-            raise CodecError(f"blosc: {len(out)} bytes expected, {nbytes} stated")
-        if nbytes >= native.LEAST:
-            _decompress(raw, out)
-        elif nbytes:
-            out[:] = _decompress(raw)
 
 
 def _suiting(itemsize: int) -> Literal["shuffle", "bitshuffle"]:
@@ -183,21 +132,15 @@ def _blosc() -> Any:
     return blosc
 
 
-def _decompress(raw: Buffer, dest: memoryview | None = None) -> Any:
-    """The content of a container that was checked; with `dest`, which has its size, it goes there."""
-    if blosc := native.blosc():
-        if dest is None:
-            found = blosc.decompress(raw)
-            if found is not None:
-                return found
-        elif blosc.decompress_many([raw], dest, [len(dest)]):
-            return dest
+def _decompress(raw: Buffer) -> bytes:
+    """The content of a container that was checked."""
     try:
-        return _blosc().decompress(raw, dest)
+        content: bytes = _blosc().decompress(raw)
     except RuntimeError as error:
         if raw[2] >> 5 == 2 and "snappy" not in _blosc().list_compressors():
             raise UnsupportedCodecError("blosc: the bytes need snappy, which numcodecs was built without") from error
         raise CodecError(f"blosc: the bytes are damaged: {error}") from error
+    return content
 
 
 # -- the structure of containers ------------------------------------------------------------------

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from zellige import codecs, scratch
+from zellige import codecs
 from zellige.codecs.base import (
     HEAD,
     ArrayArrayCodec,
@@ -23,7 +22,6 @@ from zellige.codecs.base import (
     BytesBytesCodec,
     Codec,
     Shard,
-    consecutive,
 )
 from zellige.dtypes import DataType
 from zellige.errors import CodecError, EncodeError, MetadataError, UnsupportedCodecError
@@ -34,15 +32,15 @@ SEEK = 8 << 10
 
 _KEEP_SHAPES = 1024
 _FEW = 4 << 20  # bytes of elements of any length that are decoded without looking first
-_MANY = 8  # indices, one of which most likely lies near the end
-_LONG = 256 << 10  # bytes of a chunk of which the beginning alone may be decoded
-_MUCH = 2 << 20  # bytes; more than stays in the cache of a processor while it is copied on
 
 
 class CodecChain:
     """The codecs of an array in order, for its data type and fill value."""
 
-    __slots__ = ("filters", "serializer", "compressors", "dtype", "fill", "bound")
+    __slots__ = ("filters", "serializer", "compressors", "dtype", "fill", "bound", "program")
+
+    program: bytes | None
+    """The chain in the kernel's terms, once it was asked for; see `zellige.kernel.program`."""
 
     def __init__(self, chain: Sequence[Codec], dtype: DataType, fill: AnyArray, shape: Shape) -> None:
         """Check the chain against one chunk shape of the array, and so against its rank and type."""
@@ -151,10 +149,6 @@ class BoundChain:
         "encoded_size",
         "encoded_bound",
         "variable",
-        "decode_work",
-        "encode_work",
-        "in_pieces",
-        "can_start",
     )
 
     def __init__(self, chain: CodecChain, shape: Shape) -> None:
@@ -173,9 +167,6 @@ class BoundChain:
         bound = chain.serializer.encoded_bound(spec) if size is None else size
         self._steps, self.encoded_bound, exact = _decoding_steps(chain.compressors, bound, size is not None)
         self.encoded_size = self.encoded_bound if exact else None
-        self.decode_work = self.nbytes * max([1, *(codec.decode_work for codec in chain.compressors)])
-        self.encode_work = self.nbytes * max([1, *(codec.encode_work for codec in chain.compressors)])
-        """About how much work a chunk is, in bytes that are copied."""
         order = permutation(chain.filters, len(shape))
         shard = chain.serializer.shard(spec, tuple(range(len(spec.shape))) if order is None else order)
         if order is None and shard is not None and not shard.is_even:
@@ -192,11 +183,6 @@ class BoundChain:
         plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
         self._direct = plain
         self.strides = None if stored is None or self._steps else self._stored_strides(stored)
-        self.in_pieces = plain and not self._steps and self.nbytes >= _MUCH and len(shape) > 1
-        """Whether an uncompressed chunk is large enough to be read and copied piece by piece."""
-        long = self._direct and self.nbytes >= _LONG and bool(shape)
-        self.can_start = long and len(self._steps) == 1 and self._steps[0][0].can_start
-        """Whether `decode_for` may decode the beginning of a chunk alone."""
 
     def _stored_strides(self, stored: np.dtype[Any]) -> tuple[int, ...] | None:
         """The strides of a decoded chunk within its bytes, if decoding only makes views."""
@@ -229,7 +215,7 @@ class BoundChain:
         return raw
 
     def decode(self, raw: Buffer) -> AnyArray:
-        """The chunk; a view that is valid until this thread decodes again."""
+        """The chunk; it may be a read-only view of `raw`."""
         if self.variable:
             raw = self._unpacked(raw)
         else:
@@ -243,17 +229,6 @@ class BoundChain:
         for array_codec, spec in reversed(self._filters):
             chunk = array_codec.decode(chunk, spec)
         return chunk
-
-    def decode_for(self, raw: Buffer, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None) -> AnyArray:
-        """What `inside` picks is in the result, which may have less along the first axis; `order` as in `part`."""
-        pick = inside[0 if order is None else order.index(0)]
-        if not isinstance(pick, slice) and pick.size > _MANY:
-            return self.decode(raw)
-        plane = self.nbytes // self.shape[0]
-        found = self._steps[0][0].decode_start(raw, self.nbytes, _bounding(pick).stop * plane)
-        if found is None:
-            return self.decode(raw)
-        return np.ndarray((len(found) // plane, *self.shape[1:]), self.dtype, found)
 
     def _unpacked(self, raw: Buffer) -> Buffer:
         """The bytes of elements of any length: if they are more than a few, after a look at how they begin."""
@@ -277,105 +252,6 @@ class BoundChain:
             raw = codec.decode(raw, limit)
         return raw
 
-    def decode_into(self, raw: Buffer, out: AnyArray) -> bool:
-        """Decode straight into an array of this shape; declines if its layout, or the chain's, is another."""
-        if not self._direct or out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous:
-            return False
-        if not self._steps:
-            out[...] = self._serializer.decode(raw, self._spec)
-            return True
-        *steps, (last, _, _) = self._steps
-        for codec, limit, _ in steps:
-            raw = codec.decode(raw, limit)
-        # `_as_bytes` once more: this is called for every chunk.
-        last.decode_into(raw, memoryview(out.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
-        return True
-
-    # -- many small chunks at once ----------------------------------------------------------------
-
-    @property
-    def takes_rows(self) -> bool:
-        """Whether the methods for many chunks work: plain elements through at most one bytes codec."""
-        return self._direct and len(self._steps) <= 1
-
-    def decode_many(self, raws: Sequence[Buffer | None], sizes: Sequence[int], into: memoryview | None) -> Buffer:
-        """The elements of chunks, which have so many bytes, one after the other; fill values for missing ones.
-
-        They are valid until this thread decodes again. Values of a plain chain may lie in `into` already.
-        """
-        if None in raws:
-            return self._with_gaps(raws, sizes)
-        here = cast("Sequence[Buffer]", raws)
-        if self._steps:
-            return self._steps[0][0].decode_many(here, sizes)
-        if (found := [*map(len, here)]) != sizes:
-            raise CodecError(f"bytes: {sizes} bytes expected, {found} found")
-        there = [into is not None and type(raw) is memoryview and raw.obj is into.obj for raw in here]
-        if into is None or len(set(there)) > 1:
-            return b"".join(here)  # those that lie there may lie in each other's place
-        if False in there:
-            for piece, raw in zip(consecutive(into, sizes), here, strict=True):
-                piece[:] = raw
-        return into
-
-    def _with_gaps(self, raws: Sequence[Buffer | None], sizes: Sequence[int]) -> Buffer:
-        """The same with fill values where chunks are missing."""
-        every = scratch.buffer("gaps", sum(sizes))
-        np.ndarray(len(every) // self.dtype.itemsize, self.dtype, every)[...] = self.fill
-        here = [k for k, raw in enumerate(raws) if raw is not None]
-        if here:
-            found = memoryview(self.decode_many([raws[k] for k in here], [sizes[k] for k in here], None))
-            pieces = consecutive(every, sizes)
-            for k, piece in zip(here, consecutive(found, [sizes[k] for k in here]), strict=True):
-                pieces[k][:] = piece
-        return every
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing encodes the bytes of the elements."""
-        return not self._steps
-
-    @property
-    def room(self) -> int:
-        """How much memory `encode_rows` is to be given for each chunk."""
-        return self._steps[0][0].room(self.nbytes) if self._steps else self.nbytes
-
-    def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview | None = None) -> list[Buffer]:
-        """The bytes of chunks, which have so many before they are encoded and lie one after the other.
-
-        They may be views of `flat` or of `into`, which is this thread's scratch unless it is given.
-        """
-        if not self._steps:
-            return [*consecutive(flat, sizes)]
-        codec = self._steps[0][0]
-        if into is None:
-            into = scratch.buffer("encoded", codec.room(sum(sizes), len(sizes)))
-        try:
-            return codec.encode_many(flat, sizes, into)
-        except UnsupportedCodecError:
-            raise
-        except CodecError as error:
-            raise EncodeError(str(error)) from error
-
-    def encode_rows(self, rows: AnyArray, into: memoryview) -> list[Buffer]:
-        """`encode_many` for chunks of this shape, in a C-contiguous array."""
-        return self.encode_many(_as_bytes(rows), [self.nbytes] * len(rows), into)
-
-    def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: AnyArray) -> AnyArray:
-        """Decode the chunks at some (offset, length) of `raw`: in `rows`, or a view where nothing needs decoding."""
-        if self._steps:
-            self._steps[0][0].decode_rows(raw, spans, _as_bytes(rows))
-            return rows
-        if (spans[:, 1] != self.nbytes).any():
-            raise CodecError(f"bytes: {self.nbytes} bytes expected")
-        start = int(spans[0, 0])
-        if (np.diff(spans[:, 0]) == self.nbytes).all():  # one after the other
-            return np.ndarray(rows.shape, self.dtype, raw, start)
-        flat, view = _as_bytes(rows), memoryview(raw)
-        for k, (begin, length) in enumerate(spans.tolist()):
-            flat[k * length : (k + 1) * length] = view[begin : begin + length]
-        return rows
-
     # -- parts of uncompressed chunks -------------------------------------------------------------
 
     def part(
@@ -393,15 +269,6 @@ class BoundChain:
         assert stored is not None
         found = self._points(inside, strides, stored, gap) or self._box(inside, strides, stored)
         return found or (self._planes(inside, strides, stored, gap) if order is None else None)
-
-    def at_once(self, elements: float, planes: float, gap: int = SEEK) -> int | None:
-        """About how many bytes are read at once, where not much is picked from a chunk; None if all of it is read.
-
-        `planes` is how many positions an array picks along the first axis, 0 if no array does.
-        """
-        if self._are_few(elements, gap):
-            return 0
-        return self.strides[0] if self.strides and planes and self._are_few_planes(planes, gap) else None
 
     def _are_few(self, elements: float, gap: int) -> bool:
         return self.strides is not None and elements * gap <= self.nbytes

@@ -32,8 +32,6 @@ class GzipCodec(BytesBytesCodec):
     level: int = 5
 
     name: ClassVar[str] = "gzip"
-    decode_work: ClassVar[int] = 6
-    encode_work: ClassVar[int] = 12
 
     def __post_init__(self) -> None:
         integer(self.name, {"level": self.level}, "level", 0, 9)

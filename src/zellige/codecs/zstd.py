@@ -1,33 +1,17 @@
-"""The `zstd` codec (RFC 8878).
+"""The `zstd` codec (RFC 8878), by `zstandard`.
 
-Larger values go straight to the C library, which decodes all frames into a buffer of the right size or refuses.
-What it refuses, and small values, go to `zstandard`. Its readers tell neither where a frame ends nor whether it was
-whole, so the frames are walked first: that costs one step per block of up to 128 KiB, and says what is wrong.
+Its readers tell neither where a frame ends nor whether it was whole, so the frames are walked first: that costs one
+step per block of up to 128 KiB, and says what is wrong.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from zellige import scratch
-from zellige.codecs import native
-from zellige.codecs.base import (
-    EXPANSION,
-    BytesBytesCodec,
-    consecutive,
-    integer,
-    library,
-    one_of,
-    only_keys,
-    scratch_for,
-)
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys
 from zellige.errors import CodecError
 from zellige.types import JSON, Buffer
 
@@ -36,9 +20,6 @@ _SKIPPABLE = bytes.fromhex("2a4d18")  # after a byte from 50 to 5f
 _ROOM = 64 << 10  # offered to frames that do not state their size
 _MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
 _LEVELS = -131072, 22
-_BLOCK = 128 << 10  # the most that a block holds
-_OPEN = _MAGIC + bytes([0, 17 << 3])
-"""The header of a frame that states no size, with a window of 128 MiB."""
 
 _Frame = tuple[int, int, int | None]
 """Start and end of a frame, and the size of its content if the frame states it."""
@@ -56,9 +37,6 @@ class ZstdCodec(BytesBytesCodec):
     checksum: bool = True
 
     name: ClassVar[str] = "zstd"
-    can_start: ClassVar[bool] = True
-    decode_work: ClassVar[int] = 3
-    encode_work: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         integer(self.name, {"level": self.level}, "level", *_LEVELS)
@@ -78,31 +56,21 @@ class ZstdCodec(BytesBytesCodec):
         """Generous: other writers may cut their output into many frames or raw blocks."""
         return 2 * nbytes + 4096
 
-    def encode(self, raw: Buffer) -> Buffer:
-        """One frame, in this thread's scratch if it is large."""
-        if len(raw) >= native.LEAST and (zstd := native.zstd()):
-            out = scratch_for(raw, "zstd frame", self.room(len(raw)))
-            return out[: zstd.compress(raw, out, self.level, self.checksum)]
-        make = partial(_compressor, self.level, self.checksum)
-        frame: bytes = scratch.context(("zstd", self.level, self.checksum), make).compress(raw)
+    def encode(self, raw: Buffer) -> bytes:
+        """One frame."""
+        frame: bytes = _compressor(self.level, self.checksum).compress(raw)
         return frame
 
     def decode(self, raw: Buffer, limit: int) -> memoryview:
-        """The content of all frames, in this thread's scratch."""
-        if limit >= native.LEAST and raw[:4] == _MAGIC and (zstd := native.zstd()):
-            stated = zstd.stated(raw)
-            if native.LEAST <= stated <= min(limit, EXPANSION * len(raw)):
-                out = scratch_for(raw, "zstd", stated)
-                if _filled(raw, out):
-                    return out
+        """The content of all frames."""
         frames = _frames(raw, limit)
         sizes = [size for _, _, size in frames if size is not None]
         if len(sizes) == len(frames):
-            out = scratch_for(raw, "zstd", sum(sizes))
+            out = memoryview(bytearray(sum(sizes)))
             return out[: _decompress(raw, frames, out)]
         room = min(limit, max(_ROOM, 8 * len(raw)))
         while True:  # the limit may be far more than there is
-            out = scratch_for(raw, "zstd", room)
+            out = memoryview(bytearray(room))
             try:
                 return out[: _decompress(raw, frames, out)]
             except _TooLongError:
@@ -113,97 +81,11 @@ class ZstdCodec(BytesBytesCodec):
     def head(self, raw: Buffer, most: int) -> bytes:
         """What the first frames begin with."""
         try:
-            reader = scratch.context("zstd", _decompressor).stream_reader(raw, read_across_frames=True)
+            reader = _decompressor().stream_reader(raw, read_across_frames=True)
             found: bytes = reader.read(most)
         except _zstandard().ZstdError as error:
             raise CodecError(f"zstd: the bytes are damaged: {error}") from error
         return found
-
-    def decode_into(self, raw: Buffer, out: memoryview) -> None:
-        """Decode straight into `out`."""
-        if len(out) >= native.LEAST and _filled(raw, out):
-            return
-        found = _decompress(raw, _frames(raw, len(out)), out)
-        if found != len(out):
-            raise CodecError(f"zstd: {len(out)} bytes expected, {found} found")
-
-    def decode_start(self, raw: Buffer, size: int, wanted: int) -> Buffer | None:
-        """The blocks up to there, as a frame of their own; None where a checksum wants them all."""
-        if wanted + _BLOCK > size or (zstd := native.zstd()) is None or not (found := _first_blocks(raw, size, wanted)):
-            return None
-        raw, start, last, end = found
-        kept = bytes(raw[start : start + len(_OPEN)]), raw[last]
-        try:
-            raw[start : start + len(_OPEN)] = _OPEN
-            raw[last] |= 1
-            out = scratch_for(raw, "zstd", size)
-            filled = zstd.decompress(raw[start:end], out)
-        except native.NativeError:
-            return None  # all of it, which says what is wrong
-        finally:
-            raw[start : start + len(_OPEN)], raw[last] = kept
-        return out[:filled] if filled >= wanted else None
-
-    def room(self, nbytes: int, count: int = 1) -> int:
-        """ZSTD_compressBound, and a little."""
-        return nbytes + (nbytes >> 8) + 1024 * count
-
-    def encode_many(self, flat: memoryview, sizes: Sequence[int], into: memoryview) -> list[Buffer]:
-        """Small values in one call, without holding the interpreter; large ones by the faster library."""
-        if sum(sizes) >= native.LEAST * len(sizes) and (zstd := native.zstd()):
-            return zstd.compress_many(flat, into, sizes, [*map(self.room, sizes)], self.level, self.checksum)
-        spans = np.empty((len(sizes), 2), np.uint64)
-        spans[:, 1] = sizes
-        spans[:, 0] = np.cumsum(spans[:, 1]) - spans[:, 1]
-        make = partial(_compressor, self.level, self.checksum)
-        compressor = scratch.context(("zstd", self.level, self.checksum), make)
-        found = compressor.multi_compress_to_buffer(_zstandard().BufferWithSegments(flat, spans.tobytes()))
-        return [memoryview(found[k]) for k in range(len(found))]
-
-    def decode_many(self, raws: Sequence[Buffer], sizes: Sequence[int]) -> Buffer:
-        """Small values in one call if each is one frame that states its size; else one by one."""
-        if False not in [raw[:4] == _MAGIC for raw in raws]:
-            large = native.decoded(native.zstd(), raws, sizes)
-            if large is not None:
-                return large
-        # The library ends the process when there is nothing to decode, or nothing in a frame.
-        if len(raws) == len(sizes) != 0 and 0 not in sizes and False not in map(_is_frame_of, raws, sizes):
-            every = scratch.buffer("many", sum(sizes))
-            if _decoded_at_once(raws, array("Q", sizes), every):
-                return every
-        return BytesBytesCodec.decode_many(self, raws, sizes)
-
-    def decode_rows(self, raw: Buffer, spans: npt.NDArray[np.uint64], rows: memoryview) -> None:
-        """Small values in one call if each is one whole frame; else one by one, which also finds a damaged one."""
-        size = len(rows) // len(spans)
-        alone = size >= native.LEAST and native.zstd()
-        if size and not alone and _whole_frames(np.frombuffer(raw, np.uint8), spans.astype(np.int64)):
-            frames = _zstandard().BufferWithSegments(raw, spans.tobytes())
-            if _decoded_at_once(frames, array("Q", [size]) * len(spans), rows):
-                return
-        BytesBytesCodec.decode_rows(self, raw, spans, rows)
-
-
-def _decoded_at_once(frames: Any, sizes: array[int], into: memoryview) -> bool:
-    """Decode frames by one call, and put what they hold into memory that is kept; False to have a closer look."""
-    decompressor = scratch.context("zstd", _decompressor)
-    try:
-        found = decompressor.multi_decompress_to_buffer(frames, decompressed_sizes=sizes.tobytes())
-    except _zstandard().ZstdError:
-        return False
-    for k, piece in enumerate(consecutive(into, sizes)):
-        piece[:] = found[k]
-    return True
-
-
-def _filled(raw: Buffer, out: memoryview) -> bool:
-    """Decode exactly as many bytes as `out` has; False to have a closer look at the frames."""
-    if raw[:4] != _MAGIC or (zstd := native.zstd()) is None:
-        return False
-    try:
-        return zstd.decompress(raw, out) == len(out)
-    except native.NativeError:
-        return False
 
 
 class _TooLongError(CodecError):
@@ -214,12 +96,29 @@ def _zstandard() -> Any:
     return library("zstd", "zstandard", "zstandard")
 
 
-def _compressor(level: int, checksum: bool) -> Any:
-    return _zstandard().ZstdCompressor(level=level, write_checksum=checksum, write_content_size=True)
+class _Contexts(threading.local):
+    """What a thread keeps: making a context costs several times the decoding of a small chunk."""
+
+    decompressor: Any = None
+    compressors: dict[tuple[int, bool], Any] | None = None
+
+
+_contexts = _Contexts()
 
 
 def _decompressor() -> Any:
-    return _zstandard().ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    if _contexts.decompressor is None:
+        _contexts.decompressor = _zstandard().ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    return _contexts.decompressor
+
+
+def _compressor(level: int, checksum: bool) -> Any:
+    if _contexts.compressors is None:
+        _contexts.compressors = {}
+    if (found := _contexts.compressors.get((level, checksum))) is None:
+        found = _zstandard().ZstdCompressor(level=level, write_checksum=checksum, write_content_size=True)
+        _contexts.compressors[level, checksum] = found
+    return found
 
 
 # -- the structure of frames ----------------------------------------------------------------------
@@ -252,14 +151,6 @@ def _frames(raw: Buffer, limit: int) -> list[_Frame]:
     return frames
 
 
-def _is_frame_of(raw: Buffer, size: int) -> bool:
-    """Whether the bytes are one whole frame that states this size."""
-    try:
-        return raw[:4] == _MAGIC and _frame(raw, 0)[1:] == (len(raw), size)
-    except (CodecError, IndexError):
-        return False
-
-
 def _frame(raw: Buffer, start: int) -> _Frame:
     """The frame at `start`; raises `IndexError` if `raw` ends within it, or returns an end beyond `raw`."""
     flags = raw[start + 4]
@@ -282,43 +173,6 @@ def _frame(raw: Buffer, start: int) -> _Frame:
     return start, pos + (flags & 4), size
 
 
-def _first_blocks(raw: Buffer, size: int, wanted: int) -> tuple[memoryview, int, int, int] | None:
-    """How the blocks with the first `wanted` bytes become a frame: where its header, its last block and its end are.
-
-    None if they are all blocks, or if the bytes are not one frame of this size without a checksum.
-    """
-    view = memoryview(raw)
-    if view.readonly or not _is_frame_of(raw, size) or raw[4] & 4:
-        return None
-    single = raw[4] >> 5 & 1
-    pos = 6 - single + (single, 2, 4, 8)[raw[4] >> 6]
-    start, reached, header = pos - len(_OPEN), 0, 0
-    while not header & 1:
-        header, last = raw[pos] | raw[pos + 1] << 8 | raw[pos + 2] << 16, pos
-        pos += 3 + (1 if header & 6 == 2 else header >> 3)
-        reached += _BLOCK if header & 6 == 4 else header >> 3  # a compressed one is full, unless it is the last
-        if reached >= wanted and not header & 1:
-            return view, start, last, pos
-    return None
-
-
-def _whole_frames(raw: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> bool:
-    """Whether each span is one frame of one block and nothing else: `_frame` for many at once."""
-    starts, lengths = spans[:, 0], spans[:, 1]
-    ends = starts + lengths
-    if not len(raw) or (lengths < 12).any() or (ends > len(raw)).any():
-        return False
-    magic = np.frombuffer(_MAGIC, np.uint8)
-    flags = raw[starts + 4].astype(np.int64)
-    single = flags >> 5 & 1
-    width = np.array([0, 2, 4, 8])[flags >> 6] + np.where(flags >> 6 == 0, single, 0)
-    at = np.minimum(starts + 6 - single + width, ends - 3)
-    header = raw[at] | raw[at + 1].astype(np.int64) << 8 | raw[at + 2].astype(np.int64) << 16
-    reach = at + 3 + np.where(header & 6 == 2, 1, header >> 3) + (flags & 4)
-    whole = (raw[starts[:, None] + np.arange(4)] == magic).all(axis=1) & (flags & 3 == 0) & (header & 1 == 1)
-    return bool((whole & (reach == ends)).all())
-
-
 def _skip(raw: Buffer, start: int) -> int:
     """The end of the skippable frame at `start`."""
     raw[start + 7]  # IndexError if it is not there
@@ -330,7 +184,7 @@ def _skip(raw: Buffer, start: int) -> int:
 
 def _decompress(raw: Buffer, frames: list[_Frame], out: memoryview) -> int:
     """Decode frames one after the other into `out`; returns how many bytes they filled."""
-    decompressor = scratch.context("zstd", _decompressor)
+    decompressor = _decompressor()
     filled = 0
     try:
         for start, end, size in frames:

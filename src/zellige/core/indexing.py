@@ -20,9 +20,9 @@ import numpy as np
 
 from zellige.errors import ChunkShapeError
 from zellige.grid import ChunkGrid, expand_ellipsis
-from zellige.indexing import as_items, select_orthogonal
+from zellige.io.plan import Pick, Plan, plan_axes
+from zellige.io.select import as_items, orthogonal
 from zellige.metadata.v3 import ChunkGridMetadata
-from zellige.plans import Pick, Plan, plan_axes
 from zellige.types import Coords, Indices, Shape
 
 __all__ = ["ChunkProjection", "OrthogonalIndexer"]
@@ -63,7 +63,7 @@ class OrthogonalIndexer:
 
     def __init__(self, selection: Any, shape: Sequence[int], chunk_grid: ChunkGrid) -> None:
         grid = _resolve(chunk_grid, tuple(shape))
-        found = select_orthogonal(selection, grid.shape)
+        found = orthogonal(selection, grid.shape)
         items = expand_ellipsis(as_items(selection), grid.ndim)
         self.shape = found.result_shape
         self._dropped = [axis < len(items) and isinstance(items[axis], int) for axis in range(grid.ndim)]
@@ -73,7 +73,8 @@ class OrthogonalIndexer:
 
     def __iter__(self) -> Iterator[ChunkProjection]:
         dropped = self._dropped
-        for coords, _, inside, outside, whole in self._plan.requests():
+        for copy in self._plan.copies():
+            inside, outside = copy.inside, copy.outside
             places = map(_reversed, outside, self._flip) if self._flip else outside
             out: list[Any] = [place for place, gone in zip(places, dropped, strict=False) if not gone]
             kept: list[Any] = [pick for pick, gone in zip(inside, dropped, strict=True) if not gone]
@@ -82,7 +83,7 @@ class OrthogonalIndexer:
                 kept = _mesh(kept)
             rest = iter(kept)
             chunk = tuple(pick.start if gone else next(rest) for pick, gone in zip(inside, dropped, strict=True))  # type: ignore[union-attr]
-            yield ChunkProjection(coords, chunk, tuple(_mesh(out) if _arrays(out) > 1 else out), whole)
+            yield ChunkProjection(copy.coords, chunk, tuple(_mesh(out) if _arrays(out) > 1 else out), copy.whole)
 
 
 def _resolve(chunk_grid: ChunkGrid | ChunkGridMetadata, shape: Shape) -> ChunkGrid:

@@ -53,19 +53,19 @@ def forked(place: Any, *, compute: bool = True) -> Iterator[Any]:
     It is the place itself if dask computes in this process, or if all processes see what one of them writes.
     """
     whole = store_of(place)
-    if whole is None or not whole.transactional or not computes_elsewhere():
+    if whole is None or not whole.traits.transactional or not computes_elsewhere():
         yield place
         return
     if not compute:
         raise ValueError(f"compute=False: {whole!r} is a transaction, to which forks must be merged; compute at once")
-    fork = whole.fork()
+    fork = storage.fork(whole)
     if isinstance(place, Array):
         yield Array.from_documents(fork, place.path, place.metadata.to_documents(), place.config)
     elif isinstance(place, Group | storage.StorePath):
         yield storage.StorePath(fork, place.path)
     else:
         yield fork
-    whole.merge([fork])
+    storage.merge(whole, [fork])
 
 
 def store_of(place: Any) -> Store | None:

@@ -52,20 +52,20 @@ def _token(array: Array) -> str:
     """A name of what an array holds now; see `from_array`."""
     store, prefix = array.store, array.path and array.path + "/"
     document = next(iter(array.metadata.to_documents()))
-    found = store.get_versioned(prefix + document)
-    if found is None or not store.near or prod(array.grid.grid_shape) > _MOST_TAGS:
+    found = store.read(prefix + document)
+    if found is None or store.traits.concurrency is not None or prod(array.grid.grid_shape) > _MOST_TAGS:
         return uuid4().hex
     tags = [_tag(store, chunk.key) for chunk in array.iter_chunks()]
     where = () if isinstance(store, MemoryStore) else (repr(store), array.path)
-    return uuid4().hex if ... in tags else str(tokenize(*where, found, tags))
+    return uuid4().hex if ... in tags else str(tokenize(*where, found.whole, repr(found.tag), tags))
 
 
 def _tag(store: Store, key: str) -> object:
     """The tag of a stored value, None if there is no such key, and an ellipsis if the store has no tags."""
-    found = store.get_tagged(key, [])
+    found = store.read(key, ())
     if found is None:
         return None
-    return ... if found[1] is None else found[1]
+    return ... if found.tag is None else repr(found.tag)
 
 
 class Handle:
@@ -142,7 +142,7 @@ class Handle:
     def fork(self) -> Array:
         """The array in a fork of its store."""
         array = self._array
-        return Array.from_documents(array.store.fork(), array.path, array.metadata.to_documents(), array.config)
+        return Array.from_documents(storage.fork(array.store), array.path, array.metadata.to_documents(), array.config)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         store, path, _ = self._place
@@ -152,7 +152,7 @@ class Handle:
         store = self._place[0]
         if isinstance(store, MemoryStore):
             raise TypeError(no_way_out(store))
-        if self._writes and store.transactional:
+        if self._writes and store.traits.transactional:
             raise TypeError(no_way_back(store))
         return self._place, self._documents, self._name, self._writes, self._guard
 

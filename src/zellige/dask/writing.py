@@ -80,7 +80,7 @@ def _store_at(x: da.Array, target: Any, create: dict[str, Any], *, compute: bool
         return _store(x, found, create, compute=False, then=found.store.close, **given)
     with storage.opened(target, storage_options=options) as place:
         array = _store(x, place, create, compute=True, **given)
-    if not array.store.transactional:
+    if not array.store.traits.transactional:
         return array
     return open_array(target, path=array.path, mode="r", storage_options=options)
 
@@ -111,7 +111,7 @@ def _store(
         else:
             overwrite, array = bool(create.get("overwrite")), _new_array(place, _creation(x, create))
             with storage.filling(array, overwrite=overwrite) as guard:
-                part = Part(x, array, part_of_it, stored=array.store.transactional, guard=guard, fresh=True)
+                part = Part(x, array, part_of_it, stored=array.store.traits.transactional, guard=guard, fresh=True)
                 later = store_parts([part], **how)
     if later is not None:
         return later
@@ -162,7 +162,7 @@ def store_parts(
     Within a transaction that other processes write to, all must be in one fork of it; see `forked`.
     """
     ready = [_checked(part) for part in parts]
-    fork = next((part.target.store for part in ready if part.target.store.transactional), None)
+    fork = next((part.target.store for part in ready if part.target.store.traits.transactional), None)
     if not computes_elsewhere():
         fork = None
     moved: list[Any] = [aligned_chunks(part) if align else None for part in ready]
@@ -187,7 +187,7 @@ def store_parts(
         flight.land()
         raise
     if fork is not None and found is not None:
-        fork.merge([found])
+        storage.merge(fork, [found])
     return None
 
 
@@ -309,5 +309,5 @@ def _merged(forks: Sequence[Store]) -> Store | None:
     if not forks:
         return None
     first, *others = forks
-    first.merge(others)
+    storage.merge(first, others)
     return first

@@ -242,17 +242,6 @@ def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
     return bool(bits[(0,) * bits.ndim] == wanted) and bool((bits == wanted).all())
 
 
-def rows_of_fill(rows: AnyArray, fill: AnyArray) -> AnyArray:
-    """`equals_fill` for each item along the first axis of a C-contiguous array."""
-    if rows.dtype.kind == "O":
-        return np.array([equals_fill(row, fill) for row in rows], bool)
-    bits, wanted = _bits(rows.reshape(len(rows), -1)), _bits(fill)
-    same: AnyArray = (bits[:, 0] == wanted) & (bits[:, -1] == wanted)  # few others get further
-    maybe = np.flatnonzero(same)
-    same[maybe] = (bits[maybe] == wanted).all(axis=1)
-    return same
-
-
 def _bits(array: AnyArray) -> AnyArray:
     """The same elements as plain bits, which compare exactly; strings do so themselves."""
     size = array.dtype.itemsize

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ctypes import CDLL
+from typing import Any
 
 ZSTD, GZIP, ZLIB, BLOSC, LZ4, CRC32C, FLETCHER32, SHUFFLE = range(1, 9)
 """The numbers of codecs in programs, as in `kernel.h`."""
@@ -25,18 +23,21 @@ KEEP_EMPTY, PAD, SYNC = 1, 2, 4
 OK, MISSING, DECLINED, DAMAGED, FAILED, NOT_BEGUN, EMPTY = range(7)
 """What became of an item."""
 
-_FUNCTIONS: dict[int, tuple[str, ...]] = {
-    ZSTD: (
+_FUNCTIONS = {
+    "zstd": (
         *("ZSTD_createDCtx", "ZSTD_decompressDCtx", "ZSTD_isError", "ZSTD_createCCtx", "ZSTD_freeCCtx"),
         *("ZSTD_CCtx_setParameter", "ZSTD_compress2", "ZSTD_compressBound"),
     ),
-    GZIP: (
+    "isal": (
         *("isal_inflate_init", "isal_inflate_stateless", "isal_deflate_stateless_init", "isal_deflate_stateless"),
         "crc32_gzip_refl",
     ),
-    BLOSC: ("blosc_decompress_ctx", "blosc_compress_ctx"),
-    LZ4: ("LZ4_decompress_safe", "LZ4_compress_fast"),
+    "zlib": ("deflateInit2_", "deflate", "deflateReset", "deflateEnd"),
+    "blosc": ("blosc_decompress_ctx", "blosc_compress_ctx"),
+    "lz4": ("LZ4_decompress_safe", "LZ4_compress_fast"),
 }
+"""What is used of each library."""
+_LIBRARIES = {ZSTD: ("zstd",), GZIP: ("isal", "zlib"), ZLIB: ("isal", "zlib"), BLOSC: ("blosc",), LZ4: ("lz4",)}
 
 
 def _load() -> ModuleType | None:
@@ -70,14 +71,8 @@ def can(codec: int) -> bool:
     """Whether the kernel knows a codec; its library is loaded when this is first asked."""
     if native is None:
         return False
-    from ctypes import c_void_p, cast  # only for those who need a library
-
-    wanted = _FUNCTIONS.get(GZIP if codec == ZLIB else codec, ())
-    for library in _libraries(codec) if wanted else ():
-        if all(hasattr(library, name) for name in wanted):
-            for name in wanted:
-                native.bind(name, cast(getattr(library, name), c_void_p).value or 0)
-            break
+    for library in _LIBRARIES.get(codec, ()):
+        _bind(native, library)
     known: bool = native.can(codec)
     return known
 
@@ -85,25 +80,32 @@ def can(codec: int) -> bool:
 native = _load()
 
 
-def _libraries(codec: int) -> list[CDLL]:
-    """The libraries that may have the functions of a codec, the fastest first."""
-    from ctypes import CDLL
+def _bind(native: ModuleType, library: str) -> None:
+    """Hand the functions of a library over, from the first file that has all of them."""
+    from ctypes import CDLL, c_void_p, cast  # only for those who need a library
 
-    paths: list[str | None] = []
-    if codec == BLOSC:
-        paths.append(_c_blosc())  # whose wheels use AVX2, which those of numcodecs do not
-        paths.append(_extension("numcodecs", "blosc"))
-    elif codec in (GZIP, ZLIB):
-        paths.append(_extension("isal", "igzip_lib"))
-    else:
-        paths.append(_extension("numcodecs", "zstd" if codec == ZSTD else "lz4"))
-    found = []
-    for path in paths:
+    wanted = _FUNCTIONS[library]
+    for path in filter(None, _files(library)):
         try:
-            found += [CDLL(path)] if path else []
+            found = CDLL(path)
         except OSError:  # it needs symbols that this interpreter does not show
             continue
-    return found
+        if all(hasattr(found, name) for name in wanted):
+            for name in wanted:
+                native.bind(name, cast(getattr(found, name), c_void_p).value or 0)
+            return
+
+
+def _files(library: str) -> list[str | None]:
+    """The files that may have a library, the best first."""
+    match library:
+        case "isal":
+            return [_extension("isal", "igzip_lib")]
+        case "zlib":  # what Python itself uses, so that both paths store the same bytes; else what comes with blosc
+            return [getattr(import_module("zlib"), "__file__", None), _extension("numcodecs", "blosc")]
+        case "blosc":  # the wheels of c-blosc use AVX2, which those of numcodecs do not
+            return [_c_blosc(), _extension("numcodecs", "blosc")]
+    return [_extension("numcodecs", library)]
 
 
 def _extension(package: str, module: str) -> str | None:

@@ -5,7 +5,32 @@ their places (`zellige.plans.Table`); `program` is what `zellige.kernel.program`
 item. Functions that return a number return how many items did not end with the status 0.
 """
 
+from collections.abc import Callable
 from typing import Any
+
+class Reader:
+    """An array whose chunks are files, prepared for reading by integers and plain slices; `reader.c` has it.
+
+    `axes` has for each axis where runs of chunks of one size begin: their elements and their numbers, and the ends.
+    """
+
+    def __new__(
+        cls,
+        base: bytes,
+        pieces: tuple[bytes, ...],
+        follow: bool,
+        program: bytes,
+        shape: tuple[int, ...],
+        axes: tuple[tuple[Any, Any], ...],
+        fill: bool,
+        threads: Callable[[], int],
+        empty: Callable[[tuple[int, ...], Any], Any],
+        large: Callable[[tuple[int, ...], Any], Any],
+        dtype: Any,
+        /,
+    ) -> Reader: ...
+    def read(self, index: Any, /) -> Any:
+        """What an index picks, or None if that is for another to read."""
 
 def read_files(
     base: bytes,

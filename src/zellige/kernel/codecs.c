@@ -26,6 +26,10 @@ static struct {
     void (*isal_deflate_stateless_init)(void *);
     int (*isal_deflate_stateless)(void *);
     uint32_t (*crc32_gzip_refl)(uint32_t, const void *, uint64_t);
+    int (*deflateInit2_)(void *, int, int, int, int, int, const char *, int);
+    int (*deflate)(void *, int);
+    int (*deflateReset)(void *);
+    int (*deflateEnd)(void *);
 } lib;
 
 #define SYMBOL(name) {#name, (void **)&lib.name}
@@ -38,7 +42,8 @@ static const struct {
     SYMBOL(ZSTD_compressBound),     SYMBOL(ZSTD_isError),         SYMBOL(blosc_decompress_ctx),
     SYMBOL(blosc_compress_ctx),     SYMBOL(LZ4_decompress_safe),  SYMBOL(LZ4_compress_fast),
     SYMBOL(isal_inflate_init),      SYMBOL(isal_inflate_stateless), SYMBOL(isal_deflate_stateless_init),
-    SYMBOL(isal_deflate_stateless), SYMBOL(crc32_gzip_refl),
+    SYMBOL(isal_deflate_stateless), SYMBOL(crc32_gzip_refl),      SYMBOL(deflateInit2_),
+    SYMBOL(deflate),                SYMBOL(deflateReset),         SYMBOL(deflateEnd),
 };
 
 bool z_bind(const char *name, void *address) {
@@ -58,7 +63,8 @@ bool z_can(const z_codec *codec) {
     case C_GZIP:
     case C_ZLIB:
         return lib.isal_inflate_init && lib.isal_inflate_stateless && lib.isal_deflate_stateless_init &&
-               lib.isal_deflate_stateless && lib.crc32_gzip_refl;
+               lib.isal_deflate_stateless && lib.crc32_gzip_refl && lib.deflateInit2_ && lib.deflate &&
+               lib.deflateReset && lib.deflateEnd;
     case C_BLOSC:
         return lib.blosc_decompress_ctx && lib.blosc_compress_ctx;
     case C_LZ4:
@@ -266,8 +272,8 @@ static int gunzip(z_context *context, const uint8_t *at, int64_t size, uint8_t *
                 if (!at) return Z_DAMAGED;
                 at++;
             }
-        if (flags & 2) at += 2;
-        if (at >= end) return Z_DAMAGED;
+        if (end - at <= (flags & 2)) return Z_DAMAGED;
+        at += flags & 2;
         uint8_t *begin = to;
         int status = inflate(context, &at, end, &to, limit);
         if (status) return status;
@@ -291,8 +297,8 @@ static int unzlib(z_context *context, const uint8_t *at, int64_t size, uint8_t *
     return stored == adler32(out, (size_t)nbytes) ? Z_OK : Z_DAMAGED;
 }
 
-static int64_t gzip(z_context *context, int64_t level, const uint8_t *at, int64_t size, uint8_t *out, int64_t room) {
-    if (level < 1 || size > UINT32_MAX || room > UINT32_MAX) return -1; /* other levels are only read here */
+static int64_t isal_gzip(z_context *context, int64_t level, const uint8_t *at, int64_t size, uint8_t *out, int64_t room) {
+    if (size > UINT32_MAX || room > UINT32_MAX) return -1;
     if (!context->deflate && !(context->deflate = calloc(1, STATE))) return -1;
     if (!context->levels && !(context->levels = malloc(LEVELS))) return -1;
     deflate_state *state = context->deflate;
@@ -302,6 +308,44 @@ static int64_t gzip(z_context *context, int64_t level, const uint8_t *at, int64_
     state->level = (uint32_t)level, state->level_buf = context->levels, state->level_buf_size = LEVELS;
     state->end_of_stream = 1, state->flush = 0, state->gzip_flag = 1;
     return lib.isal_deflate_stateless(state) || state->avail_in ? -1 : (int64_t)state->total_out;
+}
+
+/* The state of zlib, which is public and the same in all versions 1.x. */
+struct z_stream {
+    const uint8_t *next_in;
+    unsigned avail_in;
+    unsigned long total_in;
+    uint8_t *next_out;
+    unsigned avail_out;
+    unsigned long total_out;
+    const char *msg;
+    void *state, *zalloc, *zfree, *opaque;
+    int data_type;
+    unsigned long adler, reserved;
+};
+
+enum { ZLIB_WINDOW = 15, ZLIB_GZIP = 16, ZLIB_MEMORY = 8, ZLIB_DEFLATED = 8, ZLIB_FINISH = 4, ZLIB_END = 1 };
+
+static int64_t zlib(z_context *context, int window, int64_t level, const uint8_t *at, int64_t size, uint8_t *out,
+                    int64_t room) {
+    if (size > UINT32_MAX || room > UINT32_MAX) return -1;
+    z_stream *stream = context->zlib;
+    if (stream && (context->zlib_level != level || context->zlib_window != window || lib.deflateReset(stream))) {
+        lib.deflateEnd(stream);
+        free(stream);
+        stream = context->zlib = NULL;
+    }
+    if (!stream) {
+        if (!(stream = calloc(1, sizeof *stream))) return -1;
+        if (lib.deflateInit2_(stream, (int)level, ZLIB_DEFLATED, window, ZLIB_MEMORY, 0, "1", sizeof *stream)) {
+            free(stream);
+            return -1;
+        }
+        context->zlib = stream, context->zlib_level = level, context->zlib_window = window;
+    }
+    stream->next_in = at, stream->avail_in = (unsigned)size;
+    stream->next_out = out, stream->avail_out = (unsigned)room;
+    return lib.deflate(stream, ZLIB_FINISH) == ZLIB_END ? room - stream->avail_out : -1;
 }
 
 /* -- blosc -------------------------------------------------------------------------------------------------------- */
@@ -456,7 +500,8 @@ static int64_t room_for(const z_codec *codec, int64_t size) {
     case C_LZ4:
         return size + size / 255 + 20;
     case C_GZIP:
-        return size + size / 1024 + 1024; /* stored blocks */
+    case C_ZLIB:
+        return size + size / 8 + 1024; /* codes of 9 bits, or stored blocks */
     }
     return size + 4;
 }
@@ -480,7 +525,10 @@ static int64_t encode_one(z_context *context, const z_codec *codec, const uint8_
         return lib.ZSTD_isError(found) ? -1 : (int64_t)found;
     }
     case C_GZIP:
-        return gzip(context, given[0], raw, size, out, room);
+        if (given[0]) return isal_gzip(context, given[0], raw, size, out, room);
+        return zlib(context, ZLIB_WINDOW + ZLIB_GZIP, given[1], raw, size, out, room);
+    case C_ZLIB:
+        return zlib(context, ZLIB_WINDOW, given[0], raw, size, out, room);
     case C_BLOSC: {
         if (size > INT32_MAX - 16) return -1;
         int found = lib.blosc_compress_ctx((int)given[1], (int)given[2], (size_t)given[3], (size_t)size, raw, out,
@@ -504,7 +552,7 @@ static int64_t encode_one(z_context *context, const z_codec *codec, const uint8_
                    codec->id == C_CRC32C ? z_crc32c(0, raw, (size_t)size) : fletcher32(raw, (size_t)size));
         return size + 4;
     }
-    return -1; /* zlib streams are only read here */
+    return -1;
 }
 
 int z_encode(z_context *context, const z_chain *chain, uint8_t *chunk, int64_t nbytes, const uint8_t **found,

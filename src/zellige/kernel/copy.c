@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define STRIP (256 << 10) /* bytes of an uncompressed chunk that are read at a time, so that they stay in the cache */
+#define COLUMNS 64       /* that are transposed at a time: each is read from a cache line of its own */
 #define SEEK (8 << 10)    /* a read of its own costs about as much as reading so many bytes more */
 
 static int64_t at_in(const z_dim *dim, int64_t k) {
@@ -16,6 +17,26 @@ static int64_t at_in(const z_dim *dim, int64_t k) {
 static int64_t at_out(const z_dim *dim, int64_t k) { return (dim->places ? dim->places[k] : k) * dim->out; }
 
 static bool is_plain(const z_dim *dim) { return !dim->lists && !dim->places; }
+
+/* Put a dimension at the end, and keep the order of the others. */
+static void move_last(z_copy *copy, int d) {
+    z_dim moved = copy->dims[d];
+    memmove(&copy->dims[d], &copy->dims[d + 1], (size_t)(copy->ndims - 1 - d) * sizeof moved);
+    copy->dims[copy->ndims - 1] = moved;
+}
+
+/* Where elements side by side in the chunk are not so in the work array, both such dimensions come last: see `rows`. */
+static void order(z_copy *copy) {
+    int in = -1, out = -1;
+    for (int d = 0; d < copy->ndims; d++) {
+        if (!is_plain(&copy->dims[d])) continue;
+        if (copy->dims[d].in == copy->itemsize) in = d;
+        if (copy->dims[d].out == copy->itemsize) out = d;
+    }
+    if (in < 0 || out < 0 || in == out) return;
+    move_last(copy, in);
+    move_last(copy, out > in ? out - 1 : out);
+}
 
 void z_simplify(z_copy *copy) {
     int kept = 0;
@@ -38,6 +59,7 @@ void z_simplify(z_copy *copy) {
         kept++;
     }
     copy->ndims = kept;
+    order(copy);
 }
 
 void z_bounds(const z_copy *copy, int64_t *low, int64_t *high) {
@@ -61,8 +83,9 @@ void z_bounds(const z_copy *copy, int64_t *low, int64_t *high) {
 }
 
 int64_t z_count(const z_copy *copy) {
-    int64_t count = 1;
-    for (int d = 0; d < copy->ndims; d++) count *= copy->dims[d].count;
+    int64_t count = 1; /* positions may be listed again and again, so this has no bound of its own */
+    for (int d = 0; d < copy->ndims; d++)
+        if (__builtin_mul_overflow(count, copy->dims[d].count, &count) || count > Z_MOST) return Z_MOST;
     return count;
 }
 
@@ -112,6 +135,20 @@ static void one_dim(const z_dim *dim, int64_t item, uint8_t *chunk, uint8_t *wor
     }
 }
 
+/* Two plain dimensions. If it is a transposition, a few columns at a time: what is read of them stays in the cache for
+ * the rows that follow. */
+static void rows(const z_dim *dim, const z_dim *next, int64_t item, uint8_t *chunk, uint8_t *work, bool gather) {
+    int64_t wide = dim->in == item || dim->out == item ? COLUMNS : next->count;
+    for (int64_t j = 0; j < next->count; j += wide) {
+        int64_t count = next->count - j < wide ? next->count - j : wide;
+        uint8_t *in = chunk + j * next->in, *out = work + j * next->out;
+        for (int64_t k = 0; k < dim->count; k++, in += dim->in, out += dim->out) {
+            if (gather) strided(in, next->in, out, next->out, count, item);
+            else strided(out, next->out, in, next->in, count, item);
+        }
+    }
+}
+
 static void walk(const z_copy *copy, int d, uint8_t *chunk, uint8_t *work, bool gather) {
     if (d == copy->ndims) {
         memcpy(gather ? chunk : work, gather ? work : chunk, (size_t)copy->itemsize);
@@ -123,11 +160,8 @@ static void walk(const z_copy *copy, int d, uint8_t *chunk, uint8_t *work, bool 
         return;
     }
     const z_dim *next = &copy->dims[d + 1];
-    if (d == copy->ndims - 2 && is_plain(dim) && is_plain(next)) { /* rows, with nothing between them */
-        for (int64_t k = 0; k < dim->count; k++, chunk += dim->in, work += dim->out) {
-            if (gather) strided(chunk, next->in, work, next->out, next->count, copy->itemsize);
-            else strided(work, next->out, chunk, next->in, next->count, copy->itemsize);
-        }
+    if (d == copy->ndims - 2 && is_plain(dim) && is_plain(next)) {
+        rows(dim, next, copy->itemsize, chunk, work, gather);
         return;
     }
     for (int64_t k = 0; k < dim->count; k++)
@@ -236,7 +270,7 @@ static int by_runs(z_context *context, const z_copy *copy, const z_chain *chain,
 int z_read_raw(z_context *context, z_copy *copy, const z_chain *chain, int fd, uint8_t *work) {
     int64_t low, high, run = z_run_bytes(copy);
     z_bounds(copy, &low, &high);
-    int64_t runs = z_count(copy) * copy->itemsize / run;
+    int64_t runs = z_count(copy) / (run / copy->itemsize);
     if (runs < (high - low) / (run + SEEK)) return by_runs(context, copy, chain, fd, work);
     return in_strips(context, copy, chain, fd, work);
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -72,7 +73,7 @@ int z_open(const char *path, bool follow, int *error) {
     return fd;
 }
 
-bool z_is_missing(int error) { return error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG; }
+bool z_is_missing(int error) { return error == ENOENT || error == ENAMETOOLONG; }
 
 int64_t z_size(int fd) {
     struct stat info;
@@ -126,26 +127,106 @@ static bool write_all(int fd, const z_piece *pieces, int64_t count) {
     return true;
 }
 
-int z_write(const char *path, size_t base, const char *temporary, const z_piece *pieces, int64_t count, bool follow,
-            bool sync) {
-    char name[Z_PATH];
+/* A temporary file beside the path with the value in it, whose name is written to `name`; -1 if that failed. */
+static int write_temporary(const char *path, size_t base, const char *temporary, const z_piece *pieces, int64_t count,
+                           bool follow, char *name) {
     const char *slash = strrchr(path, '/');
-    if (!slash) return Z_FAILED;
-    int length = snprintf(name, sizeof name, "%.*s%s", (int)(slash + 1 - path), path, temporary);
-    if (length < 0 || (size_t)length >= sizeof name) return Z_FAILED;
+    if (!slash) return -1;
+    int length = snprintf(name, Z_PATH, "%.*s%s", (int)(slash + 1 - path), path, temporary);
+    if (length < 0 || length >= Z_PATH) return -1;
     for (int k = 0; k < TRIES; k++) {
         int fd = open_here(name, O_WRONLY | O_CREAT | O_EXCL, 0666, follow);
-        if (fd < 0) {
-            if (errno != ENOENT) return Z_FAILED;
-            make_directories(path, base);
-            continue;
+        if (fd >= 0) {
+            if (write_all(fd, pieces, count)) return fd;
+            close(fd);
+            unlink(name);
+            return -1;
         }
-        bool done = write_all(fd, pieces, count) && (!sync || !fsync(fd));
-        done = !close(fd) && done;
+        if (errno != ENOENT) return -1;
+        make_directories(path, base);
+    }
+    return -1;
+}
+
+int z_write(const char *path, size_t base, const char *temporary, const z_piece *pieces, int64_t count, bool follow) {
+    char name[Z_PATH];
+    for (int k = 0; k < TRIES; k++) {
+        int fd = write_temporary(path, base, temporary, pieces, count, follow, name);
+        if (fd < 0) return Z_FAILED;
+        bool done = !close(fd);
         if (done && !rename(name, path)) return Z_OK;
         int error = errno;
         unlink(name);
-        if (!done || error != ENOENT) return Z_FAILED;
+        if (!done || error != ENOENT) return Z_FAILED; /* else somebody has removed the directory */
     }
     return Z_FAILED;
+}
+
+/* -- surviving a power cut ---------------------------------------------------------------------------------------- */
+
+static bool flush(int fd) {
+    int failed;
+#ifdef F_FULLFSYNC
+    if (!fcntl(fd, F_FULLFSYNC)) return true; /* fsync does not empty the cache of a Mac's drive */
+#endif
+    do failed = fsync(fd);
+    while (failed && errno == EINTR);
+    return !failed;
+}
+
+bool z_begin(z_pending *pending, const char *path, size_t base, const char *temporary, const z_piece *pieces,
+             int64_t count, bool follow) {
+    char name[Z_PATH];
+    int fd = write_temporary(path, base, temporary, pieces, count, follow, name);
+    if (fd < 0) return false;
+    size_t length = strlen(path) + 1, more = strlen(name) + 1;
+    char *both = malloc(length + more);
+    if (!both) {
+        close(fd);
+        unlink(name);
+        return false;
+    }
+#ifdef SYNC_FILE_RANGE_WRITE
+    sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE); /* begin: the disk writes while other values are encoded */
+#endif
+    pending->path = memcpy(both, path, length);
+    pending->name = memcpy(both + length, name, more);
+    pending->fd = fd;
+    pending->flushed = false;
+    return true;
+}
+
+void z_flush(z_pending *pending) {
+#ifdef __linux__
+    int failed;
+    do failed = fdatasync(pending->fd); /* without the times of the file */
+    while (failed && errno == EINTR);
+    pending->flushed = !failed;
+#else
+    pending->flushed = flush(pending->fd);
+#endif
+}
+
+bool z_place(z_pending *pending) {
+    bool done = pending->fd < 0 || !close(pending->fd);
+    pending->fd = -1;
+    if (!done || !pending->flushed || rename(pending->name, pending->path)) return false;
+    pending->name = NULL;
+    return true;
+}
+
+void z_drop(z_pending *pending) {
+    if (!pending->path) return;
+    if (pending->fd >= 0) close(pending->fd);
+    if (pending->name) unlink(pending->name);
+    free(pending->path);
+    pending->path = NULL;
+}
+
+bool z_sync_directory(const char *path, bool follow) {
+    int fd = open_here(path, O_RDONLY | O_DIRECTORY, 0, follow);
+    if (fd < 0) return false;
+    bool done = flush(fd);
+    close(fd);
+    return done;
 }

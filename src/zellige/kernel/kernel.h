@@ -6,9 +6,12 @@
  *   - It never explains. Each item ends with a status; whatever is not Z_OK is looked at again by the plain Python
  *     path, which knows every codec and names what is wrong.
  *   - No function of the interpreter is called while its lock is released.
+ *   - Buffers must not change during a call, and the work array overlaps no other buffer: what was checked is not
+ *     checked again.
  *
  * Files: pool.c (threads), codecs.c (bytes to bytes), copy.c (between chunks and the work array), files.c (paths and
- * files), module.c (what Python sees: arguments, plans, entry points).
+ * files), plan.h and module.c (what Python sees: arguments, plans, entry points), reader.c (an array prepared for plain
+ * indices), indexes.c (of shards, which a reader keeps).
  */
 #ifndef ZELLIGE_KERNEL_H
 #define ZELLIGE_KERNEL_H
@@ -37,12 +40,16 @@ typedef struct {
 
 enum { B_FILE, B_ONE, B_TWO, B_CHUNK, B_BUFFERS };
 
+typedef struct z_stream z_stream;
+
 typedef struct z_context {
     struct z_context *next;
     z_buffer buffers[B_BUFFERS];
     void *zstd_in, *zstd_out;     /* ZSTD_DCtx, ZSTD_CCtx */
     int64_t level, checksum;      /* what zstd_out was set to */
     void *inflate, *deflate, *levels; /* isal's states, opaque */
+    z_stream *zlib;                   /* for levels that isal does not have */
+    int64_t zlib_level, zlib_window;  /* what it was set to */
 } z_context;
 
 uint8_t *z_room(z_context *context, int which, size_t size); /* NULL if there is no memory */
@@ -120,7 +127,7 @@ void z_simplify(z_copy *copy);                    /* fewer and longer dimensions
 void z_bounds(const z_copy *copy, int64_t *low, int64_t *high); /* bytes of the chunk that are touched */
 bool z_is_run(const z_copy *copy);                 /* whether the last dimension is contiguous in both */
 int64_t z_run_bytes(const z_copy *copy);          /* how many follow each other in both, at least */
-int64_t z_count(const z_copy *copy);              /* elements */
+int64_t z_count(const z_copy *copy);              /* elements; Z_MOST if there are more */
 void z_scatter(const z_copy *copy, const uint8_t *chunk, uint8_t *work);
 void z_gather(const z_copy *copy, uint8_t *chunk, const uint8_t *work);
 void z_fill(const z_copy *copy, uint8_t *work, const uint8_t *fill);
@@ -142,7 +149,21 @@ typedef struct {
 } z_piece;
 
 /* Write a temporary file beside the path and rename it; `base` bytes of the path are a directory that exists. */
-int z_write(const char *path, size_t base, const char *temporary, const z_piece *pieces, int64_t count, bool follow,
-            bool sync);
+int z_write(const char *path, size_t base, const char *temporary, const z_piece *pieces, int64_t count, bool follow);
+
+/* The same in steps, for values that are to survive a power cut: each step is done for many before the next one. */
+typedef struct {
+    char *path; /* NULL if nothing is pending */
+    char *name; /* of the temporary file; NULL once it is in its place */
+    int fd;
+    bool flushed;
+} z_pending;
+
+bool z_begin(z_pending *pending, const char *path, size_t base, const char *temporary, const z_piece *pieces,
+             int64_t count, bool follow); /* write the temporary file */
+void z_flush(z_pending *pending);
+bool z_place(z_pending *pending); /* rename it, if it was flushed */
+void z_drop(z_pending *pending);  /* forget it, and remove what was not placed */
+bool z_sync_directory(const char *path, bool follow);
 
 #endif

@@ -1,37 +1,23 @@
 /* What Python sees: programs and plans are checked here, then carried out item by item without the interpreter. */
-#ifndef Z_FREE_THREADED
-#define Py_LIMITED_API 0x030B0000
-#endif
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include "kernel.h"
+#include "plan.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#define INLINE (256 << 10)  /* decoded bytes for which no other thread is woken */
 #define UNIT (256 << 10)    /* decoded bytes of inner chunks that are one unit of work */
 #define UNIT_MOST 1024      /* inner chunks of one unit */
 #define GAP (64 << 10)      /* inner chunks no further apart are read by one call */
 #define TOGETHER (16 << 20) /* bytes that are read by one call at most */
+#define ROUND 128           /* files that are flushed together; each keeps a descriptor, of which a process has 256 or more */
 
 enum { FLAG_KEEP = 1, FLAG_PAD = 2, FLAG_SYNC = 4 };
 enum { Z_EMPTY = 6 }; /* of a chunk that is written: only fill values, and something is stored in its place */
 
 /* -- programs ----------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    z_chain chain; /* of the chunks that the plan is about; with shards, of the inner ones */
-    bool sharded, at_start, index_crc;
-    int64_t inner[Z_DIMS]; /* the shape of inner chunks */
-    const uint8_t *fill;
-} program;
 
 typedef struct {
     const uint8_t *at;
@@ -55,8 +41,8 @@ static int64_t between(words *from, int64_t low, int64_t high) {
 static void parse_codec(words *from, z_codec *codec) {
     static const int64_t limits[C_IDS][5][2] = {
         [C_ZSTD] = {{-131072, 22}, {0, 1}},
-        [C_GZIP] = {{0, 3}},
-        [C_ZLIB] = {{0, 0}},
+        [C_GZIP] = {{0, 3}, {0, 9}},
+        [C_ZLIB] = {{-1, 9}},
         [C_BLOSC] = {{0, 5}, {0, 9}, {0, 2}, {1, INT32_MAX}, {0, INT32_MAX}},
         [C_LZ4] = {{INT32_MIN, INT32_MAX}},
         [C_SHUFFLE] = {{2, INT32_MAX}},
@@ -66,7 +52,7 @@ static void parse_codec(words *from, z_codec *codec) {
     if (!z_can(codec)) from->bad = true;
 }
 
-static bool parse_program(const uint8_t *at, int64_t size, program *into) {
+bool z_parse_program(const uint8_t *at, int64_t size, program *into) {
     words from = {at, size, false};
     z_chain *chain = &into->chain;
     memset(into, 0, sizeof *into);
@@ -100,30 +86,6 @@ static bool parse_program(const uint8_t *at, int64_t size, program *into) {
 
 /* -- plans -------------------------------------------------------------------------------------------------------- */
 
-/* One axis of the work array. A row is what one chunk gives along it: for each of the array's axes that it stands for
- * (several for points) the chunk's number and size, with shards those of the shard and then of the inner chunk; then
- * start, step, count, place. With step 0 the positions are listed, from `start` on. */
-typedef struct {
-    int axes[Z_DIMS], naxes;
-    int64_t count, width;
-    const int64_t *rows;
-    const int64_t *positions, *places;
-    int64_t npositions;
-    int64_t ngroups, *groups; /* of rows that lie in one shard; without shards each row by itself */
-    bool *whole;              /* for each group: whether it is all of the chunks, or shards, along this axis */
-} axis;
-
-typedef struct {
-    int naxes;
-    axis axes[Z_DIMS];
-    int64_t items;
-    Py_buffer views[3 * Z_DIMS + 3];
-    int nviews;
-    Py_buffer *work;
-    program program;
-    int64_t decoded; /* about how many bytes all chunks have */
-} plan;
-
 static const char BAD_PLAN[] = "the plan does not fit the program or the work array";
 
 static void free_plan(plan *plan) {
@@ -151,12 +113,13 @@ static const int64_t *integers(plan *plan, PyObject *from, int64_t *count) {
     return found->len ? found->buf : (const int64_t *)"";
 }
 
-static bool check_row(const plan *plan, const axis *axis, const int64_t *row, int64_t extent) {
+static bool check_row(plan *plan, const axis *axis, const int64_t *row, int64_t extent) {
     int m = axis->naxes;
     bool sharded = plan->program.sharded;
     const int64_t *numbers = row, *sizes = row + m, *pick = row + (sharded ? 4 : 2) * m;
     for (int k = 0; k < m; k++) {
-        if (numbers[k] < 0 || sizes[k] < 1 || sizes[k] > Z_MOST) return false;
+        if (numbers[k] < 0 || sizes[k] < 1) return false;
+        if (sizes[k] > Z_MOST) plan->too_large = true;
         if (!sharded) continue;
         int64_t inner = plan->program.inner[axis->axes[k]], number = row[2 * m + k];
         if (sizes[k] % inner || row[3 * m + k] != inner || number < 0 || number >= sizes[k] / inner) return false;
@@ -250,16 +213,12 @@ static bool parse_axis(plan *plan, axis *axis, PyObject *given, int64_t extent, 
     return good;
 }
 
-static bool times(int64_t *value, int64_t factor) {
-    return !__builtin_mul_overflow(*value, factor, value) && *value <= Z_MOST;
-}
-
 static plan *parse_plan(PyObject *axes, PyObject *code, PyObject *work, bool writable, bool pad) {
     plan *made = calloc(1, sizeof *made);
     if (!made) return (plan *)PyErr_NoMemory();
     Py_buffer *bytes = view(made, code, PyBUF_SIMPLE);
     if (!bytes) goto failed;
-    if (!parse_program(bytes->buf, bytes->len, &made->program)) {
+    if (!z_parse_program(bytes->buf, bytes->len, &made->program)) {
         PyErr_SetString(PyExc_ValueError, "the program is not one that this kernel knows");
         goto failed;
     }
@@ -269,6 +228,7 @@ static plan *parse_plan(PyObject *axes, PyObject *code, PyObject *work, bool wri
     if (n < 0) goto failed;
     uint64_t seen = 0;
     if (n > Z_DIMS || n != made->work->ndim || made->work->itemsize != made->program.chain.itemsize) goto bad;
+    if (n && (!made->work->shape || !made->work->strides)) goto bad; /* some leave out what they were asked for */
     made->items = 1;
     made->decoded = made->program.chain.itemsize;
     for (Py_ssize_t k = 0; k < n; k++) {
@@ -276,9 +236,10 @@ static plan *parse_plan(PyObject *axes, PyObject *code, PyObject *work, bool wri
         made->naxes = (int)k + 1;
         if (!parse_axis(made, axis, PyTuple_GetItem(axes, k), made->work->shape[k], &seen, pad)) goto failed;
         if (!times(&made->items, axis->ngroups)) goto bad;
+        const int64_t *sizes = axis->rows + (made->program.sharded ? 3 : 1) * axis->naxes;
         for (int j = 0; axis->count && j < axis->naxes; j++)
-            if (!times(&made->decoded, axis->rows[axis->naxes + j])) made->decoded = Z_MOST;
-        if (!times(&made->decoded, axis->ngroups)) made->decoded = Z_MOST;
+            if (!times(&made->decoded, sizes[j])) made->decoded = Z_MOST;
+        if (!times(&made->decoded, axis->count)) made->decoded = Z_MOST;
     }
     if (seen != ((uint64_t)1 << made->program.chain.ndim) - 1) goto bad;
     return made;
@@ -370,17 +331,6 @@ static void locate(const plan *plan, int64_t number, int64_t *groups, item *item
 
 /* -- where encoded bytes are -------------------------------------------------------------------------------------- */
 
-typedef struct {
-    const char *base; /* of paths; NULL if values are in memory */
-    size_t base_size, folder; /* how much of a path is a directory that exists */
-    int npieces;
-    const char *pieces[Z_DIMS + 1]; /* of keys, around the numbers */
-    size_t sizes[Z_DIMS + 1];
-    bool follow;
-    Py_buffer *values; /* in memory; those without a buffer are missing */
-    bool *present;
-} place;
-
 static bool path_of(const place *place, const item *item, int ndim, char *into) {
     size_t at = place->base_size;
     if (at >= Z_PATH) return false;
@@ -401,7 +351,7 @@ static bool path_of(const place *place, const item *item, int ndim, char *into) 
     return true;
 }
 
-static bool parse_place(place *place, PyObject *base, PyObject *pieces, int ndim) {
+bool z_parse_place(place *place, PyObject *base, PyObject *pieces, int ndim) {
     memset(place, 0, sizeof *place);
     Py_ssize_t size;
     char *at;
@@ -418,34 +368,6 @@ static bool parse_place(place *place, PyObject *base, PyObject *pieces, int ndim
 }
 
 /* -- jobs --------------------------------------------------------------------------------------------------------- */
-
-/* A shard that is being read, or written. */
-typedef struct {
-    atomic_int state; /* 0: not opened, 1: open, 2: missing, 3: not readable */
-    atomic_int status;
-    atomic_llong left; /* units that are not done */
-    int fd;
-    const uint8_t *at; /* the value, where it is in memory */
-    int64_t size;
-    uint8_t *index;
-    z_piece *pieces; /* encoded inner chunks */
-} shard;
-
-typedef struct job {
-    z_job job; /* first, so that one is the other */
-    plan *plan;
-    place place;
-    uint8_t *statuses;
-    bool fill_missing;
-    int flags;
-    const char *temporary;
-    atomic_llong *numbers; /* of temporary files */
-    shard *shards;
-    int64_t *first_units; /* of each shard, and the end */
-    int64_t per_unit;
-    z_piece *results; /* of encode; NULL if values go to files */
-    PyThreadState *saved;
-} job;
 
 static bool look_for_signals(void *arg) {
     job *job = arg;
@@ -517,6 +439,7 @@ static pthread_mutex_t opening[64]; /* of shards, by their number; those that di
 
 static void make_locks(void) {
     for (int k = 0; k < 64; k++) pthread_mutex_init(&opening[k], NULL);
+    z_make_index_lock();
 }
 
 static uint64_t entry(const uint8_t *index, int64_t k) {
@@ -529,7 +452,40 @@ static void put_entry(uint8_t *index, int64_t k, uint64_t value) {
     for (int b = 0; b < 8; b++) index[8 * k + b] = (uint8_t)(value >> 8 * b);
 }
 
-/* Whole entries inside the shard, one after the other; what lies in another order is for the plain path. */
+typedef struct {
+    uint64_t start, end;
+} span;
+
+static int compare_spans(const void *one, const void *other) {
+    const span *a = one, *b = other;
+    return a->start != b->start ? (a->start > b->start) - (a->start < b->start) : (a->end > b->end) - (a->end < b->end);
+}
+
+static int check_sorted(const uint8_t *index, int64_t n) {
+    span *spans = malloc((size_t)n * sizeof *spans);
+    if (!spans) return Z_DECLINED;
+    int64_t count = 0;
+    for (int64_t k = 0; k < n; k++) {
+        uint64_t offset = entry(index, 2 * k);
+        if (offset != UINT64_MAX) spans[count++] = (span){offset, offset + entry(index, 2 * k + 1)};
+    }
+    qsort(spans, (size_t)count, sizeof *spans, compare_spans);
+    int status = Z_OK;
+    for (int64_t k = 1; k < count; k++)
+        if (spans[k].start < spans[k - 1].end) status = Z_DAMAGED;
+    free(spans);
+    return status;
+}
+
+static uint64_t mixed(uint64_t x) {
+    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 32;
+}
+
+/* Whole entries inside the shard, no two over one another. Some writers store inner chunks in another order than C's, but
+ * without gaps: then all ends but the last are the starts of others, and equal sums of mixed numbers say so without
+ * sorting. */
 static int check_index(const program *program, const uint8_t *index, int64_t n, int64_t size) {
     int64_t bytes = 16 * n + (program->index_crc ? 4 : 0);
     if (program->index_crc) {
@@ -538,48 +494,60 @@ static int check_index(const program *program, const uint8_t *index, int64_t n, 
         if (sum != stored) return Z_DAMAGED;
     }
     uint64_t low = program->at_start ? (uint64_t)bytes : 0, high = (uint64_t)(program->at_start ? size : size - bytes);
+    uint64_t first = UINT64_MAX, last = 0, next = low, starts = 0, ends = 0;
+    bool in_order = true, empty = false;
     for (int64_t k = 0; k < n; k++) {
-        uint64_t offset = entry(index, 2 * k), length = entry(index, 2 * k + 1);
+        uint64_t offset = entry(index, 2 * k), length = entry(index, 2 * k + 1), end = offset + length;
         if (offset == UINT64_MAX && length == UINT64_MAX) continue;
         if (offset > high || length > high - offset) return Z_DAMAGED;
-        if (offset < low) return Z_DECLINED;
-        low = offset + length;
+        if (offset < low) return length ? Z_DAMAGED : Z_DECLINED;
+        in_order = in_order && offset >= next;
+        empty = empty || !length;
+        next = end;
+        if (offset < first) first = offset;
+        if (end > last) last = end;
+        starts += mixed(offset);
+        ends += mixed(end);
     }
-    return Z_OK;
+    if (in_order || (!empty && starts - mixed(first) == ends - mixed(last))) return Z_OK;
+    return check_sorted(index, n);
 }
 
 static int open_shard(job *job, shard *shard, const item *item, int64_t number) {
     const program *program = &job->plan->program;
     int64_t bytes = 16 * item->inners + (program->index_crc ? 4 : 0);
+    int ndim = program->chain.ndim;
+    struct stat info;
     if (item->inners > Z_MOST / 64) return Z_DECLINED;
     if (job->place.base) {
         char path[Z_PATH];
-        if (!path_of(&job->place, item, program->chain.ndim, path)) return Z_DECLINED;
+        if (!path_of(&job->place, item, ndim, path)) return Z_DECLINED;
         int error;
         shard->fd = z_open(path, job->place.follow, &error);
         if (shard->fd < 0) return z_is_missing(error) ? Z_MISSING : Z_FAILED;
-        shard->size = z_size(shard->fd);
-        if (shard->size < 0) return Z_FAILED;
+        if (fstat(shard->fd, &info) || !S_ISREG(info.st_mode)) return Z_FAILED;
+        shard->size = (int64_t)info.st_size;
     } else {
         if (!job->place.present[number]) return Z_MISSING;
         shard->at = job->place.values[number].buf;
         shard->size = job->place.values[number].len;
     }
+    if (job->indexes && (shard->index = z_find_index(job->indexes, item->numbers, ndim, &info, bytes))) return Z_OK;
     if (shard->size < bytes) return Z_DAMAGED; /* before memory is taken for the index */
-    if (!(shard->index = malloc((size_t)bytes))) return Z_DECLINED;
+    if (!(shard->index = z_new_index(bytes))) return Z_DECLINED;
     int64_t at = program->at_start ? 0 : shard->size - bytes;
-    if (shard->at) memcpy(shard->index, shard->at + at, (size_t)bytes);
-    else {
-        int status = z_pread(shard->fd, shard->index, bytes, at);
-        if (status) return status;
-    }
-    return check_index(program, shard->index, item->inners, shard->size);
+    int status = Z_OK;
+    if (shard->at) memcpy(shard->index->at, shard->at + at, (size_t)bytes);
+    else status = z_pread(shard->fd, shard->index->at, bytes, at);
+    if (!status) status = check_index(program, shard->index->at, item->inners, shard->size);
+    if (!status && job->indexes) z_keep_index(job->indexes, shard->index, item->numbers, ndim, &info);
+    return status;
 }
 
 static void close_shard(shard *shard) {
     if (shard->fd >= 0) close(shard->fd);
     shard->fd = -1;
-    free(shard->index);
+    z_drop_index(shard->index);
     shard->index = NULL;
 }
 
@@ -618,7 +586,7 @@ static int read_inner(job *job, z_context *context, shard *shard, const int64_t 
     int64_t low = INT64_MAX, high = 0, sum = 0, stored = 0;
     for (int64_t k = from; k < to; k++) { /* where they lie, to read them together if that is near each other */
         if (!inner_item(plan, groups, k, &item)) return Z_DECLINED;
-        uint64_t offset = entry(shard->index, 2 * item.number), length = entry(shard->index, 2 * item.number + 1);
+        uint64_t offset = entry(shard->index->at, 2 * item.number), length = entry(shard->index->at, 2 * item.number + 1);
         if (offset == UINT64_MAX) continue;
         if ((int64_t)length > z_encoded_bound(chain, item.nbytes)) return Z_DAMAGED;
         if ((int64_t)offset < low) low = (int64_t)offset;
@@ -636,8 +604,8 @@ static int read_inner(job *job, z_context *context, shard *shard, const int64_t 
     }
     for (int64_t k = from; k < to; k++) {
         if (!inner_item(plan, groups, k, &item)) return Z_DECLINED;
-        int64_t offset = (int64_t)entry(shard->index, 2 * item.number);
-        int64_t length = (int64_t)entry(shard->index, 2 * item.number + 1);
+        int64_t offset = (int64_t)entry(shard->index->at, 2 * item.number);
+        int64_t length = (int64_t)entry(shard->index->at, 2 * item.number + 1);
         int status;
         if (offset < 0) { /* an inner chunk that is not there is always fill */
             z_fill(&item.copy, plan->work->buf, plan->program.fill);
@@ -721,7 +689,10 @@ static int store(job *job, const item *item, int64_t number, const z_piece *piec
     char path[Z_PATH], temporary[Z_PATH];
     if (!path_of(&job->place, item, job->plan->program.chain.ndim, path)) return Z_DECLINED;
     snprintf(temporary, sizeof temporary, "%s%llu", job->temporary, (unsigned long long)atomic_fetch_add(job->numbers, 1));
-    return z_write(path, job->place.folder, temporary, pieces, count, job->place.follow, job->flags & FLAG_SYNC);
+    if (!job->pending) return z_write(path, job->place.folder, temporary, pieces, count, job->place.follow);
+    z_pending *pending = &job->pending[number - job->first];
+    bool begun = z_begin(pending, path, job->place.folder, temporary, pieces, count, job->place.follow);
+    return begun ? Z_NOT_BEGUN : Z_FAILED; /* `place_unit` says what became of it */
 }
 
 static int store_nothing(job *job, const item *item) {
@@ -751,6 +722,7 @@ static int write_chunk(job *job, z_context *context, int64_t number) {
 
 static void write_unit(z_job *base, int64_t unit, z_context *context) {
     job *job = (struct job *)base;
+    unit += job->first_unit;
     job->statuses[unit] = (uint8_t)write_chunk(job, context, unit);
 }
 
@@ -813,7 +785,7 @@ static void write_shard_unit(z_job *base, int64_t unit, z_context *context) {
     job *job = (struct job *)base;
     int64_t from, to, groups[Z_DIMS];
     item item;
-    int64_t number = shard_of(job, unit, &from, &to, groups, &item);
+    int64_t number = shard_of(job, job->first_unit + unit, &from, &to, groups, &item);
     shard *shard = &job->shards[number];
     int status = all_whole(job->plan, groups) && make_item(job->plan, &item) && item.inners < Z_MOST / 64 ? Z_OK : Z_DECLINED;
     if (!status && !atomic_load_explicit(&shard->state, memory_order_acquire)) {
@@ -833,6 +805,91 @@ static void write_shard_unit(z_job *base, int64_t unit, z_context *context) {
         job->statuses[number] = (uint8_t)(status ? status : write_shard(job, shard, &item, number));
         free_pieces(shard, shard->size);
     }
+}
+
+/* -- surviving a power cut ---------------------------------------------------------------------------------------- */
+
+static void flush_unit(z_job *base, int64_t unit, z_context *context) {
+    (void)context;
+    z_pending *pending = &((struct job *)base)->pending[unit];
+    if (pending->path) z_flush(pending);
+}
+
+static void place_unit(z_job *base, int64_t unit, z_context *context) {
+    (void)context;
+    job *job = (struct job *)base;
+    z_pending *pending = &job->pending[unit];
+    if (pending->path) job->statuses[job->first + unit] = z_place(pending) ? Z_OK : Z_FAILED;
+}
+
+static void folder_unit(z_job *base, int64_t unit, z_context *context) {
+    (void)context;
+    job *job = (struct job *)base;
+    if (!z_sync_directory(job->folders[unit], job->place.follow)) atomic_store(&job->unsynced, true);
+}
+
+static bool never(void *unused) {
+    (void)unused;
+    return false;
+}
+
+/* Note the directory of a value, and those above it that the one noted before does not lie in, up to the store's own:
+ * an earlier write that was not to survive a power cut may have made them. */
+static bool note_folders(job *job, const char *path) {
+    const char *last = job->nfolders ? job->folders[job->nfolders - 1] : "";
+    size_t same = 0, length = (size_t)(strrchr(path, '/') - path);
+    while (same <= length && last[same] == path[same]) same++;
+    if (job->nfolders && (same > length || (same == length && !last[same]))) return true;
+    for (size_t k = job->place.folder - 1; k <= length; k++) {
+        bool noted = job->nfolders && (k < same || (k == same && !last[same]));
+        if (path[k] != '/' || noted) continue;
+        if (job->nfolders == job->most_folders) {
+            int64_t most = 2 * job->most_folders + 64;
+            char **grown = realloc(job->folders, (size_t)most * sizeof *grown);
+            if (!grown) return false;
+            job->folders = grown, job->most_folders = most;
+        }
+        char *folder = malloc(k + 2);
+        if (!folder) return false;
+        memcpy(folder, path, k ? k : 1);
+        folder[k ? k : 1] = 0;
+        job->folders[job->nfolders++] = folder;
+    }
+    return true;
+}
+
+static void run_phase(job *job, int64_t units, int threads, void (*work)(z_job *, int64_t, z_context *)) {
+    job->job.units = units;
+    job->job.work = work;
+    z_run(&job->job, threads);
+}
+
+/* In rounds: write temporary files, flush all of them, rename all of them. At the end each directory, once. */
+static void write_rounds(job *job, int threads) {
+    z_pending pending[ROUND] = {0};
+    const int64_t items = job->plan->items, *firsts = job->first_units;
+    void (*write)(z_job *, int64_t, z_context *) = job->job.work;
+    job->pending = pending;
+    for (int64_t to; job->first < items && !atomic_load(&job->job.stop); job->first = to) {
+        to = job->first + ROUND < items ? job->first + ROUND : items;
+        job->first_unit = firsts ? firsts[job->first] : job->first;
+        run_phase(job, (firsts ? firsts[to] : to) - job->first_unit, threads, write);
+        run_phase(job, to - job->first, threads, flush_unit);
+        run_phase(job, to - job->first, threads, place_unit);
+        for (int64_t k = 0; k < to - job->first; k++) {
+            if (pending[k].path && !pending[k].name && !note_folders(job, pending[k].path)) job->unsynced = true;
+            z_drop(&pending[k]);
+        }
+    }
+    job->job.interrupted = never; /* what has its name is to last, also after an interrupt */
+    atomic_store(&job->job.stop, false);
+    run_phase(job, job->nfolders, threads, folder_unit);
+    if (atomic_load(&job->job.no_memory)) job->unsynced = true; /* some may have been passed over */
+    for (int64_t k = 0; job->unsynced && k < items; k++)
+        if (job->statuses[k] == Z_OK) job->statuses[k] = Z_FAILED;
+    for (int64_t k = 0; k < job->nfolders; k++) free(job->folders[k]);
+    free(job->folders);
+    job->pending = NULL;
 }
 
 /* -- running ------------------------------------------------------------------------------------------------------ */
@@ -870,6 +927,10 @@ static bool prepare_shards(job *job) {
 static int64_t carry_out(job *job, int threads, void (*plain)(z_job *, int64_t, z_context *),
                          void (*sharded)(z_job *, int64_t, z_context *)) {
     plan *plan = job->plan;
+    if (plan->too_large) { /* before anything is worked out from such sizes */
+        memset(job->statuses, Z_DECLINED, (size_t)plan->items);
+        return plan->items;
+    }
     memset(job->statuses, Z_NOT_BEGUN, (size_t)plan->items);
     job->job.units = plan->items;
     job->job.work = plan->program.sharded ? sharded : plain;
@@ -881,7 +942,8 @@ static int64_t carry_out(job *job, int threads, void (*plain)(z_job *, int64_t, 
     }
     if (plan->decoded <= INLINE) threads = 1;
     job->saved = PyEval_SaveThread();
-    z_run(&job->job, threads);
+    if (job->flags & FLAG_SYNC) write_rounds(job, threads);
+    else z_run(&job->job, threads);
     for (int64_t k = 0; job->shards && k < plan->items; k++) { /* those that were not finished, after an interrupt */
         close_shard(&job->shards[k]);
         free_pieces(&job->shards[k], job->shards[k].size);
@@ -891,6 +953,8 @@ static int64_t carry_out(job *job, int threads, void (*plain)(z_job *, int64_t, 
     PyEval_RestoreThread(job->saved);
     return PyErr_Occurred() ? -1 : bad;
 }
+
+int64_t z_read_plan(job *job, int threads) { return carry_out(job, threads, read_unit, read_shard_unit); }
 
 static bool take_statuses(plan *plan, PyObject *given, uint8_t **into) {
     Py_buffer *found = view(plan, given, PyBUF_WRITABLE);
@@ -903,9 +967,13 @@ static bool take_statuses(plan *plan, PyObject *given, uint8_t **into) {
     return true;
 }
 
-static void free_job(job *job) {
+void z_release(job *job) {
     free(job->shards);
     free(job->first_units);
+}
+
+static void free_job(job *job) {
+    z_release(job);
     free_plan(job->plan);
     free(job);
 }
@@ -925,10 +993,10 @@ static PyObject *read_files(PyObject *self, PyObject *args) {
     }
     made->fill_missing = fill;
     int64_t bad = -1;
-    if (parse_place(&made->place, base, pieces, made->plan->program.chain.ndim) &&
+    if (z_parse_place(&made->place, base, pieces, made->plan->program.chain.ndim) &&
         take_statuses(made->plan, statuses, &made->statuses)) {
         made->place.follow = follow;
-        bad = carry_out(made, threads, read_unit, read_shard_unit);
+        bad = z_read_plan(made, threads);
     }
     free_job(made);
     return bad < 0 ? NULL : PyLong_FromLongLong(bad);
@@ -958,12 +1026,15 @@ static PyObject *decode(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "there is not one value for each item");
     } else if (take_statuses(made->plan, statuses, &made->statuses)) {
         for (; taken < items; taken++) {
-            PyObject *value = PyList_GetItem(values, taken);
-            if (value == Py_None) continue;
-            if (PyObject_GetBuffer(value, &place->values[taken], PyBUF_SIMPLE)) break;
-            place->present[taken] = true;
+            /* A reference of its own: to ask for a buffer may run code, which may change the list. */
+            PyObject *value = PySequence_GetItem(values, taken);
+            if (!value) break;
+            if (value != Py_None) place->present[taken] = !PyObject_GetBuffer(value, &place->values[taken], PyBUF_SIMPLE);
+            bool good = value == Py_None || place->present[taken];
+            Py_DECREF(value);
+            if (!good) break;
         }
-        if (taken == items) bad = carry_out(made, threads, read_unit, read_shard_unit);
+        if (taken == items) bad = z_read_plan(made, threads);
     }
     for (int64_t k = 0; k < taken; k++)
         if (place->present[k]) PyBuffer_Release(&place->values[k]);
@@ -975,6 +1046,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
 
 static PyObject *write_files(PyObject *self, PyObject *args) {
     (void)self;
+    static const char BAD_FOLDER[] = "the name of temporary files or the length of the folder is not right";
     static atomic_llong numbers;
     PyObject *base, *pieces, *axes, *code, *work, *statuses;
     const char *temporary;
@@ -994,12 +1066,13 @@ static PyObject *write_files(PyObject *self, PyObject *args) {
     made->numbers = &numbers;
     int64_t bad = -1;
     if (strlen(temporary) > 200 || strchr(temporary, '/') || folder < 1) {
-        PyErr_SetString(PyExc_ValueError, "the name of temporary files or the length of the folder is not right");
-    } else if (parse_place(&made->place, base, pieces, made->plan->program.chain.ndim) &&
+        PyErr_SetString(PyExc_ValueError, BAD_FOLDER);
+    } else if (z_parse_place(&made->place, base, pieces, made->plan->program.chain.ndim) &&
                take_statuses(made->plan, statuses, &made->statuses)) {
         made->place.follow = follow;
         made->place.folder = (size_t)folder;
-        bad = carry_out(made, threads, write_unit, write_shard_unit);
+        if (made->place.folder > made->place.base_size) PyErr_SetString(PyExc_ValueError, BAD_FOLDER);
+        else bad = carry_out(made, threads, write_unit, write_shard_unit);
     }
     free_job(made);
     return bad < 0 ? NULL : PyLong_FromLongLong(bad);
@@ -1088,9 +1161,11 @@ static PyMethodDef methods[] = {
 };
 
 static int setup(PyObject *module) {
-    (void)module;
     z_pool_setup(make_locks);
-    return 0;
+    PyObject *type = PyType_FromModuleAndSpec(module, &z_reader_spec, NULL);
+    int failed = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
+    Py_XDECREF(type);
+    return failed;
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -74,6 +74,7 @@ typedef struct task {
     int nruns;
     int wanted; /* helpers that may still join */
     int joined; /* helpers at work; under the lock */
+    int process; /* of which they are threads */
     run runs[RUNS];
 } task;
 
@@ -81,6 +82,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake, left;
 static task *tasks;
 static int threads_alive;
+static int processes; /* how often this one was forked from another that had loaded the kernel */
 
 static bool take(run *from, int64_t *unit) {
     if (atomic_load_explicit(&from->next, memory_order_relaxed) >= from->end) return false;
@@ -92,6 +94,49 @@ static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void ask(task *task);
+
+/* Let nobody join any more, and wait for those at work; until the job is stopped, look for signals meanwhile. */
+static void wait_for_helpers(task *task, bool asking) {
+    pthread_mutex_lock(&lock);
+    task->wanted = 0;
+    for (struct task **at = &tasks; *at; at = &(*at)->next)
+        if (*at == task) {
+            *at = task->next;
+            break;
+        }
+    while (task->joined && task->process == processes) { /* in a forked child nobody is at work */
+        struct timespec until;
+        clock_gettime(WAITING_CLOCK, &until);
+        until.tv_nsec += LOOK_NS;
+        if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+        bool late = pthread_cond_timedwait(&left, &lock, &until) == ETIMEDOUT;
+        /* Not again once it is stopped: a handler must not run while the error of another is being raised. */
+        if (late && task->joined && asking && !atomic_load(&task->job->stop)) {
+            pthread_mutex_unlock(&lock);
+            ask(task);
+            pthread_mutex_lock(&lock);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Leave a job that has begun: no unit begins from now on, and those in hand are waited for. */
+static void leave(void *arg) {
+    task *task = arg;
+    atomic_store(&task->job->stop, true);
+    if (task->nruns > 1) wait_for_helpers(task, false);
+}
+
+/* Ask whether to stop. The interpreter may end this thread meanwhile, if it ends itself; but what the others work on
+ * may lie on its stack. */
+static void ask(task *task) {
+    z_job *job = task->job;
+    pthread_cleanup_push(leave, task);
+    if (job->interrupted(job->arg)) atomic_store(&job->stop, true);
+    pthread_cleanup_pop(0);
 }
 
 static void drain(task *task, int me, bool caller) {
@@ -107,7 +152,7 @@ static void drain(task *task, int me, bool caller) {
         while (!atomic_load_explicit(&job->stop, memory_order_relaxed) && take(from, &unit)) {
             job->work(job, unit, context);
             if (caller && now_ns() - looked > LOOK_NS) {
-                if (job->interrupted(job->arg)) atomic_store(&job->stop, true);
+                ask(task);
                 looked = now_ns();
             }
         }
@@ -169,6 +214,7 @@ void z_run(z_job *job, int threads) {
     mine->nruns = threads;
     mine->wanted = threads - 1;
     mine->joined = 0;
+    mine->process = processes;
     for (int k = 0; k < threads; k++) {
         atomic_init(&mine->runs[k].next, job->units / threads * k + job->units % threads * k / threads);
         mine->runs[k].end = job->units / threads * (k + 1) + job->units % threads * (k + 1) / threads;
@@ -186,25 +232,7 @@ void z_run(z_job *job, int threads) {
     else pthread_cond_signal(&wake);
     pthread_mutex_unlock(&lock);
     drain(mine, 0, true);
-    pthread_mutex_lock(&lock);
-    mine->wanted = 0;
-    for (task **at = &tasks; *at; at = &(*at)->next)
-        if (*at == mine) {
-            *at = mine->next;
-            break;
-        }
-    while (mine->joined) {
-        struct timespec until;
-        clock_gettime(WAITING_CLOCK, &until);
-        until.tv_nsec += LOOK_NS;
-        if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
-        if (pthread_cond_timedwait(&left, &lock, &until) == ETIMEDOUT && mine->joined) {
-            pthread_mutex_unlock(&lock);
-            if (job->interrupted(job->arg)) atomic_store(&job->stop, true);
-            pthread_mutex_lock(&lock);
-        }
-    }
-    pthread_mutex_unlock(&lock);
+    wait_for_helpers(mine, true);
     free(mine);
 }
 
@@ -242,6 +270,7 @@ static void (*reset_locks)(void);
 
 static void after_in_child(void) { /* none of the threads is here; what they worked on stays as it is */
     threads_alive = 0;
+    processes++;
     tasks = NULL;
     make_conditions();
     reset_locks();

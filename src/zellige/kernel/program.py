@@ -15,16 +15,22 @@ from zellige.codecs.sharding import BoundShard, ShardingCodec
 from zellige.types import Shape
 
 _PARAMETERS = 5
+_MOST_AXES, _MOST_CODECS, _LONGEST_ELEMENT, _LARGEST_INNER = 32, 8, 1 << 20, 1 << 46  # as in `kernel.h`
 _COMPRESSORS = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 
 
-def program(chain: CodecChain, shape: Shape) -> bytes | None:
-    """The program of a chain, of whose chunks one has this shape; None if the kernel does not know all of it."""
+def program_of(chain: CodecChain) -> bytes | None:
+    """The program of a chain, made on first use; None if the kernel does not know all of it, or is off."""
     if kernel.native is None:
         return None
-    words = _words(chain, shape)
-    return None if words is None else pack(f"={len(words)}q", *words) + chain.fill.tobytes()
+    try:
+        return chain.program
+    except AttributeError:
+        first, *_ = chain.bound  # of all shapes the rank is the same
+        words = _words(chain, first)
+        chain.program = None if words is None else pack(f"={len(words)}q", *words) + chain.fill.tobytes()
+        return chain.program
 
 
 def inner_shape(chain: CodecChain) -> Shape | None:
@@ -40,6 +46,8 @@ def _words(chain: CodecChain, shape: Shape) -> list[int] | None:
     steps = [_step(codec) for codec in chain.compressors]
     dtype = chain.dtype.numpy
     if order is None or None in steps or not isinstance(serializer, BytesCodec) or dtype.hasobject:
+        return None
+    if len(shape) > _MOST_AXES or len(steps) > _MOST_CODECS or not 0 < dtype.itemsize <= _LONGEST_ELEMENT:
         return None
     stored = serializer.layout(chain.specs(shape)[-1])
     swap = None if stored is None else _swapped(stored, dtype)
@@ -63,9 +71,9 @@ def _step(codec: BytesBytesCodec) -> tuple[int, ...] | None:
         case "gzip", {"level": level}:
             from zellige.codecs.gzip import ISAL_LEVELS  # which is there, since the codec is
 
-            found = kernel.GZIP, ISAL_LEVELS.get(level, 0)
-        case "numcodecs.zlib", _:
-            found = (kernel.ZLIB,)
+            found = kernel.GZIP, ISAL_LEVELS.get(level, 0), level
+        case "numcodecs.zlib", {"level": level}:
+            found = kernel.ZLIB, level
         case "blosc", {"cname": cname, "clevel": level, "shuffle": shuffle, "typesize": size, "blocksize": block}:
             found = kernel.BLOSC, _COMPRESSORS.index(cname), level, _SHUFFLES.index(shuffle), size, block
         case "numcodecs.lz4", {"acceleration": acceleration}:
@@ -87,6 +95,8 @@ def _shard_words(codec: ShardingCodec, chain: CodecChain, shape: Shape) -> list[
     plain = isinstance(index[0], BytesCodec) and index[0].endian == "little"
     sums = [part.name == "crc32c" for part in index[1:]]
     if chain.filters or chain.compressors or not plain or sums not in ([], [True]):
+        return None
+    if max(codec.chunk_shape, default=0) > _LARGEST_INNER:
         return None
     shard = chain.shard(shape)
     inner = _words(shard.chain, codec.chunk_shape) if isinstance(shard, BoundShard) else None

@@ -11,7 +11,7 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import IO, NoReturn, Protocol, TypeVar
@@ -19,7 +19,6 @@ from uuid import uuid4
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from zellige.errors import BadArchiveError
-from zellige.scratch import buffer
 from zellige.stores import files
 from zellige.stores.base import Store, is_key, resolve_span
 from zellige.types import Buffer, Span
@@ -58,9 +57,6 @@ class Source(Protocol):
     def read(self, start: int, length: int) -> bytes:
         """So many bytes, fewer only at the end."""
 
-    def borrow(self, start: int, length: int) -> Buffer:
-        """Like `read`, but the buffer may be overwritten by this thread's next call."""
-
 
 class Descriptor:
     """A descriptor that is closed when the last one who may still read from it is gone.
@@ -85,13 +81,6 @@ class Descriptor:
         while len(data) < length and (more := os.pread(self.fd, length - len(data), start + len(data))):
             data += more
         return data
-
-    def borrow(self, start: int, length: int) -> Buffer:
-        """Like `read`, into this thread's scratch buffer."""
-        into, filled = buffer("file", length), 0
-        while filled < length and (count := os.preadv(self.fd, [into[filled:]], start + filled)):
-            filled += count
-        return into[:filled]
 
 
 def stamp_of(info: os.stat_result) -> tuple[int, ...]:
@@ -128,8 +117,6 @@ class HandleSource:
             self._file.seek(start)
             return self._file.read(length)
 
-    borrow = read
-
 
 class ValueSource:
     """A value of another store, read by ranges."""
@@ -151,8 +138,6 @@ class ValueSource:
             raise FileNotFoundError(f"key {self.key!r} was removed from {self.store!r} while the archive was open")
         return found
 
-    borrow = read
-
 
 class _WithTail:
     """A source whose end is kept: the directory, and often documents."""
@@ -168,9 +153,6 @@ class _WithTail:
         if start + length <= self._start:
             return self.source.read(start, length)
         return self.source.read(start, self._start - start) + self._tail[: start + length - self._start]
-
-    def borrow(self, start: int, length: int) -> Buffer:
-        return self.source.borrow(start, length) if start + length <= self._start else self.read(start, length)
 
 
 class _Cursor:
@@ -226,8 +208,6 @@ class Document:
         """The value."""
         return self.value
 
-    borrow = read
-
     def read_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes]:
         """Several ranges of the value."""
         places = [resolve_span(key, *span, self.size) for span in spans]
@@ -255,11 +235,7 @@ class Entry:
 
     def read(self) -> Buffer:
         """The whole value, compared with its checksum."""
-        return self._decoded(self._raw(self.source.read))
-
-    def borrow(self) -> Buffer:
-        """Like `read`, but the buffer may be overwritten by this thread's next call."""
-        return self._decoded(self._raw(self.source.borrow))
+        return self._decoded(self._raw())
 
     def read_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes]:
         """Several ranges; of a compressed value all of it is read, of another one nothing else."""
@@ -271,16 +247,16 @@ class Entry:
             self.find(self.source.read(self.start, self.head_length))
         return [self.measured(self.source.read(self.data + start, length), length) for start, length in places]
 
-    def _raw(self, read: Callable[[int, int], Buffer]) -> Buffer:
+    def _raw(self) -> Buffer:
         """The bytes as they are stored, with the header before them unless that is known."""
         known = self.data >= 0
         length = self.stored if known else self.head_length + self.stored
-        found = read(self.data if known else self.start, length)
+        found: Buffer = self.source.read(self.data if known else self.start, length)
         if not known:
             self.find(bytes(found[: self.head_length]))
             found = memoryview(found)[self.data - self.start :][: self.stored]
             if len(found) < self.stored and self.data + self.stored <= self.source.size:
-                found = read(self.data, self.stored)  # behind more extra fields than were expected
+                found = self.source.read(self.data, self.stored)  # behind more extra fields than were expected
         return self.measured(found, self.stored)
 
     @property

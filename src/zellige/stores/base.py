@@ -1,9 +1,16 @@
 """What a store is: a map from keys to bytes, with the few promises that arrays rely on.
 
-* A put is all or nothing: a reader, or the survivor of a crash, sees the old value or the new one.
-* `None` means "there is no such key" and nothing else; every other failure raises.
-* `create` and `replace` are conditional writes with exactly one winner.
-* `exclusive` serialises read-modify-write of one key.
+A store implements five methods, says what it is by its `traits`, and has an `identity`:
+
+* `read` gives a value, ranges of it, or only its size. None means "there is no such key" and nothing else; every other
+  failure raises.
+* `write` is all or nothing: a reader, or the survivor of a crash, sees the old value or the new one. With a condition
+  it has exactly one winner.
+* `delete` and `list` do what they say.
+* `lock` serialises reading, changing and writing one key.
+
+Everything else that `Store` has is made of these, once, and no store does it in another way. What only some stores can
+is an ability of its own, see `zellige.stores.abilities`.
 
 Keys are relative, `/`-separated and checked by every method, so that nothing leaves the store's root.
 """
@@ -15,46 +22,28 @@ import os
 import threading
 from _thread import RLock
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, MutableSequence, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 from weakref import ref
 
-from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
+from zellige.errors import ConflictError, ReadOnlyError, ShortReadError, StoreKeyError
+from zellige.stores.abilities import Folders, Splices
 from zellige.types import TEMPORARY as TEMPORARY
-from zellige.types import AnyArray, Buffer, Durability, Encoded, Span, Splice, Use
+from zellige.types import Buffer, Durability, Encoded, Kept, Old, Span, Splice
 from zellige.types import is_key as is_key
 
 if TYPE_CHECKING:
     from zellige.stores.file_locks import FileLock
 
+T = TypeVar("T")
+
 # A name that the file system cannot hold is not there either.
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
-
-
-class Obstacle(StrEnum):
-    """What lies in the place of a key and cannot be read as a value."""
-
-    DIRECTORY = "a directory"
-    OUTER_DIRECTORY = "a link to a directory out of the store"
-    OUTER_FILE = "a link to a file out of the store"
-    NOWHERE = "a link that leads nowhere"
-    SPECIAL = "no regular file"
-    UNREADABLE = "a file that this process may not read"
-
-    @property
-    def is_hidden(self) -> bool:
-        """Whether listings leave it out, with all that may be behind it."""
-        return self not in (Obstacle.DIRECTORY, Obstacle.UNREADABLE)
-
-    @property
-    def remedy(self) -> str:
-        """What to do about it where a value belongs."""
-        if self in (Obstacle.OUTER_DIRECTORY, Obstacle.OUTER_FILE):
-            return "open LocalStore(…, links='anywhere') to follow such links, or put what it leads to in its place"
-        return "restore the value, or remove what is there"
 
 
 DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
@@ -99,186 +88,287 @@ def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[i
     return begin, count
 
 
-def digest(value: bytes) -> str:
+def coalesced(spans: Sequence[Span], gap: int, most: int) -> list[Span]:
+    """Ranges joined whose distance is at most the gap, up to a length of `most`, so that each is one request.
+
+    >>> coalesced([(0, 10), (15, 5), (100, 10), (-8, None)], gap=5, most=50)
+    [(0, 20), (100, 10), (-8, None)]
+    """
+    rest = [span for span in spans if span[1] is None]
+    found: list[Span] = []
+    begin = end = -1
+    for start, length in sorted((start, length) for start, length in spans if length is not None):
+        if begin >= 0 and start <= end + gap and max(end, start + length) - begin <= max(most, end - begin):
+            end = max(end, start + length)
+        else:
+            if begin >= 0:
+                found.append((begin, end - begin))
+            begin, end = start, start + length
+    if begin >= 0:
+        found.append((begin, end - begin))
+    return found + list(dict.fromkeys(rest))
+
+
+def divided(spans: Sequence[Span], found: Mapping[Span, Buffer]) -> list[Buffer]:
+    """The ranges again, out of those that they were joined to.
+
+    >>> divided([(15, 5), (0, 3), (7, 0)], {(0, 20): b"abcdefghijklmnopqrst"})
+    [b'pqrst', b'abc', b'']
+    """
+    parts = []
+    for start, length in spans:
+        if not length:
+            parts.append(found[start, length] if length is None else b"")
+            continue
+        begin, part = next(
+            (begin, part)
+            for (begin, count), part in found.items()
+            if count is not None and begin <= start and start + length <= begin + count
+        )
+        parts.append(part[start - begin : start - begin + length])
+    return parts
+
+
+def digest(value: Buffer) -> str:
     """A short name for these bytes, for versions and locks."""
     from hashlib import blake2b
 
     return blake2b(value, digest_size=12).hexdigest()
 
 
-Work: TypeAlias = Callable[[Any], None]
-Joined: TypeAlias = Callable[[Work], Work]
+def check_keys(keys: Sequence[str]) -> Sequence[str]:
+    """The keys themselves, all of which are keys; a text is no sequence of them."""
+    if isinstance(keys, str):
+        raise TypeError(f"keys is the text {keys!r}; give a list of keys")
+    for key in keys:
+        check_key(key)
+    return keys
 
 
-def _as_it_is(work: Work) -> Work:
-    return work
+def parts_of(value: Encoded) -> Sequence[Buffer]:
+    """The parts of a value to be written; TypeError for what is not bytes."""
+    if isinstance(value, list | tuple):
+        return value
+    return (value if isinstance(value, bytes | bytearray) else memoryview(value),)  # type: ignore[arg-type]
+
+
+def joined(value: Encoded) -> bytes:
+    """A value to be written as bytes that nobody can change."""
+    return value if type(value) is bytes else b"".join(parts_of(value))
+
+
+# -- what goes in and comes out -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """Facts about a store, by which those who use it choose how to ask."""
+
+    read_only: bool = False
+    """Whether it refuses to write."""
+    durability: Durability = "process"
+    """What a written value survives: the end of the process, or a power cut as well."""
+    concurrency: int | None = None
+    """How many requests at once pay, where they are waited for; None where the processor is what limits."""
+    coalesce_gap: int = 8 << 10
+    """Ranges of one value that are no further apart are better read as one."""
+    optimistic: bool = False
+    """Whether changes keep nobody out, but are written on condition; deleting on condition no such store can."""
+    transactional: bool = False
+    """Whether what is written is seen by others only as a whole, later: a kill leaves nothing half done."""
+    local_path: str | None = None
+    """The directory whose files are the values, up to its last `/`, where nothing else is between keys and files."""
+    follow_links: bool = False
+    """Whether symbolic links to anywhere are followed below that directory."""
+
+
+class Missing(Enum):
+    """The condition that there is no such key yet."""
+
+    ABSENT = "absent"
+
+
+ABSENT = Missing.ABSENT
+"""The condition of `Store.write` that there is no such key yet."""
+
+Tag: TypeAlias = Hashable
+"""What differs once a value has been written again; compared with `==`, and otherwise the store's own affair."""
+
+
+class ContentTag:
+    """A tag that is made of the content, and of a name that may differ although the content is the same.
+
+    The content is only looked at when tags are compared, and only if their names are the same.
+    """
+
+    __slots__ = ("name", "content")
+
+    def __init__(self, name: Hashable, content: Buffer) -> None:
+        self.name, self.content = name, content
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ContentTag) and (self.name, self.content) == (other.name, other.content)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"{self.name}-{digest(self.content)}"
+
+
+class Value(NamedTuple):
+    """What `Store.read` gives."""
+
+    parts: Sequence[Buffer]
+    """The ranges that were asked for, in their order; or the whole value as one part."""
+    size: int | None
+    """The length of the whole value; None if ranges were asked for, and telling it would take another request."""
+    tag: Tag | None
+    """For conditional writes, and to know the value again; a tag of None says nothing."""
+
+    @property
+    def whole(self) -> bytes:
+        """The value that was read as a whole, or the one range that was asked for."""
+        (part,) = self.parts
+        return part if type(part) is bytes else bytes(part)
+
+    @classmethod
+    def cut(cls, key: str, whole: bytes, spans: Sequence[Span] | None, tag: Tag | None) -> Self:
+        """The answer to `Store.read` of who has the whole value at hand."""
+        if spans is None:
+            return cls((whole,), len(whole), tag)
+        places = [resolve_span(key, *span, len(whole)) for span in spans]
+        return cls([whole[start : start + count] for start, count in places], len(whole), tag)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What `Store.list` gives; iterating over it gives the keys.
+
+    >>> list(Listing(["a/b", "a/c"]))
+    ['a/b', 'a/c']
+    """
+
+    keys: Iterable[str]
+    """All keys that start with the prefix, or those directly below it; in no particular order."""
+    prefixes: Iterable[str] = ()
+    """The prefixes directly below, each ending in `/`; none where all keys are listed."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys)
+
+    @classmethod
+    def one_level(cls, prefix: str, keys: Iterable[str]) -> Self:
+        """One level out of all keys that start with a prefix."""
+        ends = {key: key.find("/", len(prefix)) + 1 for key in keys}
+        return cls([key for key, end in ends.items() if not end], {key[:end] for key, end in ends.items() if end})
+
+
+_TRIES = 64  # how often a change is made again that others were quicker than
+_AT_ONCE = 1000  # keys that are removed with one call
 
 
 class Store(ABC):
-    """A map from keys to bytes; see the module's text for the promises."""
+    """A map from keys to bytes; see the module's text for the promises, and `docs/stores.md` for how to write one.
 
-    read_only: bool = False
-    durability: Durability = "process"
-    """What a written value survives: the end of the process, or a power cut as well."""
-    in_pieces: bool = False
-    """Whether values can be read piece by piece; see `read_pieces`."""
-    near: bool = False
-    """Whether a small request takes microseconds, so that waiting for several at once gains nothing."""
-    concurrency: int | None = None
-    """How many requests at once pay, where they are waited for; None where the processor is what limits."""
-    gap: int = 8 << 10
-    """Ranges of one value that are no further apart are better read as one."""
-    optimistic: bool = False
-    """Whether `update` keeps nobody out, but writes on condition; deleting on condition is what no such store can."""
-    transactional: bool = False
-    """Whether what is written is seen by others only as a whole, later: a kill leaves nothing half done."""
-    renames: bool = False
-    """Whether `rename_prefix` moves keys at once; else it is not asked to move what consolidated metadata names."""
+    A subclass implements `read`, `write`, `delete`, `list` and `identity`, and sets its `traits`; `lock` if it can keep
+    others out than the threads of this process. The methods below these are made of them, and not to be overridden.
+    """
 
-    local_base: str | None = None
-    """The directory whose files are the values, up to its last `/`, where nothing else is between keys and files."""
-    follows_links: bool = False
-    """Whether symbolic links to anywhere are followed below that directory."""
-    keeps_decoded: bool = False
-    """Whether `decoded` keeps what it gives."""
+    traits: Traits = Traits()
 
-    # -- reading ----------------------------------------------------------------------------------
+    # -- what a store implements ------------------------------------------------------------------
 
     @abstractmethod
-    def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or exactly these ranges of it; None if there is no such key.
 
-    def borrow(self, key: str) -> Buffer | None:
-        """Like `get`, but the buffer may be overwritten by this thread's next call on any store.
-
-        If the buffer can be written to, the caller may do so.
-        """
-        return self.get(key)
-
-    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
-        """Several small values, all valid until this thread's next call on any store.
-
-        A store may put values into `into`. Those that are returned as views of it lie there one after the other, from
-        its beginning; all others are elsewhere.
-        """
-        return [self.get(key) for key in keys]
-
-    def read_pieces(self, keys: Sequence[str], sizes: Sequence[int], rooms: Sequence[memoryview], use: Use) -> bool:
-        """Read values of so many bytes piece by piece, in turn: the first piece of each, then the second of each, ….
-
-        Whenever `use` asks its iterator for more, the next piece of the next value is in the value's room, which it
-        fills but for the last one; all come in equally many pieces. Those of one value are of one version, also if it
-        is replaced meanwhile. False if a value is missing or has another size, which may show late, or if the store
-        is not one that reads `in_pieces`.
-        """
-        for key in keys:
-            check_key(key)
-        return False
-
-    @abstractmethod
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key.
-
-        A negative start counts from the end; no length means up to the end. A range that reaches
-        beyond the value raises `ShortReadError`.
+        All ranges are of one value, if that has a tag. A negative start counts from the end; no length means up to
+        the end. A range that reaches beyond the value raises `ShortReadError`. No ranges at all give the size and the
+        tag alone.
         """
 
-    def borrow_range(self, key: str, start: int, length: int) -> Buffer | None:
-        """Like `get_range`, but the buffer may be overwritten by this thread's next call on any store."""
-        return self.get_range(key, start, length)
+    @abstractmethod
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value, maybe in parts, all or nothing; False, and nothing changed, if a condition does not hold.
 
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """Several ranges of one value, or None if there is no such key."""
-        if not spans:
-            return [] if self.exists(key) else None
-        found = []
-        for start, length in spans:
-            part = self.get_range(key, start, length)
-            if part is None:
-                return None
-            found.append(part)
-        return found
-
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        """Several ranges with a tag that differs once the value has been written again.
-
-        A tag of None says nothing: then nothing may be remembered about the value.
+        The condition is that the value still has this tag, or with `ABSENT` that there is none.
         """
-        found = self.get_ranges(key, spans)
-        return None if found is None else (found, None)
-
-    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
-        """What `decode` makes of a value, maybe kept from another time with the same `how`; None if it is missing."""
-        value = self.borrow(key)
-        return None if value is None else decode(value)
 
     @abstractmethod
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        """The value with the version that `replace` wants, or None if there is no such key."""
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys; nothing happens for those that are not there."""
 
     @abstractmethod
-    def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
-
-    def exists(self, key: str) -> bool:
-        """Whether there is such a key."""
-        return self.size(key) is not None
-
-    # -- listing ----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix (empty, or ending in `/`), in no particular order."""
-
-    @abstractmethod
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes (ending in `/`), both whole and sorted.
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        """All keys that start with the prefix (empty, or ending in `/`), or those directly below it and sub-prefixes.
 
         A sub-prefix may outlive its last key, where prefixes are directories.
         """
 
-    def outer(self) -> Store | None:
-        """The store that this one lies in: of the directory above, where stores are directories; else None."""
-        return None
+    def lock(self, key: str) -> AbstractContextManager[object]:
+        """Hold this while reading, changing and writing back one key; a thread may enter it again."""
+        return self.lock_here(key)
 
-    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-        """What lies below the prefix in the place of keys and cannot be read as a value, with what it is.
+    @property
+    @abstractmethod
+    def identity(self) -> Hashable:
+        """Equal for two stores of one process exactly when they hold the same data."""
 
-        Directories are among it; whether a value belongs where one is, the caller knows. Where prefixes are only the
-        beginnings of keys there is nothing of the kind.
-        """
-        check_prefix(prefix)
-        return iter(())
+    def name(self, key: str) -> Hashable:
+        """What a key is called in this process: the same for all stores that mean the same value by it."""
+        return self.identity, check_key(key)
+
+    def ability(self, kind: type[T]) -> T | None:
+        """What only some stores can do, see `zellige.stores.abilities`; None if this one cannot."""
+        return self if kind in type(self).__mro__ else None  # type: ignore[return-value]
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def get(self, key: str) -> bytes | None:
+        """The whole value, or None if there is no such key."""
+        found = self.read(key)
+        if found is None:
+            return None
+        part = found.parts[0]
+        return part if type(part) is bytes else bytes(part)
+
+    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
+        """Exactly these bytes, or None if there is no such key; see `read`."""
+        found = self.read(key, [(start, length)])
+        return None if found is None else found.whole
+
+    def size(self, key: str) -> int | None:
+        """The value's length in bytes, or None if there is no such key."""
+        found = self.read(key, ())
+        return None if found is None else found.size
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a key."""
+        return self.read(key, ()) is not None
+
+    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """The keys directly below the prefix and the sub-prefixes (ending in `/`), both whole and sorted."""
+        found = self.list(prefix, recursive=False)
+        return sorted(found.keys), sorted(found.prefixes)
 
     # -- writing ----------------------------------------------------------------------------------
 
-    @abstractmethod
-    def put(self, key: str, value: Buffer) -> None:
+    def put(self, key: str, value: Encoded) -> None:
         """Store the value, all or nothing."""
+        self.write(key, value)
 
-    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
-        """Store a value given in parts, all or nothing."""
-        self.put(key, b"".join(parts))
+    def create(self, key: str, value: Encoded) -> bool:
+        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
+        return self.write(key, value, ABSENT)
 
-    def put_many(self, keys: Sequence[str], values: Sequence[Buffer], stored: MutableSequence[str]) -> None:
-        """Store several small values, each all or nothing, and add the keys to `stored` as that is done.
-
-        A thread that changes one of them by `update` does not store its older copy over it.
-        """
-        self._check_writable()
-        for key, value in zip(keys, values, strict=True):
-            with self.exclusive_here(key):
-                self.put(key, value)
-            stored.append(key)
-
-    def write(self, key: str, value: Encoded | None) -> None:
-        """Store a value, maybe in parts; None removes it."""
-        if value is None:
-            self.delete(key)
-        elif isinstance(value, bytes | bytearray | memoryview):
-            self.put(key, value)
-        else:
-            self.put_parts(key, value)
+    def replace(self, key: str, value: Encoded, tag: Tag | None) -> bool:
+        """Store the value if the key still has this tag; False, and nothing changed, if not."""
+        if tag is None:
+            raise ValueError(
+                f"key {key!r} in {self!r}: a tag of None says nothing; read the whole value to get its tag"
+            )
+        return self.write(key, value, tag)
 
     def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         """Read a value, change it and write it back, so that no other change is lost.
@@ -286,109 +376,96 @@ class Store(ABC):
         `change` gets the value, or None if there is no such key, and gives the new one, or None to remove it. It may
         be called again if somebody else was quicker.
         """
-        self._check_writable()
-        with self.exclusive(key):
-            self.write(key, change(self.borrow(key)))
+
+        def changed(old: Old | None) -> Sequence[Buffer] | None:
+            new = change(None if old is None else old.read(0, old.size))
+            return None if new is None else parts_of(new)
+
+        self.splice(key, changed)
 
     def splice(self, key: str, change: Splice) -> None:
         """Like `update`, for a change that keeps most of a value, which then need not be read."""
-        from zellige.stores.splicing import of_whole  # only for those who change shards
+        if self.traits.read_only:
+            self.check_writable()
+        own = self.ability(Splices)
+        if own is not None:
+            own.splice_value(key, change)
+            return
+        import random  # only for those who change parts of values
+        import time
 
-        self.update(key, of_whole(key, change))
+        # Where changes are optimistic, the threads of this process still wait for each other, not to work in vain.
+        with self.lock(key):
+            for turn in range(_TRIES):
+                if self._try_splice(key, change):
+                    return
+                time.sleep(random.uniform(0, min(1.0, 0.005 * 2**turn)))
+        raise ConflictError(
+            f"key {key!r} in {self!r}: others changed it {_TRIES} times while it was changed here; nothing was written",
+            key=key,
+        )
 
-    @abstractmethod
-    def create(self, key: str, value: Buffer) -> bool:
-        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
+    def _try_splice(self, key: str, change: Splice) -> bool:
+        found = self.read(key)
+        old = None if found is None else WholeValue(key, memoryview(found.parts[0]))
+        parts = change(old)
+        if parts is None:
+            self.delete([key])  # there is no deleting on condition
+            return True
+        value = [old.read(part.start, part.length) if old and isinstance(part, Kept) else part for part in parts]
+        new: Any = value[0] if len(value) == 1 else value
+        if not self.traits.optimistic:
+            return self.write(key, new)
+        return self.create(key, new) if found is None else self.replace(key, new, found.tag)
 
-    @abstractmethod
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        """Store the value if the key still has this version; False, and nothing changed, if not."""
-
-    @abstractmethod
-    def delete(self, key: str) -> None:
-        """Remove the key; nothing happens if there is none."""
-
-    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
-        """Remove several keys, all of which start with a prefix (empty, or ending in `/`).
-
-        Where prefixes are directories, one further down that is a link goes itself, and not what it leads to.
-        """
-        for key in keys:
-            self.delete(key)
-
-    @abstractmethod
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix."""
+        self.check_writable()
+        folders = self.ability(Folders)
+        if folders is not None:
+            folders.remove_tree(prefix)
+            return
+        keys = iter(self.list(prefix))
+        while some := list(islice(keys, _AT_ONCE)):
+            self.delete(some)
 
-    def detach(self, prefix: str) -> bool:
-        """Remove a prefix that is only a link to another, which stays; False, and nothing done, if it is none."""
-        self._check_writable()
-        return False
-
-    def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
-        """Remove the prefix and those below it that hold nothing, where prefixes are directories that outlive keys.
-
-        Only those that are `owned`, which is told their paths relative to the prefix, without a last `/`.
-        """
-        self._check_writable()
-
-    def rename_prefix(self, source: str, dest: str) -> bool:
-        """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""
-        self._check_writable()
-        return False
-
-    # -- locking and views ------------------------------------------------------------------------
+    # -- locks and views --------------------------------------------------------------------------
 
     @property
-    @abstractmethod
-    def identity(self) -> Hashable:
-        """Equal for two stores of one process exactly when they hold the same data."""
+    def read_only(self) -> bool:
+        """Whether the store refuses to write."""
+        return self.traits.read_only
 
-    def exclusive(self, key: str) -> AbstractContextManager[object]:
-        """Hold this while reading, changing and writing back one key; a thread may enter it again."""
-        return self.exclusive_here(key)
+    def check_writable(self) -> None:
+        """Raise if the store refuses to write."""
+        if self.traits.read_only:
+            raise ReadOnlyError(f"{self!r} is read-only; open it for writing, e.g. with mode='r+'")
 
-    def exclusive_here(self, key: str) -> KeyLock:
-        """Like `exclusive`, but only among the threads of this process: for writing without reading first."""
-        return KeyLock((self.identity, check_key(key)))
+    def lock_here(self, key: str) -> KeyLock:
+        """Like `lock`, but only among the threads of this process: for writing without reading first."""
+        return KeyLock(self.name(key))
+
+    def as_read_only(self) -> Self:
+        """The same data through a store that refuses to write."""
+        return self._view(read_only=True)
 
     def with_durability(self, durability: Durability) -> Self:
         """The same data through a store whose writes survive this."""
-        if durability == self.durability:
+        now = self.traits.durability
+        if durability == now:
             return self
-        raise ValueError(f"durability={durability!r}: the values of {self!r} survive {self.durability!r}, and no other")
+        raise ValueError(f"durability={durability!r}: the values of {self!r} survive {now!r}, and no other")
 
     def with_concurrency(self, most: int) -> Self:
         """The same data through a store that is asked for less at once, where it would be more."""
-        if self.concurrency is None or self.concurrency <= most:
-            return self
+        now = self.traits.concurrency
+        return self if now is None or now <= most else self._view(concurrency=most)
+
+    def _view(self, **traits: Any) -> Self:
+        """The same store but for some traits; it shares all else."""
         view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__, concurrency=most)
+        view.__dict__.update(self.__dict__, traits=replace(self.traits, **traits))
         return view
-
-    def batch(self) -> AbstractContextManager[Joined]:
-        """Around many writes of one operation: what makes them durable may wait until the end.
-
-        Gives a function that turns the work of any thread into a part of the batch.
-        """
-        return nullcontext(_as_it_is)
-
-    def fork(self) -> Self:
-        """The same data as other processes may write to it; what they wrote comes back by `merge`.
-
-        That is the store itself where everybody sees what one writes. In a transaction it is a copy of it, which can be
-        pickled and forked again.
-        """
-        if self.transactional and not self.read_only:
-            raise TypeError(f"{self!r} is written by one process; write to another store, or without a cluster")
-        return self
-
-    def merge(self, forks: Iterable[Store]) -> None:  # noqa: B027
-        """Take over what was written to forks, each of which wrote other keys."""
-
-    @abstractmethod
-    def as_read_only(self) -> Self:
-        """The same data through a store that refuses to write."""
 
     def close(self) -> None:  # noqa: B027
         """Release what the store holds; local and memory stores hold nothing."""
@@ -399,10 +476,6 @@ class Store(ABC):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _check_writable(self) -> None:
-        if self.read_only:
-            raise ReadOnlyError(f"{self!r} is read-only; open it for writing, e.g. with mode='r+'")
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Store):
             return NotImplemented
@@ -410,6 +483,23 @@ class Store(ABC):
 
     def __hash__(self) -> int:
         return hash((self.identity, self.read_only))
+
+
+class WholeValue(NamedTuple):
+    """A value that is changed and is there as a whole."""
+
+    key: str
+    raw: memoryview
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self.raw)
+
+    def read(self, start: int, length: int) -> memoryview:
+        """Some of them."""
+        begin, count = resolve_span(self.key, start, length, self.size)
+        return self.raw[begin : begin + count]
 
 
 # -- locks ----------------------------------------------------------------------------------------
@@ -422,64 +512,24 @@ class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Pyth
     may at the beginning of a function.
     """
 
-    __slots__ = ("name", "held", "passing", "over")
+    __slots__ = ("name", "held")
 
     name: Hashable
     held: ref[FileLock] | None
     """The lock against other processes that the owner of this one has, too."""
-    passing: bool
-    """Whether this is one `for_many`."""
-    over: bool
-    """Whether somebody who waited for such a one has got it: then its names are free."""
 
     def __new__(cls, name: Hashable) -> Self:
         """The lock that is in use under this name, or a new one; it lasts as long as somebody uses it."""
-        while True:
-            with _guard:
-                found = _in_use(name)
-                if found is None:
-                    found = cls._make(name, passing=False)
-                    found._register([name])
-            if not found.passing:
-                return found  # type: ignore[return-value]
-            with found:
-                found.over = True  # who had it has left it, and others who wait may keep it alive
-            del found
-
-    @classmethod
-    def _make(cls, name: Hashable, *, passing: bool) -> Self:
-        lock: Any = super().__new__(cls)
-        lock.name, lock.held, lock.passing, lock.over = name, None, passing, False
-        return lock  # type: ignore[no-any-return]
-
-    @classmethod
-    def for_many(cls) -> Self:
-        """A lock for the names that it `claims`, quicker than one for each."""
-        return cls._make(None, passing=True)
-
-    def claims(self, names: Sequence[Hashable]) -> bool:
-        """Take names that nobody uses; False if somebody uses one of them. Called by who has entered this lock.
-
-        Who has it waits for nobody, and nobody else gets it: they wait until it is free, and then take their own.
-        """
         with _guard:
-            free = _locks.keys().isdisjoint(names) or all(_in_use(name) is None for name in names)
-            if free:
-                self._register(names)
-            return free
-
-    def _register(self, names: Sequence[Hashable]) -> None:
-        """Make this the lock of names without one; under the guard."""
-        if len(_locks) + len(names) > _MANY:
-            _sweep()
-        _locks.update(dict.fromkeys(names, ref(self)))
-
-
-def _in_use(name: Hashable) -> KeyLock | None:
-    """The lock that somebody uses under a name; under the guard."""
-    known = _locks.get(name)
-    found = None if known is None else known()
-    return None if found is None or found.over else found
+            known = _locks.get(name)
+            lock: Any = None if known is None else known()
+            if lock is None:
+                lock = super().__new__(cls)
+                lock.name, lock.held = name, None
+                if len(_locks) >= _MANY:
+                    _sweep()
+                _locks[name] = ref(lock)
+            return lock  # type: ignore[no-any-return]
 
 
 # Without callbacks that would remove what is not used any more: an interrupt that comes within one is lost.

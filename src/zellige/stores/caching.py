@@ -9,15 +9,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import numpy as np
 
-from zellige.stores.base import Store, check_key, check_prefix, digest, resolve_span
+from zellige.stores.abilities import DecodedChunks, Folders
+from zellige.stores.base import DOCUMENTS, Missing, Store, Tag, Value, check_key, check_keys, digest, resolve_span
 from zellige.stores.cachefolder import CacheFolder, Kept
-from zellige.stores.wrappers import KEY_WRITES, WrapperStore
-from zellige.types import AnyArray, Buffer, Span
+from zellige.stores.wrappers import FoldersAround, WrapperStore
+from zellige.types import AnyArray, Buffer, Encoded, Span
+
+T = TypeVar("T")
 
 _WHOLE: Span = (0, None)
 _OVERHEAD = 256  # bytes that an entry takes beside its value
@@ -40,7 +43,7 @@ class CacheStatistics:
     """The bytes of decoded chunks."""
 
 
-class CacheStore(WrapperStore):
+class CacheStore(WrapperStore, DecodedChunks):
     """Keeps the values that are read from another store, up to a number of bytes, those used last the longest.
 
     `max_bytes` is for encoded values in memory, `folder_bytes` for those in a `folder`, which several processes may
@@ -80,7 +83,6 @@ class CacheStore(WrapperStore):
         self._settings = {"max_bytes": max_bytes, "folder_bytes": folder_bytes, "decoded_bytes": decoded_bytes}
         kept = None if folder is None else CacheFolder(folder, folder_bytes, _lasting(inner))
         self._cache = _Cache(max_bytes, decoded_bytes, kept)
-        self.keeps_decoded = decoded_bytes > 0
 
     @property
     def statistics(self) -> CacheStatistics:
@@ -93,29 +95,19 @@ class CacheStore(WrapperStore):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def get(self, key: str) -> bytes | None:
-        """The whole value, kept or fetched; None if there is no such key."""
-        found = self._read(key, [_WHOLE])
-        return None if found is None else found.parts[0]
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or ranges of it, kept or fetched; see `Store.read`."""
+        found = self._read(key, [_WHOLE] if spans is None else spans)
+        if found is None:
+            return None
+        return Value(found.parts, found.size, None if found.mark is None else _Mark(found.mark, found.tag))
 
-    def borrow(self, key: str) -> Buffer | None:
-        """Like `get`."""
-        return self.get(key)
-
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
-        found = self._read(key, [(start, length)])
-        return None if found is None else found.parts[0]
-
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """Several ranges of one value, or None if there is no such key."""
-        found = self._read(key, spans)
-        return None if found is None else found.parts
-
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        """Several ranges with a tag that differs once the value has been written again."""
-        found = self._read(key, spans)
-        return None if found is None else (found.parts, found.mark)
+    def ability(self, kind: type[T]) -> T | None:
+        """That of the store inside; what it changes is forgotten here."""
+        if kind is DecodedChunks and self._settings["decoded_bytes"]:
+            return self  # type: ignore[return-value]
+        found: Any = super().ability(kind)
+        return FoldersAround(found, "", self._cache.written) if found is not None and kind is Folders else found  # type: ignore
 
     def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
         """What `decode` makes of a value, kept or made anew; None if there is no such key."""
@@ -128,9 +120,9 @@ class CacheStore(WrapperStore):
             found = self._read(key, [_WHOLE])
             if found is None:
                 return None
-            chunk = np.array(decode(found.parts[0]))  # a copy, since decoded chunks are lent by the thread's scratch
+            chunk = np.array(decode(found.parts[0]))  # a copy, which does not keep the encoded bytes
             chunk.flags.writeable = False
-            self._cache.keep_decoded(fetch, key, how, _Entry(chunk, found.mark, found.since))
+            self._cache.keep_decoded(fetch, key, how, _Entry(chunk, *found[1:]))
             return chunk
 
     def _read(self, key: str, spans: Sequence[Span]) -> _Found | None:
@@ -143,8 +135,8 @@ class CacheStore(WrapperStore):
             hit = found is not None and self._is_current(key, found)
             if not hit:
                 since = time.time()
-                answer = self.inner.get_tagged(key, spans)
-                found = None if answer is None else _Found(list(answer[0]), _mark(answer[1]), since)
+                answer = self.inner.read(key, None if list(spans) == [_WHOLE] else spans)
+                found = None if answer is None else _found(answer, since)
             self._cache.count(0 if found is None else sum(map(len, found.parts)), hit=hit)
             if found is None:
                 self._cache.forget(key)
@@ -156,62 +148,45 @@ class CacheStore(WrapperStore):
         """Whether something kept may be used still; if not, all that is kept of the key is forgotten."""
         good = self._ttl is None or 0 <= time.time() - kept.since < self._ttl
         if good and self._validate:
-            now = None if kept.mark is None else self.inner.get_tagged(key, [])
-            good = now is not None and _mark(now[1]) == kept.mark
+            now = None if kept.mark is None else self.inner.read(key, ())
+            good = now is not None and _mark(now.tag) == kept.mark
         if not good:
             self._cache.forget(key)
         return good
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _ask(self, method: str, key: str, *more: Any) -> Any:
-        if method not in KEY_WRITES:
-            return super()._ask(method, key, *more)
-        self._check_writable()
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value in the store inside, maybe on a condition, and forget what was kept of it."""
+        self.check_writable()
         check_key(key)
+        if isinstance(if_tag, _Mark):
+            if_tag = if_tag.tag
+            if if_tag is None:  # it comes from the folder, which does not keep tags; the next read is a fresh one
+                self._cache.written(key)
+                return False
         try:
-            return super()._ask(method, key, *more)
+            return self.inner.write(key, value, if_tag)
         finally:  # also if it failed: nobody knows what is there
             self._cache.written(key)
 
-    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
-        """Remove several keys, all of which start with a prefix."""
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys from the store inside."""
+        self.check_writable()
+        check_keys(keys)
         try:
-            self.inner.delete_below(prefix, keys)
+            self.inner.delete(keys)
         finally:
-            self._cache.written(prefix)
-
-    def detach(self, prefix: str) -> bool:
-        """Remove a prefix that is only a link to another, which stays; False, and nothing done, if it is none."""
-        try:
-            return self.inner.detach(prefix)
-        finally:
-            self._cache.written(prefix)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Remove every key that starts with the prefix."""
-        self._check_writable()
-        check_prefix(prefix)
-        try:
-            self.inner.delete_prefix(prefix)
-        finally:
-            self._cache.written(prefix)
-
-    def rename_prefix(self, source: str, dest: str) -> bool:
-        """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""
-        self._check_writable()
-        check_prefix(source), check_prefix(dest)
-        try:
-            return self.inner.rename_prefix(source, dest)
-        finally:
-            self._cache.written(source)
-            self._cache.written(dest)
+            for key in keys:
+                self._cache.written(key)
 
     @contextmanager
-    def exclusive(self, key: str) -> Iterator[None]:
-        """The lock of the store inside; what is read under it is read anew."""
-        with self.inner.exclusive(key):
-            self._cache.drop(key)
+    def lock(self, key: str) -> Iterator[None]:
+        """The lock of the store inside; what is read under it is read anew, of a document all of its node."""
+        folder, _, name = key.rpartition("/")
+        with self.inner.lock(key):
+            for other in DOCUMENTS if name in DOCUMENTS else [name]:
+                self._cache.drop(f"{folder}/{other}" if folder else other)
             yield
 
     # -- copies -----------------------------------------------------------------------------------
@@ -236,17 +211,44 @@ def _lasting(store: Store) -> str:
     return repr(store.identity)
 
 
-def _mark(tag: object) -> str | None:
+def _mark(tag: Tag | None) -> str | None:
     """A short text that differs where tags do."""
-    return None if tag is None else digest(tag if isinstance(tag, bytes) else repr(tag).encode(errors="replace"))
+    return None if tag is None else digest(repr(tag).encode(errors="replace"))
+
+
+class _Mark(NamedTuple):
+    """The tag of a value that may have been kept; its own tag is not known if it comes from a folder."""
+
+    mark: str
+    tag: Tag | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Mark) and self.mark == other.mark
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # that of a tuple would compare the tags, too
+
+    def __hash__(self) -> int:
+        return hash(self.mark)
+
+    def __repr__(self) -> str:
+        return self.mark
 
 
 class _Found(NamedTuple):
-    """Ranges of one value, with its mark and the time before it was asked for."""
+    """Ranges of one value, with its mark, the time before it was asked for, its tag and its size."""
 
-    parts: list[bytes]
+    parts: Sequence[bytes]
     mark: str | None
     since: float
+    tag: Tag | None
+    size: int | None
+
+
+def _found(answer: Value, since: float) -> _Found:
+    """What a store has answered, as it is kept."""
+    parts = [part if type(part) is bytes else bytes(part) for part in answer.parts]
+    return _Found(parts, _mark(answer.tag), since, answer.tag, answer.size)
 
 
 class _Entry(NamedTuple):
@@ -255,6 +257,8 @@ class _Entry(NamedTuple):
     value: Any
     mark: str | None
     since: float
+    tag: Tag | None = None
+    size: int | None = None
 
 
 class _Fetch:
@@ -359,7 +363,7 @@ class _Cache:
         with self.lock:
             if not spans:
                 known = self._values.any_of(key)
-                return None if known is None else _Found([], known.mark, known.since)
+                return None if known is None or known.size is None else _Found([], *known[1:])
             return _joined(key, spans, lambda span: self._values.find(key, span))
 
     def load(self, key: str, spans: Sequence[Span]) -> _Found | None:
@@ -370,7 +374,7 @@ class _Cache:
 
         def find(span: Span) -> _Entry | None:
             kept = folder.load(key, span)
-            return None if kept is None else _Entry(*kept)
+            return None if kept is None else _Entry(*kept, size=len(kept.value) if span == _WHOLE else None)
 
         return _joined(key, spans, find)
 
@@ -407,7 +411,7 @@ class _Cache:
                 put(fetch.valid)
             if fetch.valid:
                 for span, part in kept:
-                    self._values.keep(key, span, _Entry(part, found.mark, found.since), len(part))
+                    self._values.keep(key, span, _Entry(part, *found[1:]), len(part))
         if finish and self.folder is not None:
             self.folder.trim()
 
@@ -462,14 +466,15 @@ def _joined(key: str, spans: Sequence[Span], find: Callable[[Span], _Entry | Non
     whole = find(_WHOLE)
     if whole is not None:
         places = [resolve_span(key, *span, len(whole.value)) for span in spans]
-        return _Found([whole.value[start : start + count] for start, count in places], whole.mark, whole.since)
+        return _Found([whole.value[start : start + count] for start, count in places], *whole[1:])
     entries: list[_Entry] = []
     for span in spans:
         entry = find(span) if span != _WHOLE else None
         if entry is None or (entries and entry.mark != entries[0].mark):
             return None
         entries.append(entry)
-    return _Found([entry.value for entry in entries], entries[0].mark, min(entry.since for entry in entries))
+    oldest = min(entries, key=lambda entry: entry.since)
+    return _Found([entry.value for entry in entries], *oldest[1:])
 
 
 _caches: WeakSet[_Cache] = WeakSet()

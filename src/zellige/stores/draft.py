@@ -71,7 +71,7 @@ class Draft(Descriptor):
         _write_at(self.fd, [header], new.start)
         for start in range(0, entry.stored, _BLOCK):
             length = min(_BLOCK, entry.stored - start)
-            block = entry.source.borrow(entry.data + start, length)
+            block = entry.source.read(entry.data + start, length)
             _write_at(self.fd, [entry.measured(block, length)], new.data + start)
         return new
 

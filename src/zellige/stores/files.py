@@ -10,23 +10,15 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from zellige.scratch import buffer
-from zellige.stores.base import (
-    MISSING,
-    NOT_EMPTY,
-    TEMPORARY,
-    Joined,
-    Work,
-    digest,
-    resolve_span,
-)
-from zellige.types import Buffer
+from zellige.stores.abilities import Joined, Work
+from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, Value, digest, resolve_span
+from zellige.types import Buffer, Span
 
 if TYPE_CHECKING:
     from zellige.stores.file_locks import FileLock
@@ -39,9 +31,8 @@ Part: TypeAlias = Buffer | Callable[[int], None]
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 """Without O_NONBLOCK the opening of a FIFO waits for a writer; what a link leads to is looked at before."""
-_GUESS = 64 << 10  # `get` reads this much before it asks for the size
-LONG = 64 << 10
-"""From here on fresh memory takes longer than a scratch buffer."""
+_KIND, _REGULAR = 0o170000, stat.S_IFREG  # of the mode, what kind of file it is
+_GUESS = 64 << 10  # read at once of what a file has more than it said
 CHECKED = 1 << 20
 """A longer range is compared with the size before memory is taken for it."""
 _FAR = 1 << 62  # so is one that starts where no file reaches
@@ -50,10 +41,6 @@ _TRIES = 32  # how often a write makes its directory while somebody else removes
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
 _MADE = 1 << 16  # directories that are remembered as not synchronised
 _LOCK = "lock-"
-
-_KEPT = 32 << 20  # scratch buffers above this are not kept, so offering them to every read would cost much
-capacity = 1 << 20
-"""What `borrow` offers to a read: more than any value so far, up to `_KEPT`."""
 
 _numbers = count()
 
@@ -69,38 +56,54 @@ def regular(info: os.stat_result) -> int:
     raise OSError(number, os.strerror(number))
 
 
-def read(fd: int) -> bytes:
-    """A whole value, by one call if it is small."""
-    value = os.pread(fd, _GUESS, 0)  # a FIFO refuses pread, whatever it holds
-    return value if 0 < len(value) < _GUESS else read_all(fd)
+class FileTag(NamedTuple):
+    """A tag of a file: what changes with every write, and the content if that was read as well.
+
+    Two writes within one tick of the clock may give the same inode and time, so the content has its say where both
+    tags know it.
+    """
+
+    inode: int
+    mtime: int
+    size: int
+    content: bytes | None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FileTag) or self[:3] != other[:3]:
+            return False
+        return None in (self.content, other.content) or self.content == other.content
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # that of a tuple would compare the contents
+
+    def __hash__(self) -> int:
+        return hash(self[:3])
+
+    def __repr__(self) -> str:
+        return "-".join(f"{number:x}" for number in self[:3])
 
 
-def read_all(fd: int) -> bytes:
-    """A whole value of any size."""
-    size = regular(os.fstat(fd))
-    parts: list[bytes] = []
-    at = 0
+def read(fd: int, key: str, spans: Sequence[Span] | None) -> Value:
+    """A whole value, or ranges of it."""
+    info = os.fstat(fd)
+    size = info.st_size if info.st_mode & _KIND == _REGULAR else regular(info)
+    if spans is None:
+        value = os.pread(fd, size + 1, 0)
+        if len(value) != size:
+            value = _read_rest(fd, value, size)
+        return Value((value,), len(value), FileTag(info.st_ino, info.st_mtime_ns, size, value))
+    return Value(
+        [read_range(fd, key, *span) for span in spans], size, FileTag(info.st_ino, info.st_mtime_ns, size, None)
+    )
+
+
+def _read_rest(fd: int, value: bytes, size: int) -> bytes:
+    """The value from its beginning on, of a file that may not have the size that it said."""
+    parts, at = [value], len(value)
     while part := os.pread(fd, max(size + 1 - at, _GUESS), at):
         parts.append(part)
         at += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def borrow_all(fd: int) -> memoryview:
-    """The value in a scratch buffer that is large enough; later calls offer as much from the start."""
-    global capacity
-    size = regular(os.fstat(fd))
-    while True:
-        into = buffer("file", 1 << size.bit_length() if size < _KEPT else size + 1)
-        count = 0
-        while part := os.preadv(fd, [into[count:]], count):
-            count += part
-        if count < len(into):
-            break
-        size = len(into)
-    if len(into) <= _KEPT:
-        capacity = max(capacity, len(into))
-    return into[:count]
+    return b"".join(parts)
 
 
 def encloses(target: str, path: str) -> bool:
@@ -108,22 +111,8 @@ def encloses(target: str, path: str) -> bool:
     return bool(target) and (os.path.realpath(os.path.dirname(path)) + "/").startswith(target.rstrip("/") + "/")
 
 
-def tag(fd: int) -> tuple[int, int, int]:
-    """What changes with every write of a value."""
-    info = os.fstat(fd)
-    return info.st_ino, info.st_mtime_ns, info.st_size
-
-
-def read_versioned(fd: int) -> tuple[bytes, str]:
-    """A whole value with a version that no other has."""
-    info = os.fstat(fd)
-    value = read_all(fd)
-    # Two writes within one tick of the clock may give the same inode, so the content has its say as well.
-    return value, f"{info.st_ino:x}-{info.st_mtime_ns:x}-{info.st_size:x}-{digest(value)}"
-
-
 def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
-    """Exactly these bytes; see `Store.get_range`."""
+    """Exactly these bytes; see `Store.read`."""
     begin, count = start, length
     if count is None or not (0 < count <= CHECKED and 0 <= begin <= _FAR):
         begin, count = resolve_span(key, start, length, regular(os.fstat(fd)))
@@ -134,15 +123,6 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
             resolve_span(key, start, length, regular(os.fstat(fd)))
         data += more
     return data
-
-
-def borrow_range(fd: int, key: str, start: int, length: int) -> Buffer:
-    """`read_range` into a scratch buffer."""
-    if 0 <= start <= _FAR and (length <= CHECKED or start + length <= regular(os.fstat(fd))):
-        into = buffer("file", length)
-        if os.preadv(fd, [into], start) == length:
-            return into
-    return read_range(fd, key, start, length)
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -194,6 +174,11 @@ def unsynchronised(folder: str) -> list[str]:
     return found
 
 
+def temporary_name() -> str:
+    """How the names of this process's unfinished files begin; a `-` and something that tells them apart follows."""
+    return f"{TEMPORARY}{owner(os.getpid())}"
+
+
 def write(
     folder: str, path: str, parts: Sequence[Part], place: Place, *, sync: bool = False, held: FileLock | None = None
 ) -> bool:
@@ -205,7 +190,7 @@ def write(
         _fill(held.fileno(), parts, sync)
         held.become(path)
         return True
-    temporary = f"{folder}{TEMPORARY}{owner(os.getpid())}-{next(_numbers)}"
+    temporary = f"{folder}{temporary_name()}-{next(_numbers)}"
     fd = os.open(temporary, _WRITE, 0o666)
     try:
         try:
@@ -225,33 +210,6 @@ def _fill(fd: int, parts: Sequence[Part], sync: bool) -> None:
         _write_parts(fd, parts)
     if sync:
         os.fsync(fd)
-
-
-def write_many(base: str, keys: Sequence[str], values: Sequence[Buffer], stored: MutableSequence[str]) -> None:
-    """`write` several values and `rename` them; adds the keys to `stored` as that is done.
-
-    With as little as possible between the calls, which let other threads run: each change of threads costs.
-    """
-    mine = f"{TEMPORARY}{owner(os.getpid())}-"
-    temporaries = [f"{base}{key[: key.rfind('/') + 1]}{mine}{next(_numbers)}" for key in keys]
-    for key, temporary, value in zip(keys, temporaries, values, strict=True):
-        path = base + key
-        try:
-            fd = os.open(temporary, _WRITE, 0o666)
-        except FileNotFoundError:
-            in_folder(path, partial(write, path=path, parts=(value,), place=rename))
-            stored.append(key)
-            continue
-        try:
-            try:
-                write_one(fd, value)
-            finally:
-                os.close(fd)
-            os.replace(temporary, path)
-        except BaseException:
-            unlink(temporary)
-            raise
-        stored.append(key)
 
 
 def write_one(fd: int, part: Buffer) -> None:

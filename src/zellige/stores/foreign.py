@@ -9,31 +9,50 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from zellige.stores.base import KeyLock, Store, check_key, check_prefix, digest, resolve_span
-from zellige.types import Buffer, Span
+from zellige.stores.base import (
+    ABSENT,
+    ContentTag,
+    KeyLock,
+    Missing,
+    Store,
+    Tag,
+    Value,
+    check_key,
+    check_keys,
+    is_key,
+    joined,
+    resolve_span,
+)
+from zellige.types import Buffer, Encoded, Span
+
+CONCURRENCY = 64
+"""How many requests at once, where the other library does not say."""
 
 
 class ForeignStore(Store):
     """A store over that of another library.
 
-    A put is as much all or nothing as that library's. `create` and `replace` have one winner among the threads of this
-    process. Between processes `create` has one where the library can write on condition; `replace` compares what
-    is stored with what was read, just before it writes.
+    A write is as much all or nothing as that library's. One on condition has one winner among the threads of this
+    process. Between processes the first write of a key has one where the library can write on condition; else what is
+    stored is compared with what was read, just before it is written.
     """
 
-    concurrency: int | None = 64
     measured: bool = False
     """Whether a range must be compared with the size before it is asked for."""
-
-    def __init__(self) -> None:
-        self._writes: dict[str, int] = {}
-        """How often those keys were written whose version somebody has asked for."""
 
     # -- what each library does -------------------------------------------------------------------
 
     @abstractmethod
+    def _whole(self, key: str) -> Buffer | None:
+        """A whole value; None if it is missing."""
+
+    @abstractmethod
     def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
         """So many bytes from each start, or the last ones of the value where the start is -1; None if it is missing."""
+
+    @abstractmethod
+    def _size(self, key: str) -> int | None:
+        """The length of a value; None if it is missing."""
 
     @abstractmethod
     def _put(self, key: str, value: bytes) -> None:
@@ -49,17 +68,19 @@ class ForeignStore(Store):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
-        found = self.get_ranges(key, [(start, length)])
-        return None if found is None else found[0]
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or ranges of it, each of which has the length that was asked for; see `Store.read`.
 
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """Several ranges of one value, or None if there is no such key; each has the length that was asked for."""
-        check_key(key)
-        places = None if self.measured else _unmeasured(spans)
+        Only a whole value has a tag, which is its content.
+        """
+        if not is_key(key):
+            check_key(key)
+        if spans is None:
+            whole = self._whole(key)
+            return None if whole is None else Value((whole,), len(whole), ContentTag(0, whole))
+        size, places = None, None if self.measured else _unmeasured(spans)
         if places is None:
-            size = self.size(key)
+            size = self._size(key)
             if size is None:
                 return None
             places = [resolve_span(key, *span, size) for span in spans]
@@ -76,74 +97,38 @@ class ForeignStore(Store):
                 self._check_spans(key, spans)
                 raise OSError(f"key {key!r} in {self!r}: asked for {length} bytes of it, and got {len(part)}")
         rest = iter(parts)
-        return [next(rest) if length else b"" for _, length in places]
+        return Value([next(rest) if length else b"" for _, length in places], size, None)
 
     def _check_spans(self, key: str, spans: Sequence[Span]) -> None:
         """Raise `ShortReadError` if one of them reaches beyond the value."""
-        size = self.size(key)
+        size = self._size(key)
         if size is not None:
             for span in spans:
                 resolve_span(key, *span, size)
 
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        """The value with its version, which follows from the content and the writes by this store; None if missing."""
-        check_key(key)
-        with self._writing(key):
-            count = self._writes.setdefault(key, 0)
-            value = self.get(key)
-            return None if value is None else (value, f"{count:x}-{digest(value)}")
-
     # -- writing ----------------------------------------------------------------------------------
 
-    def put(self, key: str, value: Buffer) -> None:
-        """Store the value."""
-        self._check_writable()
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value, maybe on a condition; see `Store.write`."""
+        self.check_writable()
         check_key(key)
-        frozen = memoryview(value).tobytes()
-        with self._writing(key):
-            self._count(key)
-            self._put(key, frozen)
-
-    def create(self, key: str, value: Buffer) -> bool:
-        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
-        self._check_writable()
-        check_key(key)
-        frozen = memoryview(value).tobytes()
-        with self._writing(key):
-            return not self.exists(key) and self._create(key, frozen)
-
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        """Store the value if the key still has this version; False, and nothing changed, if not."""
-        self._check_writable()
-        check_key(key)
-        frozen = memoryview(value).tobytes()
-        with self._writing(key):
-            found = self.get_versioned(key)
-            if found is None or found[1] != version:
-                return False
-            self._count(key)
+        frozen = joined(value)
+        # Not the lock of `lock`: a write never waits for somebody's read-modify-write.
+        with KeyLock(("writing", self.identity, key)):
+            if if_tag is ABSENT:
+                return not self.exists(key) and self._create(key, frozen)
+            if if_tag is not None:
+                found = self.read(key)
+                if found is None or found.tag != if_tag:
+                    return False
             self._put(key, frozen)
         return True
 
-    def _count(self, key: str) -> None:
-        if key in self._writes:
-            self._writes[key] += 1
-
-    def delete(self, key: str) -> None:
-        """Remove the key; nothing happens if there is none."""
-        self._check_writable()
-        check_key(key)
-        with self._writing(key):
-            self._delete([key])
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Remove every key that starts with the prefix."""
-        self._check_writable()
-        self._delete(list(self.list(check_prefix(prefix))))
-
-    def _writing(self, key: str) -> KeyLock:
-        # Not the lock of `exclusive`: a put never waits for somebody's read-modify-write.
-        return KeyLock(("writing", self.identity, key))
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys; nothing happens for those that are not there."""
+        self.check_writable()
+        if check_keys(keys):
+            self._delete(keys)
 
     def _failed(self, error: Exception, key: str) -> OSError:
         """The failure of the other library, as an OSError that names key and cause; a PermissionError stays one."""

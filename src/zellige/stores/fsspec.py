@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from zellige.stores.base import Store, check_key, check_prefix, is_key
-from zellige.stores.foreign import ForeignStore
+from zellige.stores.base import Listing, Store, Traits, check_prefix, is_key
+from zellige.stores.foreign import CONCURRENCY, ForeignStore
 
 T = TypeVar("T")
 
@@ -37,12 +37,10 @@ class FsspecStore(ForeignStore):
         return LocalStore(local, read_only=read_only)
 
     def __init__(self, fs: Any, root: str = "", *, read_only: bool = False) -> None:
-        super().__init__()
         self._fs, self._pid = _blocking(fs), os.getpid()
         self._root = str(fs._strip_protocol(root)).rstrip("/")
-        self.read_only = read_only
-        if "memory" in _protocols(fs):
-            self.near, self.concurrency = True, None
+        self._in_memory = "memory" in _protocols(fs)
+        self.traits = Traits(read_only=read_only, concurrency=None if self._in_memory else CONCURRENCY)
 
     @classmethod
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Store:
@@ -84,8 +82,6 @@ class FsspecStore(ForeignStore):
 
     def _read(self, key: str, read: Callable[[Any, str], T]) -> T | None:
         """What the file system gives for a key; None if it is missing."""
-        if not is_key(key):
-            check_key(key)
         try:
             return read(self.fs, self._at(key))
         except FileNotFoundError:
@@ -93,8 +89,7 @@ class FsspecStore(ForeignStore):
         except Exception as error:
             raise self._failed(error, key) from error
 
-    def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
+    def _whole(self, key: str) -> bytes | None:
         return self._read(key, lambda fs, path: bytes(fs.cat_file(path)))
 
     def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
@@ -108,9 +103,7 @@ class FsspecStore(ForeignStore):
 
         return self._read(key, read)
 
-    def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
-
+    def _size(self, key: str) -> int | None:
         def read(fs: Any, path: str) -> int:
             fs.invalidate_cache(fs._parent(path))
             info = fs.info(path)
@@ -123,15 +116,14 @@ class FsspecStore(ForeignStore):
 
     # -- listing ----------------------------------------------------------------------------------
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix, in no particular order."""
-        return (key for key, _ in self._entries(check_prefix(prefix), lambda fs, path: fs.find(path, detail=True)))
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
-        found = self._entries(check_prefix(prefix), lambda fs, path: {e["name"]: e for e in fs.ls(path, detail=True)})
-        keys = sorted(key for key, is_folder in found if not is_folder)
-        return keys, sorted(key + "/" for key, is_folder in found if is_folder)
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        """All keys that start with the prefix, or one level of them."""
+        check_prefix(prefix)
+        if recursive:
+            return Listing([key for key, _ in self._entries(prefix, lambda fs, path: fs.find(path, detail=True))])
+        found = self._entries(prefix, lambda fs, path: {e["name"]: e for e in fs.ls(path, detail=True)})
+        keys = [key for key, is_folder in found if not is_folder]
+        return Listing(keys, [key + "/" for key, is_folder in found if is_folder])
 
     def _entries(self, prefix: str, ask: Callable[[Any, str], Mapping[str, Any]]) -> Sequence[tuple[str, bool]]:
         """The keys that start with a prefix, and whether each is a folder."""
@@ -175,13 +167,13 @@ class FsspecStore(ForeignStore):
         return True
 
     def _delete(self, keys: Sequence[str]) -> None:
-        if len(keys) < 2 or self.near:
+        if len(keys) < 2 or self._in_memory:
             for key in keys:
                 self._read(key, lambda fs, path: fs.rm_file(path))
             return
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(min(len(keys), self.concurrency or 1)) as threads:
+        with ThreadPoolExecutor(min(len(keys), self.traits.concurrency or 1)) as threads:
             list(threads.map(lambda key: self._read(key, lambda fs, path: fs.rm_file(path)), keys))
 
     # -- views ------------------------------------------------------------------------------------
@@ -189,13 +181,7 @@ class FsspecStore(ForeignStore):
     @property
     def identity(self) -> Hashable:
         """The file system and the root; all file systems in memory are one."""
-        return ("fsspec", "memory" if self.near else self._fs, self._root)
-
-    def as_read_only(self) -> Self:
-        """The same files through a store that refuses to write."""
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__, read_only=True)
-        return view
+        return ("fsspec", "memory" if self._in_memory else self._fs, self._root)
 
     def __repr__(self) -> str:
         # The options of the file system may be secrets, and so may parts of a URL.

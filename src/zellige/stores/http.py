@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 from zellige.errors import ListingNotSupportedError, RangesIgnoredWarning
-from zellige.stores.base import check_prefix, resolve_span
+from zellige.stores.base import Missing, Tag, check_prefix, resolve_span
 from zellige.stores.clients import Client, library
 from zellige.stores.remote import Answer, RemoteStore, status_of
-from zellige.types import Buffer, Span
+from zellige.types import Encoded, Span
 
 
 class HTTPStore(RemoteStore):
@@ -77,42 +77,22 @@ class HTTPStore(RemoteStore):
 
     # -- what a web server cannot do --------------------------------------------------------------
 
-    def list(self, prefix: str = "") -> Iterator[str]:
+    def list(self, prefix: str = "", *, recursive: bool = True) -> NoReturn:
         """Raises: a web server cannot list."""
-        self._cannot_list(prefix)
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """Raises: a web server cannot list."""
-        self._cannot_list(prefix)
-
-    def _cannot_list(self, prefix: str) -> NoReturn:
         check_prefix(prefix)
         raise ListingNotSupportedError(
             f"what is below '/{prefix}' in {self!r} is not known: this server cannot list. Consolidate the metadata "
             "where the data was written (zellige.consolidate_metadata), or open a node by its own path"
         )
 
-    def put(self, key: str, value: Buffer) -> None:
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
         """Raises: it is read-only."""
-        self._check_writable()
-
-    def create(self, key: str, value: Buffer) -> bool:
-        """Raises: it is read-only."""
-        self._check_writable()
+        self.check_writable()
         return False
 
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
+    def delete(self, keys: Sequence[str]) -> None:
         """Raises: it is read-only."""
-        self._check_writable()
-        return False
-
-    def delete(self, key: str) -> None:
-        """Raises: it is read-only."""
-        self._check_writable()
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Raises: it is read-only."""
-        self._check_writable()
+        self.check_writable()
 
     def as_read_only(self) -> Self:
         """Itself."""

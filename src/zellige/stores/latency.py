@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
-from zellige.stores.base import Store
+from zellige.stores.base import Listing, Store
 from zellige.stores.wrappers import WrapperStore
-from zellige.types import Buffer, Encoded
 
 
 class LatencyStore(WrapperStore):
@@ -42,8 +42,8 @@ class LatencyStore(WrapperStore):
         super().__init__(inner)
         if latency < 0 or concurrency < 1 or gap < 0:
             raise ValueError(f"latency={latency}, concurrency={concurrency}, gap={gap} must be >= 0, >= 1 and >= 0")
-        self.latency, self.concurrency, self.gap = latency, concurrency, gap
-        self.near = False
+        self.latency = latency
+        self.traits = replace(self.traits, concurrency=concurrency, coalesce_gap=gap)
         self._clock = _Simulated(concurrency) if simulated else _Real(latency)
 
     @property
@@ -65,32 +65,17 @@ class LatencyStore(WrapperStore):
         """Forget what was counted so far."""
         self._clock.requests = self._clock.rounds = 0
 
-    def _ask(self, method: str, key: str, *more: Any) -> Any:
+    def _ask(self, method: str, *given: Any, **options: Any) -> Any:
         with self._clock.request():
-            return super()._ask(method, key, *more)
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix; asked for at once, so that the request ends when this returns."""
-        with self._clock.request():
-            return iter(tuple(self.inner.list(prefix)))
-
-    def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
-        """Read a value, change it and write it back: one request to read it, each time, and one to write it."""
-
-        def between(value: Buffer | None) -> Encoded | None:
-            with self._clock.request():
-                pass
-            return change(value)
-
-        self.inner.update(key, between)
-        with self._clock.request():
-            pass
+            found = super()._ask(method, *given, **options)
+            # Asked for at once, so that the request ends when this returns.
+            return Listing(tuple(found.keys), tuple(found.prefixes)) if isinstance(found, Listing) else found
 
     def __getstate__(self) -> dict[str, Any]:
         simulated = isinstance(self._clock, _Simulated)
-        return {"inner": self.inner, "latency": self.latency, "concurrency": self.concurrency} | {
-            "gap": self.gap,
-            "simulated": simulated,
+        return {"inner": self.inner, "latency": self.latency, "simulated": simulated} | {
+            "concurrency": self.traits.concurrency,
+            "gap": self.traits.coalesce_gap,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Values as files below one directory.
 
-A value is read with open, one read and close: no stat and no "does it exist" before it. It is written to
+A value is read with open, stat, one read and close: no "does it exist" before it. It is written to
 a temporary file beside its place and renamed onto it, so that neither a reader nor a crash sees half of it.
 """
 
@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from stat import S_ISLNK
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from weakref import ref
 
 from zellige.errors import UnsafeLinkError
-from zellige.scratch import buffer
 from zellige.stores import files
+from zellige.stores.abilities import Batches, Folders, Joined, Obstacle, Splices
 from zellige.stores.base import (
+    ABSENT,
     DOCUMENTS,
     MISSING,
     TEMPORARY,
-    Joined,
     KeyLock,
-    Obstacle,
+    Listing,
+    Missing,
     Store,
+    Tag,
+    Traits,
+    Value,
     check_key,
+    check_keys,
     check_prefix,
     is_key,
+    parts_of,
 )
-from zellige.types import Buffer, Durability, Encoded, Span, Splice, Use
+from zellige.types import Durability, Encoded, Span, Splice
 
 if TYPE_CHECKING:
     from zellige.stores.file_locks import FileLock
@@ -44,19 +51,15 @@ _ALWAYS = DOCUMENTS | {"__zellige_unfinished", "__zellige_commit"}
 """What always survives a power cut: a chunk can be written again, a lost document loses the array."""
 
 
-class LocalStore(Store):
+class LocalStore(Store, Folders, Batches, Splices):
     """The files below the directory `root`, which the first write creates.
 
     `durability` says what chunks survive: "process", a crash of the process, or "power", a power cut as well, for the
     price of an fsync for each file and directory. Documents always survive both. `links` says which symbolic links
     are followed: those that stay below the root, or "anywhere". Removing a prefix removes links, not what they lead
-    to. `exclusive` also keeps other processes out, where the file system has locks. `replace` is safe against other
-    conditional writes, not against a plain `put` at the same moment.
+    to. `lock` also keeps other processes out, where the file system has locks. A conditional write is safe against
+    others on condition, not against a plain one at the same moment.
     """
-
-    in_pieces = True
-    near = True
-    renames = True
 
     def __init__(
         self,
@@ -76,9 +79,17 @@ class LocalStore(Store):
         if links not in ("inside", "anywhere"):
             raise ValueError(f"links={links!r} must be 'inside' or 'anywhere'")
         self._root = os.path.abspath(path)
-        self._base = self._root.rstrip("/") + "/"
-        self._real: str | None = None
-        self.read_only, self.durability, self._links = read_only, durability, links
+        # One store is one directory: if a link in the path is changed later, it stays with what it was opened with.
+        self._real = os.path.realpath(self._root)
+        self._base = self._real.rstrip("/") + "/"
+        self._links = links
+        self.traits = Traits(
+            read_only=read_only,
+            durability=durability,
+            # A subclass may do something on the way.
+            local_path=self._base if type(self) is LocalStore else None,
+            follow_links=links == "anywhere",
+        )
         self._inside: set[str] = set()
         """Directories, as prefixes of keys, that were found to lie within the root."""
 
@@ -87,24 +98,10 @@ class LocalStore(Store):
         """The absolute path of the directory."""
         return self._root
 
-    @property
-    def local_base(self) -> str | None:  # type: ignore[override]
-        """The directory, with links resolved; None for a subclass, which may do something on the way."""
-        return self.identity[1].rstrip("/") + "/" if type(self) is LocalStore else None
-
-    @property
-    def follows_links(self) -> bool:  # type: ignore[override]
-        """Whether links to anywhere are followed."""
-        return self._links == "anywhere"
-
     # -- reading ----------------------------------------------------------------------------------
 
-    def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
-        return self._with_file(key, files.read)
-
-    def borrow(self, key: str) -> Buffer | None:
-        """Like `get`, into this thread's scratch buffer."""
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or ranges of it, from one descriptor; see `Store.read`."""
         # The body of `_with_file` once more: this is called for every chunk.
         if not is_key(key):
             check_key(key)
@@ -118,85 +115,14 @@ class LocalStore(Store):
                 return None
         try:
             try:
-                into = buffer("file", files.capacity)
-                count = os.preadv(fd, [into], 0)
-                return into[:count] if 0 < count < len(into) else files.borrow_all(fd)
+                return files.read(fd, key, spans)
             finally:
                 os.close(fd)
         except OSError as exc:
             raise self._named(exc, key) from exc
 
-    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
-        """Several values one after the other in this thread's scratch buffer; see `Store.borrow_many`."""
-        self._check_all(keys)
-        # With as little as possible between the calls, which let other threads run: each change of threads costs.
-        rest = buffer("file", files.capacity) if into is None else into
-        found: list[Buffer | None] = []
-        for key, path in zip(keys, [self._base + key for key in keys], strict=True):
-            try:
-                fd = os.open(path, files.READ)
-            except OSError as exc:
-                fd = self._after(exc, key)
-                if fd < 0:
-                    found.append(None)
-                    continue
-            try:
-                try:
-                    count = os.preadv(fd, [rest], 0)
-                    if 0 < count < len(rest):
-                        found.append(rest[:count])
-                        rest = rest[count:]
-                    else:
-                        found.append(files.read_all(fd))
-                finally:
-                    os.close(fd)
-            except OSError as exc:
-                raise self._named(exc, key) from exc
-        return found
-
-    def _check_all(self, keys: Sequence[str]) -> None:
-        """Refuse what is no key, and what lies in a directory that a link puts elsewhere."""
-        if not is_key("/".join(keys)):  # if all of them are keys that is one, too
-            for key in keys:
-                check_key(key)
-        if not self._inside.issuperset([key[: key.rfind("/") + 1] for key in keys]):
-            for key in keys:
-                self._check_place(key)
-
-    def read_pieces(self, keys: Sequence[str], sizes: Sequence[int], rooms: Sequence[memoryview], use: Use) -> bool:
-        """Read values piece by piece, each from one descriptor; see `Store.read_pieces`."""
-        from zellige.stores.pieces import read_pieces  # only for those who read much
-
-        self._check_all(keys)
-        return read_pieces(self._base, self._after, self._named, keys, sizes, rooms, use)
-
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
-        return self._with_file(key, lambda fd: files.read_range(fd, key, start, length))
-
-    def borrow_range(self, key: str, start: int, length: int) -> Buffer | None:
-        """Like `get_range`, into this thread's scratch buffer if it is long."""
-        read = files.read_range if length < files.LONG else files.borrow_range
-        return self._with_file(key, lambda fd: read(fd, key, start, length))
-
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """Several ranges of one value, or None if there is no such key; opens the file once."""
-        return self._with_file(key, lambda fd: [files.read_range(fd, key, *span) for span in spans])
-
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        """Several ranges with the file's identity and time of change as the tag."""
-        return self._with_file(key, lambda fd: ([files.read_range(fd, key, *span) for span in spans], files.tag(fd)))
-
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        """The value with its version, both from one descriptor; None if there is no such key."""
-        return self._with_file(key, files.read_versioned)
-
-    def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
-        return self._with_file(key, lambda fd: files.regular(os.fstat(fd)))
-
-    def _with_file(self, key: str, read: Callable[[int], T]) -> T | None:
-        """What `read` makes of the file's descriptor, or None if there is no such key."""
+    def _with_file(self, key: str, use: Callable[[int], T]) -> T | None:
+        """What is made of the file's descriptor, or None if there is no such key."""
         if not is_key(key):
             check_key(key)
         if key[: key.rfind("/") + 1] not in self._inside:
@@ -209,7 +135,7 @@ class LocalStore(Store):
                 return None
         try:
             try:
-                return read(fd)
+                return use(fd)
             finally:
                 os.close(fd)
         except OSError as exc:
@@ -275,9 +201,18 @@ class LocalStore(Store):
 
     # -- listing ----------------------------------------------------------------------------------
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix, in no particular order."""
-        return self._walk(check_prefix(prefix))
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        """All keys that start with the prefix, or one level of them."""
+        check_prefix(prefix)
+        if recursive:
+            return Listing(self._walk(prefix))
+        keys, prefixes = [], []
+        for entry in self._scan(prefix):
+            if entry.is_dir():
+                prefixes.append(f"{prefix}{entry.name}/")
+            elif entry.is_file():
+                keys.append(prefix + entry.name)
+        return Listing(keys, prefixes)
 
     def _walk(self, top: str) -> Iterator[str]:
         todo: list[tuple[str, tuple[str, ...]]] = [(top, ())]
@@ -290,16 +225,6 @@ class LocalStore(Store):
                         todo.append((f"{prefix}{entry.name}/", (*links, target) if target else links))
                 elif entry.is_file():
                     yield prefix + entry.name
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
-        keys, prefixes = [], []
-        for entry in self._scan(check_prefix(prefix)):
-            if entry.is_dir():
-                prefixes.append(f"{prefix}{entry.name}/")
-            elif entry.is_file():
-                keys.append(prefix + entry.name)
-        return sorted(keys), sorted(prefixes)
 
     def outer(self) -> Self | None:
         """The directory above, to be read only; None if there is none."""
@@ -374,65 +299,38 @@ class LocalStore(Store):
 
         Every listing does the same on its way.
         """
-        self._check_writable()
+        self.check_writable()
         found = ((folder + "/", name) for folder, _, names in os.walk(self._root) for name in names)
         return sum(files.clean(folder, name) for folder, name in found if name.startswith(TEMPORARY))
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def put(self, key: str, value: Buffer) -> None:
-        """Store the value, all or nothing."""
-        if self.read_only:
-            self._check_writable()
-        self._write(key, (value,), files.rename)
-
-    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
-        """Store a value given in parts, all or nothing, without joining them in memory."""
-        self._check_writable()
-        self._write(key, parts, files.rename)
-
-    def put_many(self, keys: Sequence[str], values: Sequence[Buffer], stored: MutableSequence[str]) -> None:
-        """Store several small values, each all or nothing; see `Store.put_many`."""
-        self._check_writable()
-        self._check_all(keys)
-        top = self.identity[1]
-        names = [f"{top}/{key}" for key in keys]
-        every = KeyLock.for_many()
-        with every:
-            if keys and not any(map(self._is_durable, keys)) and every.claims(names):
-                try:
-                    files.write_many(self._base, keys, values, stored)
-                except OSError as exc:
-                    raise self._named(exc, keys[len(stored)]) from exc
-                return
-        super().put_many(keys, values, stored)
-
-    def create(self, key: str, value: Buffer) -> bool:
-        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
-        self._check_writable()
-        try:
-            return self._write(key, [value], files.link)
-        except OSError as exc:
-            if exc.errno not in _NO_LINKS:
-                raise
-        with self.exclusive(key):
-            return not os.path.lexists(self._base + key) and self._write(key, [value], files.rename)
-
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        """Store the value if the key still has this version; False, and nothing changed, if not."""
-        self._check_writable()
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value, all or nothing, maybe on a condition; see `Store.write`."""
+        if self.traits.read_only:
+            self.check_writable()
+        parts = (value,) if type(value) is bytes else parts_of(value)
+        if if_tag is None:
+            return self._write(key, parts, files.rename)
+        if if_tag is ABSENT:
+            try:
+                return self._write(key, parts, files.link)
+            except OSError as exc:
+                if exc.errno not in _NO_LINKS:
+                    raise
+            with self.lock(key):
+                return not os.path.lexists(self._base + key) and self._write(key, parts, files.rename)
         if not self.exists(key):
             return False  # without the directories that the lock would need
-        with self.exclusive(key):
-            found = self.get_versioned(key)
-            return found is not None and found[1] == version and self._write(key, [value], files.rename)
+        with self.lock(key):
+            found = self.read(key)
+            return found is not None and found.tag == if_tag and self._write(key, parts, files.rename)
 
-    def _write(self, key: str, parts: Sequence[Buffer], place: files.Place, held: FileLock | None = None) -> bool:
+    def _write(self, key: str, parts: Sequence[files.Part], place: files.Place, held: FileLock | None = None) -> bool:
         if not is_key(key):
             check_key(key)
         folder, path = key[: key.rfind("/") + 1], self._base + key
-        if folder not in self._inside:
-            self._check_folder(folder)
+        self._check_change(folder)
         sync = self._is_durable(key)
         try:
             try:
@@ -446,34 +344,39 @@ class LocalStore(Store):
         return done
 
     def _is_durable(self, key: str) -> bool:
-        return self.durability == "power" or key[key.rfind("/") + 1 :] in _ALWAYS
+        return self.traits.durability == "power" or key[key.rfind("/") + 1 :] in _ALWAYS
+
+    def ability(self, kind: type[T]) -> T | None:
+        """Its abilities; without fsync there is nothing that could wait for the end of a batch."""
+        if kind is Batches and self.traits.durability != "power":
+            return None
+        return self if kind in type(self).__mro__ else None  # type: ignore[return-value]
 
     def batch(self) -> AbstractContextManager[Joined]:
         """Around many writes of one operation: each directory is made durable once, at the end."""
-        return files.batch(self._base) if self.durability == "power" else super().batch()
+        return files.batch(self._base)
 
-    def delete(self, key: str) -> None:
-        """Remove the key; nothing happens if there is none. Its directory stays."""
-        self._check_writable()
-        check_key(key)
-        try:
-            self._check_place(key)
-            os.unlink(self._base + key)
-            if self._is_durable(key):
-                files.sync_folders([os.path.dirname(self._base + key)])
-        except OSError as exc:
-            if exc.errno not in MISSING:
-                raise self._named(exc, key) from exc
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys; nothing happens for those that are not there. Their directories stay."""
+        self.check_writable()
+        for key in check_keys(keys):
+            try:
+                self._check_change(key[: key.rfind("/") + 1])
+                os.unlink(self._base + key)
+                if self._is_durable(key):
+                    files.sync_folders([os.path.dirname(self._base + key)])
+            except OSError as exc:
+                if exc.errno not in MISSING:
+                    raise self._named(exc, key) from exc
 
     def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
         """Remove several keys; a directory below the prefix that is a link goes itself, not what it leads to."""
-        self._check_writable()
+        self.check_writable()
         known, changed = dict[str, bool](), set[str]()
-        for key in keys:
-            check_key(key)
+        for key in check_keys(keys):
             folder = key[: key.rfind("/") + 1]
             try:
-                self._check_place(key)
+                self._check_change(key[: key.rfind("/") + 1])
                 if not files.unlinked(self._base, folder, check_prefix(prefix), known):
                     files.unlink(self._base + key)
             except OSError as exc:
@@ -485,40 +388,53 @@ class LocalStore(Store):
 
     def detach(self, prefix: str) -> bool:
         """Remove a link to a directory, which stays; False, and nothing done, if it is none."""
-        self._check_writable()
+        self.check_writable()
         with self._naming(prefix):
             self._check_place(check_prefix(prefix).rstrip("/"))
             return bool(prefix) and files.remove_link(self._base + prefix.rstrip("/"))
 
     def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
         """Remove directories that hold nothing; links and the root itself stay."""
-        self._check_writable()
+        self.check_writable()
         with self._naming(prefix):
             self._check_place(check_prefix(prefix).rstrip("/"))
             files.prune(self._base + prefix, lambda folder: bool(prefix or folder) and owned(folder))
 
-    def delete_prefix(self, prefix: str) -> None:
+    def remove_tree(self, prefix: str) -> None:
         """Remove every key that starts with the prefix, unfinished files and directories as well.
 
         The root itself stays. A key that somebody writes at the same moment may stay, too.
         """
-        self._check_writable()
+        self.check_writable()
         top = self._base + check_prefix(prefix)
         with self._naming(prefix):
             self._check_place(prefix.rstrip("/"))
             files.remove_tree(top.rstrip("/") or "/", keep_top=not prefix)
-            if self.durability == "power":
+            if self.traits.durability == "power":
                 files.sync_folders([os.path.dirname(top.rstrip("/"))])
 
     def _check_place(self, key: str) -> None:
-        """Refuse to change what lies in a directory that a link puts elsewhere."""
+        """Refuse what lies in a directory that a link puts elsewhere; what was looked at once is believed."""
         folder = key[: key.rfind("/") + 1]
         if folder not in self._inside:
             self._check_folder(folder)
 
-    def rename_prefix(self, source: str, dest: str) -> bool:
+    def _check_change(self, folder: str) -> None:
+        """Refuse to change what lies in a directory that a link puts elsewhere by now."""
+        end = folder.find("/")
+        while end >= 0:
+            try:
+                mode = os.lstat(self._base + folder[:end]).st_mode
+            except OSError:  # to be made, or opening it says what is wrong
+                return
+            if S_ISLNK(mode):
+                self._check_links(folder.rstrip("/"))
+                return
+            end = folder.find("/", end + 1)
+
+    def rename(self, source: str, dest: str) -> bool:
         """Move a directory; False if the file system cannot do that in one step."""
-        self._check_writable()
+        self.check_writable()
         old, new = self._base + check_prefix(source), self._base + check_prefix(dest)
         try:
             self._check_place(source.rstrip("/"))
@@ -534,37 +450,29 @@ class LocalStore(Store):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The directory, with links resolved when first asked for."""
-        if self._real is None:
-            self._real = os.path.realpath(self._root)
+        """The directory, with links resolved."""
         return ("local", self._real)
 
-    def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
-        """Read a value, change it and write it back, so that no other change is lost; see `Store.update`."""
-        from zellige.stores.splicing import write_back  # only for those who change parts
+    def name(self, key: str) -> str:
+        """The whole path: a store of a directory further up or down may mean the same file."""
+        return f"{self._real}/{check_key(key)}"
 
-        self._alone(key, lambda held: write_back(self, key, change(self.borrow(key)), held))
+    def splice_value(self, key: str, change: Splice) -> None:
+        """Change a value, of which what stays is copied by the system; see `Store.splice`."""
+        from zellige.stores.splicing import splice_file  # only for those who change parts
 
-    def splice(self, key: str, change: Splice) -> None:
-        """The same for a change that keeps most of a value, which the system copies; see `Store.splice`."""
-        from zellige.stores.splicing import splice_file  # only for those who change shards
-
-        self._alone(key, lambda held: splice_file(self, key, change, held))
-
-    def _alone(self, key: str, action: Callable[[FileLock | None], None]) -> None:
-        self._check_writable()
-        # The body of `exclusive` once more, without its functions: see `KeyLock`.
-        lock = self.exclusive_here(key)
+        # The body of `lock` once more, without its functions: see `KeyLock`.
+        lock = self.lock_here(key)
         with lock, self._lock_file(lock, key) as held:
             try:
-                action(held)
+                splice_file(self, key, change, held)
             finally:
                 self._remove(held, key)
 
     @contextmanager
-    def exclusive(self, key: str) -> Iterator[None]:
+    def lock(self, key: str) -> Iterator[None]:
         """Keep other threads and processes out while reading, changing and writing back one key."""
-        lock = self.exclusive_here(key)
+        lock = self.lock_here(key)
         with lock, self._lock_file(lock, key) as held:
             try:
                 yield
@@ -595,21 +503,17 @@ class LocalStore(Store):
         except OSError as exc:
             raise self._named(exc, key) from exc
 
-    def exclusive_here(self, key: str) -> KeyLock:
-        """Keep other threads of this process out."""
-        # The whole path is the name: a store of a directory further up or down may mean the same file.
-        return KeyLock(f"{self.identity[1]}/{check_key(key)}")
-
-    def as_read_only(self) -> Self:
-        """The same directory through a store that refuses to write."""
-        return type(self)(self._root, read_only=True, durability=self.durability, links=self._links)
-
     def with_durability(self, durability: Durability) -> Self:
         """The same directory through a store whose chunks survive this."""
-        return self if durability == self.durability else type(self)(**self.__getstate__() | {"durability": durability})
+        return (
+            self
+            if durability == self.traits.durability
+            else type(self)(**self.__getstate__() | {"durability": durability})
+        )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"root": self._root, "read_only": self.read_only, "durability": self.durability, "links": self._links}
+        own = self.traits
+        return {"root": self._root, "read_only": own.read_only, "durability": own.durability, "links": self._links}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         LocalStore.__init__(self, **state)

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, Self
+from collections.abc import MutableMapping, Sequence
+from typing import Any
 
-from zellige.stores.base import KeyLock, Store, check_key, check_prefix, digest, is_key, resolve_span
-from zellige.types import Buffer, Span
+from zellige.stores.base import (
+    ABSENT,
+    ContentTag,
+    KeyLock,
+    Listing,
+    Missing,
+    Store,
+    Tag,
+    Traits,
+    Value,
+    check_key,
+    check_keys,
+    check_prefix,
+    is_key,
+    joined,
+)
+from zellige.types import Encoded, Span
 
 _stamp = itertools.count(1).__next__
 
@@ -20,144 +35,64 @@ class MemoryStore(Store):
     writes is not seen here.
     """
 
-    near = True
-
     def __init__(self, data: MutableMapping[str, Any] | None = None, *, read_only: bool = False) -> None:
         if type(data) is dict:
             _check_entries(data)
         self._data = {} if data is None else data
-        self._stamps: dict[str, int] = {}  # a new number at every write, for the versions
-        self.read_only = read_only
+        self._stamps: dict[str, int] = {}  # a new number at every write, for the tags
+        self.traits = Traits(read_only=read_only)
 
-    # -- reading ----------------------------------------------------------------------------------
-
-    def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or ranges of it; see `Store.read`."""
         if not is_key(key):
             check_key(key)
-        value = self._data.get(key)
-        return value if value is None or type(value) is bytes else _frozen(value)
-
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
-        value = self.get(key)
-        if value is None:
+        found = self._data.get(key)
+        if found is None:
             return None
-        begin, count = resolve_span(key, start, length, len(value))
-        return value[begin : begin + count]
+        value = found if type(found) is bytes else joined(found)
+        # The content counts as well, because somebody else may change the mapping, or may just have written.
+        return Value.cut(key, value, spans, ContentTag(self._stamps.get(key, 0), value))
 
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        """Several ranges, and the value itself as the tag."""
-        value = self.get(key)
-        if value is None:
-            return None
-        places = [resolve_span(key, start, length, len(value)) for start, length in spans]
-        return [value[begin : begin + count] for begin, count in places], value
-
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        """The value with its version, or None if there is no such key."""
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value, all or nothing, maybe on a condition; see `Store.write`."""
+        self.check_writable()
         check_key(key)
+        frozen = joined(value)
         with self._writing(key):
-            value = self.get(key)
-            # The content counts as well, because somebody else may change the mapping.
-            return None if value is None else (value, f"{self._stamps.get(key, 0):x}-{digest(value)}")
+            if if_tag is not None:
+                found = self.read(key, ())
+                if (ABSENT if found is None else found.tag) != if_tag:
+                    return False
+            self._data[key] = frozen
+            self._stamps[key] = _stamp()
+        return True
 
-    def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
-        value = self.get(key)
-        return None if value is None else len(value)
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys; nothing happens for those that are not there."""
+        self.check_writable()
+        for key in check_keys(keys):
+            with self._writing(key):
+                self._data.pop(key, None)
+                self._stamps.pop(key, None)
 
-    # -- listing ----------------------------------------------------------------------------------
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix, in no particular order."""
-        return iter(self._keys(check_prefix(prefix)))
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
-        keys, prefixes = [], set()
-        for key in self._keys(check_prefix(prefix)):
-            end = key.find("/", len(prefix)) + 1
-            if end:
-                prefixes.add(key[:end])
-            else:
-                keys.append(key)
-        return sorted(keys), sorted(prefixes)
-
-    def _keys(self, prefix: str) -> Sequence[str]:
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        """All keys that start with the prefix, or one level of them."""
+        check_prefix(prefix)
         # A tuple first, because other threads may write. A mapping of somebody else may hold what is no key.
-        return [key for key in tuple(self._data) if key.startswith(prefix) and is_key(key)]
-
-    # -- writing ----------------------------------------------------------------------------------
-
-    def put(self, key: str, value: Buffer) -> None:
-        """Store the value, all or nothing."""
-        self._check_writable()
-        check_key(key)
-        frozen = _frozen(value)
-        with self._writing(key):
-            self._store(key, frozen)
-
-    def create(self, key: str, value: Buffer) -> bool:
-        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
-        self._check_writable()
-        check_key(key)
-        frozen = _frozen(value)
-        with self._writing(key):
-            if key in self._data:
-                return False
-            self._store(key, frozen)
-        return True
-
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        """Store the value if the key still has this version; False, and nothing changed, if not."""
-        self._check_writable()
-        check_key(key)
-        frozen = _frozen(value)
-        with self._writing(key):
-            found = self.get_versioned(key)
-            if found is None or found[1] != version:
-                return False
-            self._store(key, frozen)
-        return True
-
-    def delete(self, key: str) -> None:
-        """Remove the key; nothing happens if there is none."""
-        self._check_writable()
-        check_key(key)
-        with self._writing(key):
-            self._data.pop(key, None)
-            self._stamps.pop(key, None)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Remove every key that starts with the prefix."""
-        self._check_writable()
-        for key in self._keys(check_prefix(prefix)):
-            self.delete(key)
-
-    def _store(self, key: str, value: bytes) -> None:
-        self._data[key] = value
-        self._stamps[key] = _stamp()
+        keys = [key for key in tuple(self._data) if key.startswith(prefix) and is_key(key)]
+        return Listing(keys) if recursive else Listing.one_level(prefix, keys)
 
     def _writing(self, key: str) -> KeyLock:
-        # Not the lock of `exclusive`: a put never waits for somebody's read-modify-write.
+        # Not the lock of `lock`: a write never waits for somebody's read-modify-write.
         return KeyLock(("writing", self.identity, key))
-
-    # -- locking and views ------------------------------------------------------------------------
 
     @property
     def identity(self) -> tuple[str, int]:
         """The mapping itself."""
         return ("memory", id(self._data))
 
-    def as_read_only(self) -> Self:
-        """The same mapping through a store that refuses to write."""
-        view = type(self)(self._data, read_only=True)
-        view._stamps = self._stamps
-        return view
-
     def __getstate__(self) -> tuple[dict[str, bytes], bool]:
-        return {key: _frozen(value) for key, value in tuple(self._data.items())}, self.read_only
+        return {key: joined(value) for key, value in tuple(self._data.items())}, self.read_only
 
     def __setstate__(self, state: tuple[dict[str, bytes], bool]) -> None:
         MemoryStore.__init__(self, state[0], read_only=state[1])
@@ -181,8 +116,3 @@ def _check_entries(data: dict[Any, Any]) -> None:
                 f"a dict as a store has bytes as its values, found {value!r:.80} of type {type(value).__name__} for "
                 f"key {key!r}; store arrays with zellige.save_group"
             ) from None
-
-
-def _frozen(value: Buffer) -> bytes:
-    """The value as bytes that nobody can change; `bytes(5)` would be five zeros, hence the view."""
-    return value if type(value) is bytes else memoryview(value).tobytes()

@@ -80,11 +80,11 @@ class StorePath:
 
     def delete(self) -> None:
         """Remove the value; nothing happens if there is none."""
-        self._store.delete(self._path)
+        self._store.delete([self._path])
 
     def is_empty(self) -> bool:
         """Whether there is no key below."""
-        return next(self._store.list(self._path and f"{self._path}/"), None) is None
+        return not any(True for _ in self._store.list(self._path and f"{self._path}/"))
 
     def is_within(self, other: StorePath) -> bool:
         """Whether this is the other place, or lies below it; also where stores with other roots mean the same place."""
@@ -120,8 +120,8 @@ class Place(NamedTuple):
 
 
 def place(store: Store, path: str) -> Place:
-    """Where a path is. Stores with other roots may mean the same place, and then their locks have the same name."""
-    name: Any = store.exclusive_here(f"{path}/{_LAST}" if path else _LAST).name
+    """Where a path is. Stores with other roots may mean the same place, and then their keys have the same name."""
+    name: Any = store.name(f"{path}/{_LAST}" if path else _LAST)
     if isinstance(name, tuple):
         return Place(name[0], name[1].removesuffix(_LAST))
     return Place("", os.path.realpath(name.removesuffix(_LAST)).rstrip("/") + "/")

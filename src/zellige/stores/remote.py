@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import io
 import re
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from zellige.config import config
 from zellige.errors import AccessDeniedError, ConflictError, RemoteError, ShortReadError, StoreKeyError
-from zellige.stores.base import Store, check_key, is_key, resolve_span
+from zellige.stores.base import Store, Traits, Value, check_key, coalesced, divided, is_key, resolve_span
 from zellige.stores.clients import Client, library, redacted
+from zellige.threads import gather
 from zellige.types import Buffer, Span
-
-T = TypeVar("T")
-S = TypeVar("S")
 
 _GAP = 1 << 20  # what one connection transfers in about the 20 ms that another request would wait
 _MOST = 16 << 20  # longer ranges gain more from several connections than from one request
-_TOGETHER = 16  # requests of one call at once
 _TRIES = 8
 _FAR = 2**63 - 2  # beyond every value, and a number for obstore and servers
 
@@ -41,6 +37,11 @@ class Answer(NamedTuple):
     etag: str | None
     version: str | None
 
+    @property
+    def tag(self) -> str | None:
+        """Both of what object stores compare, as one text; Google's has a generation, the others an etag."""
+        return f"{self.etag or ''}\n{self.version or ''}" if self.etag or self.version else None
+
 
 class RemoteStore(Store):
     """The reading half of a store on a server.
@@ -54,9 +55,11 @@ class RemoteStore(Store):
             if value is not None and (type(value) is not int or value < (name == "concurrency")):
                 raise ValueError(f"{name}={value!r} must be a whole number, at least {int(name == 'concurrency')}")
         self._client = client
-        self.read_only = read_only
-        self.concurrency = config.get("remote.concurrency") if concurrency is None else concurrency
-        self.gap = _GAP if gap is None else gap
+        self.traits = Traits(
+            read_only=read_only,
+            concurrency=config.get("remote.concurrency") if concurrency is None else concurrency,
+            coalesce_gap=_GAP if gap is None else gap,
+        )
 
     @property
     def url(self) -> str:
@@ -65,88 +68,47 @@ class RemoteStore(Store):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
-        found = self.borrow(key)
-        return None if found is None else bytes(found)
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or ranges of it: those close together in one request, the others at the same time.
 
-    def borrow(self, key: str) -> Buffer | None:
-        """Like `get`, without a copy."""
+        The tag comes with the bytes and costs nothing. Ranges carry the same one, or are asked for again.
+        """
         if not is_key(key):
             check_key(key)
-        answer = self._ask(key, None)
-        return None if answer is None else answer.body
-
-    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
-        """Several values, asked for together."""
-        for key in keys:
-            check_key(key)
-        return together(self.borrow, keys, min(_TOGETHER, self.concurrency or 1))
-
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
-        found = self.get_ranges(key, [(start, length)])
-        return None if found is None else found[0]
-
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """Several ranges of one value; those close together in one request, the others at the same time."""
-        found = self._tagged(key, spans)
-        return None if found is None else [bytes(part) for part in found[0]]
-
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        """Several ranges of one value with its etag, which comes with the bytes and costs nothing."""
-        found = self._tagged(key, spans)
-        return None if found is None else ([bytes(part) for part in found[0]], found[1])
-
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        """The value with its version, or None if there is no such key."""
-        answer = self._ask(check_key(key), None)
-        return None if answer is None else (bytes(answer.body), version_of(answer.etag, answer.version))
-
-    def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
-        found = self._head(check_key(key))
-        return None if found is None else found.size
-
-    # -- ranges -----------------------------------------------------------------------------------
-
-    def _tagged(self, key: str, spans: Sequence[Span]) -> tuple[list[Buffer], str | None] | None:
-        """Ranges that are all of one value: they carry the same etag, or are asked for again."""
-        if not is_key(key):
-            check_key(key)
-        if len(spans) == 1 and not self._needs_size(spans[0]):
-            answer = self._ask(key, spans[0])
-            return None if answer is None else ([answer.body], answer.etag)
+        if spans is None or (len(spans) == 1 and not self._needs_size(spans[0])):
+            answer = self._ask(key, None if spans is None else spans[0])
+            return None if answer is None else Value([answer.body], answer.size, answer.tag)
         for _ in range(_TRIES):
             found = self._parts(key, spans)
             if found is None:
                 return None
-            parts, etags = found
-            if len(etags) == 1:
-                return parts, etags.pop()
+            parts, of = found
+            if len({answer.tag for answer in of}) == 1:
+                return Value(parts, of[0].size, of[0].tag)
         raise ConflictError(f"key {key!r} in {self!r} kept changing while ranges of it were read; try again")
 
-    def _parts(self, key: str, spans: Sequence[Span]) -> tuple[list[Buffer], set[str | None]] | None:
+    # -- ranges -----------------------------------------------------------------------------------
+
+    def _parts(self, key: str, spans: Sequence[Span]) -> tuple[list[Buffer], list[Answer]] | None:
+        """The ranges, and the answers that they are from."""
         known = None
         if not spans or any(self._needs_size(span) for span in spans):
             known = self._head(key)
             if known is None:
                 return None
             spans = [resolve_span(key, start, length, known.size) for start, length in spans]
-        groups = merged([span for span in spans if span[1] != 0], self.gap)
+        groups = coalesced([span for span in spans if span[1] != 0], self.traits.coalesce_gap, _MOST)
         try:
-            answers = together(lambda group: self._ask(key, group), groups, min(_TOGETHER, self.concurrency or 1))
+            answers = gather(lambda group: self._ask(key, group), groups, self)
         except ShortReadError as error:
             for start, length in spans:
                 resolve_span(key, start, length, error.size)  # names the range that was asked for, not the joined one
             raise
-        etags = {known.etag} if known else set()
-        for answer in answers:
-            if answer is None:
-                return None
-            etags.add(answer.etag)
-        by_group = dict(zip(groups, answers, strict=True))
-        return [_cut(key, span, by_group) for span in spans], etags
+        if None in answers:
+            return None
+        given = [answer for answer in answers if answer is not None]
+        parts = divided(spans, dict(zip(groups, [answer.body for answer in given], strict=True)))
+        return parts, given + ([known] if known else [])
 
     def _needs_size(self, span: Span) -> bool:
         """Whether a range cannot be asked for as it is: empty ones, and those that begin far from the end."""
@@ -232,12 +194,6 @@ class RemoteStore(Store):
         """The server and the place on it."""
         return self._client.identity
 
-    def as_read_only(self) -> Self:
-        """The same values through a store that refuses to write."""
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__, read_only=True)
-        return view
-
     def __repr__(self) -> str:
         endpoint = f", endpoint={self._client.endpoint!r}" if self._client.endpoint else ""
         mode = ", read_only=True" if self.read_only else ""
@@ -248,32 +204,6 @@ def status_of(error: Exception) -> int | None:
     """The status with which a server has answered, if it has."""
     found = _status(str(error))
     return int(found[1]) if found else None
-
-
-def version_of(etag: str | None, version: str | None) -> str:
-    """Both of what object stores compare, as one text; Google's has a generation, the others an etag."""
-    return f"{etag or ''}\n{version or ''}"
-
-
-def merged(spans: Sequence[Span], gap: int) -> list[Span]:
-    """Ranges joined whose distance is at most the gap, so that each is one request.
-
-    >>> merged([(0, 10), (15, 5), (100, 10), (-8, None)], gap=5)
-    [(0, 20), (100, 10), (-8, None)]
-    """
-    rest = [span for span in spans if span[1] is None]
-    found: list[Span] = []
-    begin = end = -1
-    for start, length in sorted((start, length) for start, length in spans if length is not None):
-        if begin >= 0 and start <= end + gap and max(end, start + length) - begin <= max(_MOST, end - begin):
-            end = max(end, start + length)
-        else:
-            if begin >= 0:
-                found.append((begin, end - begin))
-            begin, end = start, start + length
-    if begin >= 0:
-        found.append((begin, end - begin))
-    return found + list(dict.fromkeys(rest))
 
 
 def _range(span: Span) -> Any:
@@ -295,55 +225,6 @@ def _check_answer(key: str, span: Span, answer: Answer) -> None:
             length=span[1],
             size=answer.size,
         )
-
-
-def _cut(key: str, span: Span, answers: dict[Span, Answer | None]) -> Buffer:
-    """One range out of the answer that holds it."""
-    start, length = span
-    if length == 0:
-        return b""
-    if length is None:
-        answer = answers[span]
-        return answer.body if answer else b""
-    for (begin, count), answer in answers.items():
-        if count is not None and answer and begin <= start and start + length <= begin + count:
-            return answer.body[start - begin : start - begin + length]
-    raise AssertionError(f"key {key!r}: no answer holds the range {span}")
-
-
-def together(work: Callable[[S], T], items: Sequence[S], most: int) -> list[T]:
-    """What the work gives for each item, in as many threads; the first error is raised when all have stopped.
-
-    The threads only wait for answers, so they are none of those that share the processors.
-    """
-    if len(items) < 2 or most < 2:
-        return [work(item) for item in items]
-    results: dict[int, T] = {}
-    errors: list[BaseException] = []
-    todo, lock = iter(range(len(items))), threading.Lock()
-
-    def run() -> None:
-        try:
-            while not errors:
-                with lock:
-                    index = next(todo, None)
-                if index is None:
-                    return
-                results[index] = work(items[index])
-        except BaseException as error:  # noqa: BLE001 - raised below
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(len(items), most) - 1)]
-    for thread in threads:
-        thread.start()
-    try:
-        run()
-    finally:
-        for thread in threads:
-            thread.join()
-    if errors:
-        raise errors[0]
-    return [results[index] for index in range(len(items))]
 
 
 class ValueFile(io.RawIOBase):

@@ -66,7 +66,7 @@ def opened(
 
 def reopened(given: object, store: Store, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The store for handles that outlast a whole job: an archive that was closed with it is opened again, to read."""
-    if isinstance(given, str | os.PathLike) and store.transactional:
+    if isinstance(given, str | os.PathLike) and store.traits.transactional:
         return resolve(given, read_only=True, storage_options=storage_options)
     return store
 

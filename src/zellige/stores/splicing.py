@@ -8,34 +8,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zellige.stores.base import resolve_span
-from zellige.stores.files import CHECKED, read_range, regular, rename, write_one
-from zellige.types import Buffer, Encoded, Kept, Splice
+from zellige.stores.files import CHECKED, Part, read_range, regular, rename, write_one
+from zellige.types import Kept, Splice
 
 if TYPE_CHECKING:
     from zellige.stores.file_locks import FileLock
     from zellige.stores.local import LocalStore
 
 _CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
-
-
-class _Whole(NamedTuple):
-    """A value that is there as a whole."""
-
-    key: str
-    raw: memoryview
-
-    @property
-    def size(self) -> int:
-        return len(self.raw)
-
-    def read(self, start: int, length: int) -> memoryview:
-        begin, count = resolve_span(self.key, start, length, self.size)
-        return self.raw[begin : begin + count]
 
 
 class _File(NamedTuple):
@@ -47,29 +31,21 @@ class _File(NamedTuple):
     size: int
 
     def read(self, start: int, length: int) -> bytes:
-        with self.store._naming(self.key):
+        try:
             return read_range(self.fd, self.key, start, length)
+        except OSError as exc:
+            raise self.store._named(exc, self.key) from exc
 
 
-def of_whole(key: str, change: Splice) -> Callable[[Buffer | None], Encoded | None]:
-    """The change for `Store.update`, which hands over whole values."""
-
-    def changed(raw: Buffer | None) -> Encoded | None:
-        old = None if raw is None else _Whole(key, memoryview(raw))
-        parts = change(old)
-        if parts is None or old is None:
-            return parts  # type: ignore[return-value]  # without an old value there is nothing to keep
-        return [old.read(part.start, part.length) if isinstance(part, Kept) else part for part in parts]
-
-    return changed
-
-
-def write_back(store: LocalStore, key: str, value: Encoded | None, held: FileLock | None) -> None:
+def _write_back(store: LocalStore, key: str, value: Sequence[Part] | None, held: FileLock | None) -> None:
     """Write a value under its lock: into the file of the lock, if there is one, which then is the value's."""
     if value is None or held is None or held.closed or not held.fresh:
-        store.write(key, value)
+        if value is None:
+            store.delete([key])
+        else:
+            store._write(key, value, rename)
     else:
-        store._write(key, value if isinstance(value, list | tuple) else (value,), rename, held)
+        store._write(key, value, rename, held)
 
 
 def splice_file(store: LocalStore, key: str, change: Splice, held: FileLock | None) -> None:
@@ -86,11 +62,13 @@ def splice_file(store: LocalStore, key: str, change: Splice, held: FileLock | No
         parts: Sequence[Any] | None = change(old)
         if parts is not None and old is not None:
             parts = [partial(_append, old.fd, part) if isinstance(part, Kept) else part for part in parts]
-        write_back(store, key, parts, held)
+        _write_back(store, key, parts, held)
     finally:
-        with store._naming(key):
+        try:
             for fd in opened:
                 os.close(fd)
+        except OSError as exc:
+            raise store._named(exc, key) from exc
 
 
 def _append(source: int, kept: Kept, target: int) -> None:

@@ -1,7 +1,7 @@
 """Stores around other stores: pass everything on, and count requests or shorten keys on the way.
 
-Locks, conditional updates, batches and durability are those of the store inside, so that a wrapper and what it
-wraps may be used side by side.
+Locks, batches and durability are those of the store inside, so that a wrapper and what it wraps may be used side by
+side.
 """
 
 from __future__ import annotations
@@ -9,24 +9,34 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from zellige.errors import ConflictError, ShortReadError
-from zellige.stores.base import Joined, KeyLock, Obstacle, Store, check_key, check_prefix
+from zellige.stores.abilities import DecodedChunks, Folders, Forks, Obstacle, Splices
+from zellige.stores.base import (
+    ABSENT,
+    Listing,
+    Missing,
+    Store,
+    Tag,
+    Value,
+    check_key,
+    check_keys,
+    check_prefix,
+    joined,
+    parts_of,
+)
 from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
 
 
-KEY_WRITES = frozenset({"put", "put_parts", "update", "create", "replace", "delete"})
-"""The methods that may change the value of one key."""
-
-
 class WrapperStore(Store):
     """A store that passes everything on to another one; a base for those that do something on the way.
 
-    All requests for a key or a prefix go through `_ask`, which is the one method to override.
+    All requests go through `_ask`, which is the one method to override for what happens with each of them.
 
     >>> from zellige.storage import MemoryStore
     >>> store = WrapperStore(MemoryStore({"a": b"value"}))
@@ -40,171 +50,65 @@ class WrapperStore(Store):
     def __init__(self, inner: Store) -> None:
         if not isinstance(inner, Store):
             raise TypeError(f"{type(self).__name__} wraps a Store, found {inner!r}; make one with zellige.storage")
-        self._wrap(inner)
-
-    def _wrap(self, inner: Store) -> None:
         self.inner = inner
-        self.read_only, self.durability = inner.read_only, inner.durability
-        self.concurrency, self.gap = inner.concurrency, inner.gap
-        self.keeps_decoded, self.renames = inner.keeps_decoded, inner.renames
-        self.near, self.optimistic, self.transactional = inner.near, inner.optimistic, inner.transactional
+        self.traits = replace(inner.traits, local_path=None)  # something is between keys and files
 
-    def _ask(self, method: str, key: str, *more: Any) -> Any:
-        """Pass one request on."""
-        return getattr(self.inner, method)(key, *more)
+    def _ask(self, method: str, *given: Any, **options: Any) -> Any:
+        """Pass one request on: `read`, `write`, `delete` or `list`."""
+        return getattr(self.inner, method)(*given, **options)
 
     def _around(self, inner: Store) -> Self:
         """The same wrapper around a view of what it wraps; what it keeps is shared."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.inner, other.read_only, other.durability = inner, inner.read_only, inner.durability
-        return other
+        view = self._view(read_only=inner.read_only, durability=inner.traits.durability)
+        view.inner = inner
+        return view
 
-    # -- reading ----------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
-    def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
-        found: bytes | None = self._ask("get", key)
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or ranges of it, of the store inside."""
+        found: Value | None = self._ask("read", key, spans)
         return found
 
-    def borrow(self, key: str) -> Buffer | None:
-        """Like `get`, but the buffer may be overwritten by this thread's next call on any store."""
-        found: Buffer | None = self._ask("borrow", key)
-        return found
-
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
-        found: bytes | None = self._ask("get_range", key, start, length)
-        return found
-
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """Several ranges of one value, or None if there is no such key."""
-        found: list[bytes] | None = self._ask("get_ranges", key, spans)
-        return found
-
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        """Several ranges with a tag that differs once the value has been written again."""
-        found: tuple[Sequence[bytes], object] | None = self._ask("get_tagged", key, spans)
-        return found
-
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        """The value with the version that `replace` wants, or None if there is no such key."""
-        found: tuple[bytes, str] | None = self._ask("get_versioned", key)
-        return found
-
-    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
-        """What `decode` makes of a value, maybe kept by the store inside; None if it is missing."""
-        found: AnyArray | None = self._ask("decoded", key, how, decode)
-        return found
-
-    def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
-        found: int | None = self._ask("size", key)
-        return found
-
-    def exists(self, key: str) -> bool:
-        """Whether there is such a key."""
-        found: bool = self._ask("exists", key)
-        return found
-
-    # -- listing ----------------------------------------------------------------------------------
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix, in no particular order."""
-        found: Iterator[str] = self._ask("list", prefix)
-        return found
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
-        found: tuple[Sequence[str], Sequence[str]] = self._ask("list_dir", prefix)
-        return found
-
-    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-        """What lies in the place of keys and is no value; see `Store.obstacles`."""
-        found: Iterator[tuple[str, Obstacle]] = self._ask("obstacles", prefix)
-        return found
-
-    # -- writing ----------------------------------------------------------------------------------
-
-    def put(self, key: str, value: Buffer) -> None:
-        """Store the value, all or nothing."""
-        self._ask("put", key, value)
-
-    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
-        """Store a value given in parts, all or nothing."""
-        self._ask("put_parts", key, parts)
-
-    def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
-        """Read a value, change it and write it back in the way of the store inside."""
-        self._ask("update", key, change)
-
-    def create(self, key: str, value: Buffer) -> bool:
-        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
-        made: bool = self._ask("create", key, value)
-        return made
-
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        """Store the value if the key still has this version; False, and nothing changed, if not."""
-        done: bool = self._ask("replace", key, value, version)
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value in the store inside, maybe on a condition."""
+        done: bool = self._ask("write", key, value, if_tag)
         return done
 
-    def delete(self, key: str) -> None:
-        """Remove the key; nothing happens if there is none."""
-        self._ask("delete", key)
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys from the store inside."""
+        self._ask("delete", keys)
 
-    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
-        """Remove several keys, all of which start with a prefix."""
-        self._ask("delete_below", prefix, keys)
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        """The keys of the store inside."""
+        found: Listing = self._ask("list", prefix, recursive=recursive)
+        return found
 
-    def delete_prefix(self, prefix: str) -> None:
-        """Remove every key that starts with the prefix."""
-        self._ask("delete_prefix", prefix)
+    # -- all else ---------------------------------------------------------------------------------
 
-    def detach(self, prefix: str) -> bool:
-        """Remove a prefix that is only a link to another, which stays; False, and nothing done, if it is none."""
-        done: bool = self._ask("detach", prefix)
-        return done
-
-    def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
-        """Remove the prefix and those below it that hold nothing; see `Store.prune`."""
-        self._ask("prune", prefix, owned)
-
-    def rename_prefix(self, source: str, dest: str) -> bool:
-        """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""
-        done: bool = self._ask("rename_prefix", source, dest)
-        return done
-
-    # -- locking and views ------------------------------------------------------------------------
+    def lock(self, key: str) -> AbstractContextManager[object]:
+        """The lock of the store inside."""
+        return self.inner.lock(key)
 
     @property
     def identity(self) -> Hashable:
         """That of the store inside: it is the same data."""
         return self.inner.identity
 
-    def exclusive(self, key: str) -> AbstractContextManager[object]:
-        """The lock of the store inside."""
-        return self.inner.exclusive(key)
-
-    def exclusive_here(self, key: str) -> KeyLock:
-        """The lock of the store inside."""
-        return self.inner.exclusive_here(key)
-
-    def batch(self) -> AbstractContextManager[Joined]:
+    def name(self, key: str) -> Hashable:
         """That of the store inside."""
-        return self.inner.batch()
+        return self.inner.name(key)
+
+    def ability(self, kind: type[T]) -> T | None:
+        """That of the store inside, but for what would be done behind the back of this one."""
+        if kind is Splices:
+            return None
+        found: Any = self.inner.ability(kind)
+        return _ForksAround(self, found) if found is not None and kind is Forks else found  # type: ignore[return-value]
 
     def with_durability(self, durability: Durability) -> Self:
         """The same data through a store whose writes survive this."""
         return self._around(self.inner.with_durability(durability))
-
-    def fork(self) -> Self:
-        """The same wrapper around a fork of what it wraps."""
-        fork = self.inner.fork()
-        return self if fork is self.inner else self._around(fork)
-
-    def merge(self, forks: Iterable[Any]) -> None:
-        """Take over what was written to forks."""
-        self.inner.merge([fork.inner for fork in forks])
 
     def as_read_only(self) -> Self:
         """The same data through a store that refuses to write."""
@@ -221,6 +125,72 @@ class WrapperStore(Store):
         return f"{type(self).__name__}({self.inner!r})"
 
 
+class _ForksAround(Forks):
+    """Forks of a transaction, each in the wrapper that the transaction is in."""
+
+    def __init__(self, outside: WrapperStore, inside: Forks) -> None:
+        self._outside, self._inside = outside, inside
+
+    def fork(self) -> WrapperStore:
+        return self._outside._around(self._inside.fork())
+
+    def merge(self, forks: Iterable[Any]) -> None:
+        self._inside.merge([fork.inner for fork in forks])
+
+
+class FoldersAround(Folders):
+    """The directories of a store inside of another, whose prefixes may be longer there.
+
+    `changed` is called with each prefix, as it is outside, below which something may have changed.
+    """
+
+    def __init__(self, inside: Folders, prefix: str = "", changed: Callable[[str], object] = lambda _: None) -> None:
+        self._inside, self._prefix, self._changed = inside, prefix, changed
+
+    def outer(self) -> Store | None:
+        """A store of the directory above; None for a part of another store, which is above it."""
+        return None if self._prefix else self._inside.outer()
+
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
+        """What lies in the place of keys and is no value."""
+        found = self._inside.obstacles(self._prefix + check_prefix(prefix))
+        return ((key[len(self._prefix) :], what) for key, what in found)
+
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
+        """Remove keys that start with a prefix."""
+        inside = [self._prefix + key for key in check_keys(keys)]
+        with self._changing(prefix) as top:
+            self._inside.delete_below(top, inside)
+
+    def remove_tree(self, prefix: str) -> None:
+        """Remove every key that starts with the prefix, and all directories."""
+        with self._changing(prefix) as top:
+            self._inside.remove_tree(top)
+
+    def detach(self, prefix: str) -> bool:
+        """Remove a prefix that is only a link to another, which stays."""
+        with self._changing(prefix) as top:
+            return self._inside.detach(top)
+
+    def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
+        """Remove the prefix and those below it that hold nothing."""
+        self._inside.prune(self._prefix + check_prefix(prefix), owned)
+
+    def rename(self, source: str, dest: str) -> bool:
+        """Move all keys below a prefix to another that has none, at once."""
+        with self._changing(source) as old, self._changing(dest) as new:
+            return self._inside.rename(old, new)
+
+    @contextmanager
+    def _changing(self, prefix: str) -> Iterator[str]:
+        """Around a change below a prefix, given as it is inside; if it fails, nobody knows what is there."""
+        inside = self._prefix + check_prefix(prefix)
+        try:
+            yield inside
+        finally:
+            self._changed(prefix)
+
+
 class FencedStore(WrapperStore):
     """An object store that is written to by the owner of a lease, and not by one that has lost it.
 
@@ -231,7 +201,7 @@ class FencedStore(WrapperStore):
     Parameters
     ----------
     inner
-        The store, whose `replace` and `create` are what keeps others out.
+        The store, whose conditional writes are what keeps others out.
     check
         Raises `ConflictError` if the lease is lost; see `Lease.check`.
 
@@ -241,37 +211,18 @@ class FencedStore(WrapperStore):
         super().__init__(inner)
         self._check = check
 
-    def put(self, key: str, value: Buffer) -> None:
-        """Store the value, all or nothing."""
-        while not self.create(key, value):
-            found = self.inner.get_versioned(key)
-            if found is not None and self.replace(key, value, found[1]):
-                return
-
-    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
-        """Store a value given in parts, all or nothing."""
-        self.put(key, b"".join(parts))
-
-    def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
-        """Read a value, change it and write it back if nobody else has meanwhile; else once more."""
-        made: list[Encoded] = []
-
-        def checked(old: Buffer | None) -> Encoded | None:
-            new = change(old)
-            made[:] = [new] if old is None and new is not None else []
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value, all or nothing; without a condition, until nobody else was quicker."""
+        if if_tag is not None:
             self._check()
-            return new
-
-        self.inner.update(key, checked)
-        for value in made:
-            self._check_made(key, value)
-
-    def create(self, key: str, value: Buffer) -> bool:
-        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
-        self._check()
-        if not self.inner.create(key, value):
-            return False
-        self._check_made(key, value)
+            done = self.inner.write(key, value, if_tag)
+            if done and if_tag is ABSENT:
+                self._check_made(key, value)
+            return done
+        while not self.create(key, value):
+            found = self.inner.read(key, ())
+            if found is not None and self.replace(key, value, found.tag):
+                break
         return True
 
     def _check_made(self, key: str, value: Encoded) -> None:
@@ -279,21 +230,17 @@ class FencedStore(WrapperStore):
         try:
             self._check()
         except ConflictError:
-            if self.inner.get(key) == (value if isinstance(value, Buffer) else b"".join(value)):
-                self.inner.delete(key)
+            if self.inner.get(key) == joined(value):
+                self.inner.delete([key])
             raise
 
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        """Store the value if the key still has this version; False, and nothing changed, if not."""
-        self._check()
-        return self.inner.replace(key, value, version)
-
-    def delete(self, key: str) -> None:
-        """Remove the key; nothing happens if there is none."""
-        self._check_writable()
-        if self.inner.exists(key):
-            self._check()
-            self.inner.delete(key)
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys; nothing happens for those that are not there."""
+        self.check_writable()
+        for key in check_keys(keys):
+            if self.inner.exists(key):
+                self._check()
+                self.inner.delete([key])
 
 
 class PrefixStore(WrapperStore):
@@ -311,74 +258,64 @@ class PrefixStore(WrapperStore):
         self.prefix = check_key(prefix.removesuffix("/")) + "/"
         """How the keys of the other store begin; ends in `/`."""
 
-    def _ask(self, method: str, key: str, *more: Any) -> Any:
-        if method in KEY_WRITES:
-            self._check_writable()
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or ranges of it; see `Store.read`."""
         try:
-            return super()._ask(method, self.prefix + check_key(key), *more)
+            return self.inner.read(self.prefix + check_key(key), spans)
         except ShortReadError as error:
             text = str(error).replace(repr(self.prefix + key), repr(key))
             raise ShortReadError(text, **vars(error) | {"key": key}) from error
 
-    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
-        """Several small values, all valid until this thread's next call on any store; see `Store.borrow_many`."""
-        return self.inner.borrow_many([self.prefix + check_key(key) for key in keys], into)
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value, all or nothing, maybe on a condition; see `Store.write`."""
+        self.check_writable()
+        return self.inner.write(self.prefix + check_key(key), value, if_tag)
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix, in no particular order."""
-        return self._below(self.inner.list(self.prefix + check_prefix(prefix)))
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys; nothing happens for those that are not there."""
+        self.check_writable()
+        self.inner.delete([self.prefix + key for key in check_keys(keys)])
 
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
-        keys, prefixes = self.inner.list_dir(self.prefix + check_prefix(prefix))
-        return list(self._below(keys)), list(self._below(prefixes))
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        """All keys that start with the prefix, or one level of them."""
+        found = self.inner.list(self.prefix + check_prefix(prefix), recursive=recursive)
+        cut = len(self.prefix)
+        return Listing((key[cut:] for key in found.keys), [below[cut:] for below in found.prefixes])
 
-    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-        """What lies in the place of keys and is no value; see `Store.obstacles`."""
-        found = self.inner.obstacles(self.prefix + check_prefix(prefix))
-        return ((key[len(self.prefix) :], what) for key, what in found)
-
-    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
-        """Remove several keys, all of which start with a prefix."""
-        inner = [self.prefix + check_key(key) for key in keys]
-        self.inner.delete_below(self.prefix + check_prefix(prefix), inner)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Remove every key that starts with the prefix."""
-        self._check_writable()
-        self.inner.delete_prefix(self.prefix + check_prefix(prefix))
-
-    def detach(self, prefix: str) -> bool:
-        """Remove a prefix that is only a link to another, which stays; False, and nothing done, if it is none."""
-        return self.inner.detach(self.prefix + check_prefix(prefix))
-
-    def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
-        """Remove the prefix and those below it that hold nothing; see `Store.prune`."""
-        self.inner.prune(self.prefix + check_prefix(prefix), owned)
-
-    def rename_prefix(self, source: str, dest: str) -> bool:
-        """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""
-        self._check_writable()
-        return self.inner.rename_prefix(self.prefix + check_prefix(source), self.prefix + check_prefix(dest))
-
-    def _below(self, keys: Sequence[str] | Iterator[str]) -> Iterator[str]:
-        return (key[len(self.prefix) :] for key in keys)
+    def lock(self, key: str) -> AbstractContextManager[object]:
+        """The lock that the other store has for its own key."""
+        return self.inner.lock(self.prefix + check_key(key))
 
     @property
     def identity(self) -> Hashable:
         """The other store and the prefix; locks are those of the other store."""
         return "prefix", self.inner.identity, self.prefix
 
-    def exclusive(self, key: str) -> AbstractContextManager[object]:
-        """The lock that the other store has for its own key."""
-        return self.inner.exclusive(self.prefix + check_key(key))
+    def name(self, key: str) -> Hashable:
+        """What the other store calls its own key."""
+        return self.inner.name(self.prefix + check_key(key))
 
-    def exclusive_here(self, key: str) -> KeyLock:
-        """The lock that the other store has for its own key."""
-        return self.inner.exclusive_here(self.prefix + check_key(key))
+    def ability(self, kind: type[T]) -> T | None:
+        """That of the other store, with its own keys."""
+        found: Any = super().ability(kind)
+        if found is not None and kind is Folders:
+            found = FoldersAround(found, self.prefix)
+        elif found is not None and kind is DecodedChunks:
+            found = _ChunksBelow(found, self.prefix)
+        return found  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"PrefixStore({self.inner!r}, {self.prefix[:-1]!r})"
+
+
+class _ChunksBelow(DecodedChunks):
+    """Decoded chunks that another store keeps under longer keys."""
+
+    def __init__(self, inside: DecodedChunks, prefix: str) -> None:
+        self._inside, self._prefix = inside, prefix
+
+    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
+        return self._inside.decoded(self._prefix + check_key(key), how, decode)
 
 
 class LoggingStore(WrapperStore):
@@ -390,8 +327,8 @@ class LoggingStore(WrapperStore):
     >>> from zellige.storage import MemoryStore
     >>> store = LoggingStore(MemoryStore({"a": b"value"}), log=print)
     >>> _ = store.get_range("a", 0, 3)
-    get_range 'a' 0 3: 3 bytes
-    >>> store.counter["get_range"], store.nbytes["get_range"]
+    read 'a' [(0, 3)]: 3 bytes
+    >>> store.counter["read"], store.nbytes["read"]
     (1, 3)
     """
 
@@ -399,7 +336,7 @@ class LoggingStore(WrapperStore):
         super().__init__(inner)
         self._log = log
         self.counter: Counter[str] = Counter()
-        """How often each method was called."""
+        """How often `read`, `write`, `delete` and `list` were called."""
         self.nbytes: Counter[str] = Counter()
         """How many bytes came or went by each method."""
         self._lock = threading.Lock()
@@ -410,24 +347,25 @@ class LoggingStore(WrapperStore):
             self.counter.clear()
             self.nbytes.clear()
 
-    def _ask(self, method: str, key: str, *more: Any) -> Any:
+    def _ask(self, method: str, *given: Any, **options: Any) -> Any:
         try:
-            found = super()._ask(method, key, *more)
+            found = super()._ask(method, *given, **options)
         except BaseException as error:
-            self._note(method, key, more, 0, f"raised {error!r}")
+            self._note(method, given, 0, f"raised {error!r}")
             raise
-        given = more[0] if method in ("put", "put_parts") or (found is True and more) else None
-        value = found[0] if found is not None and method in ("get_tagged", "get_versioned") else found
-        nbytes = _length(given) if given is not None else _length(value)
-        self._note(method, key, more, nbytes, "nothing" if found is None and given is None else f"{nbytes} bytes")
+        if method == "write":
+            nbytes = sum(memoryview(part).nbytes for part in parts_of(given[1])) if found else 0
+        else:
+            nbytes = sum(map(len, found.parts)) if isinstance(found, Value) else 0
+        self._note(method, given, nbytes, "nothing" if found is None and method == "read" else f"{nbytes} bytes")
         return found
 
-    def _note(self, method: str, key: str, more: tuple[Any, ...], nbytes: int, outcome: str) -> None:
+    def _note(self, method: str, given: tuple[Any, ...], nbytes: int, outcome: str) -> None:
         with self._lock:
             self.counter[method] += 1
             self.nbytes[method] += nbytes
-        spans = "".join(f" {part!r}" for part in more if method.startswith("get_"))
-        self._write(f"{method} {key!r}{spans}: {outcome}")
+        spans = f" {list(given[1])!r}" if method == "read" and given[1] is not None else ""
+        self._write(f"{method} {given[0]!r}{spans}: {outcome}")
 
     def _write(self, line: str) -> None:
         if self._log is not None:
@@ -442,10 +380,3 @@ class LoggingStore(WrapperStore):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         LoggingStore.__init__(self, state["inner"], state["_log"])
-
-
-def _length(found: Any) -> int:
-    """How many bytes there are in what a request gave or took."""
-    if isinstance(found, bytes | bytearray | memoryview):
-        return memoryview(found).nbytes
-    return sum(map(_length, found)) if isinstance(found, list | tuple) else 0

@@ -9,36 +9,36 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from zellige.stores import icechunk
-from zellige.stores.base import DOCUMENTS, check_key, check_prefix, is_key
-from zellige.stores.foreign import ForeignStore
+from zellige.stores.abilities import Forks
+from zellige.stores.base import DOCUMENTS, Listing, Traits, check_prefix, is_key
+from zellige.stores.foreign import CONCURRENCY, ForeignStore
 from zellige.types import Buffer
 
 T = TypeVar("T")
 
 
-class ZarrPythonStore(ForeignStore):
+class ZarrPythonStore(ForeignStore, Forks):
     """The values of a `zarr.abc.store.Store` (zarr 3), such as `session.store` of icechunk.
 
     A store that is read-only there is so here. Pickling pickles that store, so that what it says about it holds: a
     writable session of icechunk wants `session.fork()` first. It is used from an event loop of ours; one that is bound
     to another loop already cannot be.
 
-    **icechunk** sessions are transactions: `transactional` is true, nobody else sees what is written before
+    **icechunk** sessions are transactions: `traits.transactional` is true, nobody else sees what is written before
     `session.commit`, and conflicts are raised there. It takes Zarr 3 only, and refuses keys that are neither documents
     nor chunks of arrays that exist. Its version 2 takes rectilinear grids, whose sizes are written as runs of edges
     `[size, count]`, which means the same; its version 1 takes none.
     """
 
     def __init__(self, store: Any, *, read_only: bool = False) -> None:
-        super().__init__()
         self._store = store
-        self.read_only = read_only or store.read_only
-        self.transactional = self.measured = icechunk.is_session(store)
-        self._errors: tuple[type[Exception], ...] = icechunk.errors() if self.transactional else ()
+        self.measured = session = icechunk.is_session(store)
+        self.traits = Traits(read_only=read_only or store.read_only, concurrency=CONCURRENCY, transactional=session)
+        self._errors: tuple[type[Exception], ...] = icechunk.errors() if session else ()
         self._unlisted: tuple[type[Exception], ...] = (*self._errors, FileNotFoundError, NotADirectoryError)
         self._run("", store._ensure_open())  # which those of zarr-python do themselves, but for some
 
@@ -62,32 +62,14 @@ class ZarrPythonStore(ForeignStore):
             return await self._store.get(key, default_buffer_prototype(), request)
         except self._errors:
             # icechunk 2 answers so when it is asked for the bytes of an empty value.
-            if request is not None or await self._size(key) != 0:
+            if request is not None or await self._measure(key) != 0:
                 raise
             return default_buffer_prototype().buffer.from_bytes(b"")
 
-    def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
-        if not is_key(key):
-            check_key(key)
+    def _whole(self, key: str) -> Buffer | None:
         found = self._run(key, self._get(key))
-        return None if found is None else bytes(found.to_bytes())
-
-    def borrow(self, key: str) -> Buffer | None:
-        """Like `get`, without a copy."""
-        if not is_key(key):
-            check_key(key)
-        return _view(self._run(key, self._get(key)))
-
-    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
-        """Several values, all asked for at once."""
-        for key in keys:
-            check_key(key)
-
-        async def read() -> list[Any]:
-            return await asyncio.gather(*[self._get(key) for key in keys])
-
-        return [_view(found) for found in self._run(", ".join(keys[:3]), read())]
+        # The bytes of zarr-python's buffer, which the store may hold as well.
+        return None if found is None else memoryview(found.as_numpy_array()).cast("B").toreadonly()
 
     def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
         from zarr.abc.store import RangeByteRequest, SuffixByteRequest
@@ -103,21 +85,16 @@ class ZarrPythonStore(ForeignStore):
         found = self._run(key, read())
         return None if any(part is None for part in found) else [bytes(part.to_bytes()) for part in found]
 
-    def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
-        return self._run(check_key(key), self._size(key))
+    def _size(self, key: str) -> int | None:
+        return self._run(key, self._measure(key))
 
-    async def _size(self, key: str) -> int | None:
+    async def _measure(self, key: str) -> int | None:
         try:
             size = int(await self._store.getsize(key))
         except (FileNotFoundError, KeyError):
             return None
         # icechunk says 0 for a chunk that is missing.
         return size if size or await self._exists(key) else None
-
-    def exists(self, key: str) -> bool:
-        """Whether there is such a key."""
-        return self._run(check_key(key), self._exists(key))
 
     async def _exists(self, key: str) -> bool:
         try:
@@ -127,10 +104,17 @@ class ZarrPythonStore(ForeignStore):
 
     # -- listing ----------------------------------------------------------------------------------
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix, in no particular order."""
-        found = self._run(check_prefix(prefix), self._keys(prefix))
-        return iter([key for key in found if key.startswith(prefix) and is_key(key)])
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        """All keys that start with the prefix, or one level of them.
+
+        zarr-python does not tell keys and prefixes apart, so that each name is asked for; one that is a key is no
+        prefix here.
+        """
+        check_prefix(prefix)
+        if not recursive:
+            return self._run(prefix, self._level(prefix))
+        found = self._run(prefix, self._keys(prefix))
+        return Listing([key for key in found if key.startswith(prefix) and is_key(key)])
 
     async def _keys(self, prefix: str) -> Sequence[str]:
         """Keys among which are all that start with the prefix."""
@@ -142,25 +126,16 @@ class ZarrPythonStore(ForeignStore):
                     raise
             prefix = prefix[: prefix.rfind("/", 0, -1) + 1]
 
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes, both whole and sorted.
-
-        zarr-python does not tell the two apart, so that each name is asked for; one that is a key is no prefix here.
-        """
-        keys, prefixes = self._run(check_prefix(prefix), self._level(prefix))
-        return sorted(keys), sorted(prefixes)
-
-    async def _level(self, prefix: str) -> tuple[set[str], set[str]]:
+    async def _level(self, prefix: str) -> Listing:
         try:
             listed: AsyncIterator[str] = self._store.list_dir(prefix)
             names = {name.strip("/") async for name in listed}
             keys = {prefix + name for name in names if is_key(prefix + name)}
             told = dict(zip(keys, await asyncio.gather(*[self._is_value(key) for key in keys]), strict=True))
-            return {key for key in keys if told[key]}, {key + "/" for key in keys if not told[key]}
+            return Listing([key for key in keys if told[key]], [key + "/" for key in keys if not told[key]])
         except self._unlisted:
             whole = [key for key in await self._keys(prefix) if key.startswith(prefix) and is_key(key)]
-            ends = {key: key.find("/", len(prefix)) + 1 for key in whole}
-            return {k for k, end in ends.items() if not end}, {k[:end] for k, end in ends.items() if end}
+            return Listing.one_level(prefix, whole)
 
     async def _is_value(self, key: str) -> bool:
         """Whether a name in a listing is a key; some stores say of folders, too, that they exist."""
@@ -183,17 +158,17 @@ class ZarrPythonStore(ForeignStore):
     def _create(self, key: str, value: bytes) -> bool:
         self._set(key, value, self._store.set_if_not_exists)
         # It does not tell who won. A transaction has no others.
-        return self.transactional or self.get(key) == value
+        return self.traits.transactional or self.get(key) == value
 
     def _set(self, key: str, value: bytes, how: Any) -> None:
         from zarr.core.buffer import default_buffer_prototype
 
-        if self.transactional and key.rpartition("/")[2] == "zarr.json":
+        if self.traits.transactional and key.rpartition("/")[2] == "zarr.json":
             value = icechunk.with_runs(value)
         try:
             self._run(key, how(key, default_buffer_prototype().buffer.from_bytes(value)))
         except OSError as error:
-            words = icechunk.refusal(key, value) if self.transactional else ""
+            words = icechunk.refusal(key, value) if self.traits.transactional else ""
             if not words:
                 raise
             raise OSError(f"key {key!r} in {self!r}: {words}") from error
@@ -223,20 +198,11 @@ class ZarrPythonStore(ForeignStore):
 
     def fork(self) -> Self:
         """For other processes: of a session of icechunk a fork, for which it must have no uncommitted changes."""
-        if not self.transactional or self.read_only:
-            return self
         return type(self)(icechunk.fork(self._store))
 
     def merge(self, forks: Iterable[Any]) -> None:
         """Take over what was written to forks of the session; committing is left to the user."""
-        if self.transactional:
-            self._store.session.merge(*[fork.zarr_store.session for fork in forks])
-
-    def as_read_only(self) -> Self:
-        """The same store, which refuses to write."""
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__, read_only=True)
-        return view
+        self._store.session.merge(*[fork.zarr_store.session for fork in forks])
 
     def close(self) -> None:
         """Close the store of zarr-python; nothing is committed."""
@@ -252,11 +218,6 @@ class ZarrPythonStore(ForeignStore):
         kind = type(self._store)
         mode = ", read_only=True" if self.read_only else ""
         return f"{type(self).__name__}(<{kind.__module__.partition('.')[0]} {kind.__name__}>{mode})"
-
-
-def _view(found: Any) -> Buffer | None:
-    """The bytes of a buffer of zarr-python, which the store may hold as well."""
-    return None if found is None else memoryview(found.as_numpy_array()).cast("B").toreadonly()
 
 
 class _Same:

@@ -14,16 +14,23 @@ from zellige.errors import ConflictError, ZelligeWarning
 from zellige.stores import archive, files
 from zellige.stores.archive import Document, Entry
 from zellige.stores.base import (
+    ABSENT,
     DOCUMENTS,
     TEMPORARY,
-    KeyLock,
+    Listing,
+    Missing,
     Store,
+    Tag,
+    Traits,
+    Value,
     check_key,
+    check_keys,
     check_prefix,
     is_key,
+    parts_of,
 )
 from zellige.stores.draft import Draft, check_name
-from zellige.types import Buffer, Durability, Span
+from zellige.types import Buffer, Durability, Encoded, Span
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "x"]
 Place: TypeAlias = str | os.PathLike[str] | IO[bytes] | tuple[Store, str]
@@ -49,9 +56,6 @@ class ZipStore(Store):
     last one counts, and changing the archive drops the others. `duplicates="error"` refuses such an archive.
     """
 
-    near = True
-    transactional = True
-
     def __init__(
         self,
         source: Place,
@@ -61,7 +65,7 @@ class ZipStore(Store):
         path: str | None = None,
         duplicates: Literal["error", "last"] = "last",
     ) -> None:
-        self.read_only, self._mode = _modes(mode, read_only)
+        refuses, self._mode = _modes(mode, read_only)
         self._source = os.path.realpath(source) if isinstance(source, str | os.PathLike) else source
         self._path = None if path is None else path.strip("/")
         if self._path:
@@ -69,9 +73,9 @@ class ZipStore(Store):
         if duplicates not in ("error", "last"):
             raise ValueError(f"duplicates={duplicates!r} must be 'error' or 'last'")
         self._duplicates = duplicates
-        self._open()
+        self._open(refuses)
 
-    def _open(self) -> None:
+    def _open(self, read_only: bool) -> None:
         self._owner = True
         self._archive = _Archive(self._source, self._mode, self._duplicates)
         found = _root_of(self._archive.entries) if self._path is None else self._path
@@ -79,9 +83,10 @@ class ZipStore(Store):
         # Where the root was chosen here, others mean the archive's own.
         named = self._path is None and not any(name.startswith(self._prefix * 2) for name in self._archive.entries)
         self._alias = self._prefix if named else ""
-        self.near = not isinstance(self._source, tuple) or self._source[0].near
-        if isinstance(self._source, tuple):
-            self.concurrency, self.gap = self._source[0].concurrency, self._source[0].gap
+        base = self._source[0].traits if isinstance(self._source, tuple) else Traits()
+        self.traits = Traits(
+            read_only=read_only, concurrency=base.concurrency, coalesce_gap=base.coalesce_gap, transactional=True
+        )
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -89,102 +94,47 @@ class ZipStore(Store):
         """The name in the archive of a key, or of a prefix."""
         return key if self._alias and key.startswith(self._alias) else self._prefix + key
 
-    def _find(self, key: str) -> Entry | Document | None:
+    def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
+        """The whole value, or ranges of it; see `Store.read`."""
         if not is_key(key):
             check_key(key)
-        return self._archive.entries.get(self._name(key))
-
-    def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
-        found = self._find(key)
-        value = None if found is None else found.read()
-        return value if value is None or isinstance(value, bytes) else bytes(value)
-
-    def borrow(self, key: str) -> Buffer | None:
-        """Like `get`, maybe in this thread's scratch buffer."""
-        found = self._find(key)
-        return None if found is None else found.borrow()
-
-    def borrow_many(self, keys: Sequence[str], into: memoryview | None = None) -> list[Buffer | None]:
-        """Several values, each in memory of its own."""
-        return [None if found is None else found.read() for found in map(self._find, keys)]
-
-    def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key; see `Store.get_range`."""
-        found = self._find(key)
-        return None if found is None else found.read_ranges(key, [(start, length)])[0]
-
-    def get_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """Several ranges of one value, or None if there is no such key."""
-        found = self._find(key)
-        return None if found is None else found.read_ranges(key, spans)
-
-    def get_tagged(self, key: str, spans: Sequence[Span]) -> tuple[Sequence[bytes], object] | None:
-        """Several ranges, with the version as the tag."""
-        found = self._find(key)
-        return None if found is None else (found.read_ranges(key, spans), found.version)
-
-    def get_versioned(self, key: str) -> tuple[bytes, str] | None:
-        """The value with its version, or None if there is no such key."""
-        found = self._find(key)
-        return None if found is None else (bytes(found.read()), found.version)
-
-    def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
-        found = self._find(key)
-        return None if found is None else found.size
+        found = self._archive.entries.get(self._name(key))
+        if found is None:
+            return None
+        parts = [found.read()] if spans is None else found.read_ranges(key, spans)
+        return Value(parts, found.size, found.version)
 
     # -- listing ----------------------------------------------------------------------------------
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that start with the prefix, in no particular order."""
+    def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
+        """All keys that start with the prefix, or one level of them."""
         top = self._name(check_prefix(prefix))
         cut = len(top) - len(prefix)
-        return iter([name[cut:] for name in tuple(self._archive.entries) if name.startswith(top)])
-
-    def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes, both whole and sorted."""
-        top = self._name(check_prefix(prefix))
-        cut = len(top) - len(prefix)
+        if recursive:
+            return Listing([name[cut:] for name in tuple(self._archive.entries) if name.startswith(top)])
         names, folders = self._archive.folders().get(top, ((), ()))
-        return sorted(name[cut:] for name in names), sorted(folder[cut:] for folder in folders)
+        return Listing([name[cut:] for name in names], [folder[cut:] for folder in folders])
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def put(self, key: str, value: Buffer) -> None:
-        """Store the value, all or nothing."""
-        self.put_parts(key, (value,))
+    def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
+        """Store a value, all or nothing, maybe on a condition; parts are not joined in memory."""
 
-    def put_parts(self, key: str, parts: Sequence[Buffer]) -> None:
-        """Store a value given in parts, all or nothing, without joining them in memory."""
-        self._write(key, parts, lambda _: True)
+        def allowed(found: Entry | Document | None) -> bool:
+            return if_tag is None or if_tag == (ABSENT if found is None else found.version)
 
-    def create(self, key: str, value: Buffer) -> bool:
-        """Store the value if there is no such key yet; False, and nothing changed, if there is."""
-        self._check_writable()
-        return not self.exists(key) and self._write(key, (value,), lambda found: found is None)
+        self.check_writable()
+        return self._archive.write(self._name(check_key(key)), parts_of(value), allowed)
 
-    def replace(self, key: str, value: Buffer, version: str) -> bool:
-        """Store the value if the key still has this version; False, and nothing changed, if not."""
-        return self._write(key, (value,), lambda found: found is not None and found.version == version)
-
-    def _write(self, key: str, parts: Sequence[Buffer], allowed: Callable[[Entry | Document | None], bool]) -> bool:
-        self._check_writable()
-        return self._archive.write(self._name(check_key(key)), parts, allowed)
-
-    def delete(self, key: str) -> None:
-        """Remove the key; nothing happens if there is none."""
-        self._check_writable()
-        self._archive.delete(self._name(check_key(key)))
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Remove every key that starts with the prefix."""
-        self._check_writable()
-        for key in self.list(prefix):
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove keys; nothing happens for those that are not there."""
+        self.check_writable()
+        for key in check_keys(keys):
             self._archive.delete(self._name(key))
 
-    def _check_writable(self) -> None:
-        super()._check_writable()
+    def check_writable(self) -> None:
+        """Raise if the store refuses to write, or its archive is closed."""
+        super().check_writable()
         self._archive.check_writer()
 
     def close(self) -> None:
@@ -210,10 +160,9 @@ class ZipStore(Store):
         """The archive as it was opened, or this transaction."""
         return ("zip", self._archive.identity, self._prefix)
 
-    def exclusive_here(self, key: str) -> KeyLock:
-        """Keep other threads of this process out; a key has one lock, whichever way it is named."""
-        name = self._name(check_key(key))
-        return super().exclusive_here(name[len(self._prefix) :])
+    def name(self, key: str) -> Hashable:
+        """A key has one name, whichever way it is spelt."""
+        return super().name(self._name(check_key(key))[len(self._prefix) :])
 
     def with_durability(self, durability: Durability) -> Self:
         """The same: closing makes all that was written survive a power cut."""
@@ -221,8 +170,8 @@ class ZipStore(Store):
 
     def as_read_only(self) -> Self:
         """The same archive through a store that refuses to write."""
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__, read_only=True, _owner=False)
+        view = super().as_read_only()
+        view._owner = False
         return view
 
     def __getstate__(self) -> dict[str, Any]:
@@ -236,8 +185,8 @@ class ZipStore(Store):
         return {"_source": self._source, "_path": self._path, "_duplicates": self._duplicates}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, read_only=True, _mode="r")
-        self._open()
+        self.__dict__.update(state, _mode="r")
+        self._open(read_only=True)
 
     def __repr__(self) -> str:
         path = f", path={self._prefix[:-1]!r}" if self._prefix else ""

@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from zellige.dtypes.values import as_values, unmasked
-from zellige.indexing import Selection
+from zellige.io.select import Selection
 from zellige.runs import Edges, Sizes, as_tuple
 from zellige.selecting import Indexer
 from zellige.types import AnyArray, Shape

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zellige import indexing
 from zellige.grid import expand_ellipsis
+from zellige.io import select
 from zellige.types import AnyArray, Indices, Shape
 
 
@@ -63,8 +63,8 @@ class Transform:
     @classmethod
     def of_index(cls, index: Any, shape: Shape) -> Transform:
         """What numpy's indexing picks from a source of a shape; IndexError for what it refuses."""
-        parsed = list(indexing.parse_items(index if isinstance(index, tuple) else (index,), shape))
-        shared, labels, order = indexing.result_axes(parsed)
+        parsed = list(select.parse_items(index if isinstance(index, tuple) else (index,), shape))
+        shared, labels, order = select.result_axes(parsed)
         number = {label: axis for axis, label in enumerate(order) if label is not None}
         lengths = dict(zip(labels, shared, strict=True))
         places: list[Place] = []
@@ -87,16 +87,16 @@ class Transform:
 
     def pick_orthogonal(self, index: Any) -> Transform:
         """A selection of this one, each axis on its own."""
-        indexing.select_orthogonal(index, self.shape)  # refuses what is not one
+        select.orthogonal(index, self.shape)  # refuses what is not one
         found = self
-        items = expand_ellipsis(indexing.as_items(index), len(self.shape))
+        items = expand_ellipsis(select.as_items(index), len(self.shape))
         for axis in reversed(range(len(items))):  # from the last one, since integers drop axes
             found = found.pick((*[slice(None)] * axis, items[axis]))
         return found
 
     def pick_points(self, index: Any) -> Transform:
         """A selection of this one, point by point."""
-        indexing.select_points(index, self.shape)  # refuses what is not one
+        select.points(index, self.shape)  # refuses what is not one
         return self.pick(index)
 
     def transpose(self, axes: Sequence[int]) -> Transform:

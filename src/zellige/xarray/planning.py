@@ -109,7 +109,7 @@ def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes,
     """
     check_names(ds)
     arrays = {} if there is None else there.arrays
-    stored = _Stored(arrays)
+    stored = Stored(arrays)
     check_lengths(path, stored.dimensions, arrays)
     region = None
     if wishes.region is not None:
@@ -124,7 +124,7 @@ def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes,
     kept = {dim: rule for dim, rule in rules_there.items() if dim in whole.indexes}
     indexes = {}
     if kept or wishes.chunks is not None:
-        holders = [stored, *(_Stored(group.arrays) for group in above)] if stored.arrays else []
+        holders = [stored, *(Stored(group.arrays) for group in above)] if stored.arrays else []
         indexes = next(filter(None, (holder.index_of(wishes.append_dim) for holder in holders)), {})
     cuts, rules = resolve_chunks(whole, wishes.chunks, indexes, kept)
     growing = {*rules, wishes.append_dim}
@@ -138,7 +138,9 @@ def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes,
             step = stored.new_in_region(name, variable, wishes, region)
         else:
             step = _new(name, variable, wishes, cuts, growing, rules=rules)
-        steps += [] if step is None else [replace(step, path=join(path, name))]
+        steps += [] if step is None else [step]
+    _check_fit(steps, stored)
+    steps = [replace(step, path=join(path, step.path)) for step in steps]
     found = encoded_attributes({k: v for k, v in attributes.items() if k != RULES}, f"group {'/' + path!r}")
     if not rules.items() <= rules_there.items():
         found[RULES] = {str(dim): rule.to_json() for dim, rule in (rules_there | rules).items()}
@@ -164,6 +166,30 @@ def check_names(ds: xr.Dataset) -> None:
     for name in ds.variables:
         if not isinstance(name, str) or not name or "/" in name:
             raise ValueError(f"variable {name!r}: names must be strings, not empty and without '/', to be stored")
+
+
+def _check_fit(steps: Iterable[Step], stored: Stored) -> None:
+    """Refuse new arrays with which the dataset would not open any more."""
+    new = {step.path: step for step in steps if step.metadata is not None}
+    for name, step in new.items():
+        for dim, length in zip(step.variable.dims, step.metadata.shape, strict=True):
+            if stored.sizes.get(dim, length) != length:
+                others = [other for other, dims in stored.dimensions.items() if dim in dims]
+                raise errors.DatasetError(
+                    f"variable {name!r} is new and has {length} elements along {dim!r}, where stored variables have "
+                    f"{stored.sizes[dim]} ({', '.join(others)}), and no dataset opens with both. Nothing was written; "
+                    f"make it as long, make the stored ones longer first (append_dim={dim!r}), or give the dimension "
+                    "another name",
+                    dimension=str(dim),
+                    lengths={stored.sizes[dim]: others, length: [name]},
+                )
+    dimensions = {**stored.dimensions, **{name: step.variable.dims for name, step in new.items()}}
+    for name in (name for name, dims in dimensions.items() if not dims):
+        for other in (other for other, dims in dimensions.items() if name in dims and (name in new or other in new)):
+            raise ValueError(
+                f"variable {name!r} has no dimensions, and has the name of a dimension of {other}: xarray opens no "
+                "dataset with both. Nothing was written; rename one of them"
+            )
 
 
 def _check_encoding(wishes: Wishes, variables: Iterable[Any], arrays: Iterable[str]) -> None:
@@ -237,7 +263,7 @@ def _of_shape(variable: xr.Variable, shape: Sequence[int]) -> xr.Variable:
 # -- what is there --------------------------------------------------------------------------------
 
 
-class _Stored:
+class Stored:
     """The arrays of a group as variables."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
@@ -439,7 +465,7 @@ def _check_sizes(name: str, variable: xr.Variable, wanted: Mapping[Any, int]) ->
 # -- appending ------------------------------------------------------------------------------------
 
 
-def _check_append(ds: xr.Dataset, wishes: Wishes, stored: _Stored, variables: Mapping[Any, xr.Variable]) -> None:
+def _check_append(ds: xr.Dataset, wishes: Wishes, stored: Stored, variables: Mapping[Any, xr.Variable]) -> None:
     dim = wishes.append_dim
     if not stored.arrays or (dim not in ds.sizes and dim not in stored.sizes):
         return  # the first of many appends creates; another group of a tree may not have the dimension
@@ -460,7 +486,8 @@ def _new_edges(
 ) -> list[int] | None:
     """How appended values are cut: as the user or a kept rule says, or as dask or one block on an axis with edges.
 
-    A regular axis stays regular unless the user says otherwise, for the sake of other readers. Where the last stored
+    A regular axis stays regular unless the user says otherwise, for the sake of other readers; the size that it has
+    says nothing else, so that every append may repeat it. Where the last stored
     chunk reaches beyond the end, the new values fill it first: a chunk is stored with its full size, and readers would
     fail if it were written with another one before they see the new grid. If the user has `asked` for other chunks in
     this write, a warning says so.
@@ -470,15 +497,18 @@ def _new_edges(
     asked = asked and cut is not None
     stored, reach = array.grid.axes[axis].declared, _reach(array, axis)
     room = reach - array.shape[axis]
-    if cut is None and isinstance(stored, int):
+    if isinstance(stored, int) and cut in (None, stored):
         return None
     if cut is None or cut == "auto":
         cut = [length] if variable.chunks is None else list(variable.chunks[axis])
-    if isinstance(cut, int):
-        cut = [cut] * (length // cut) + [length % cut] * bool(length % cut)
-    if not isinstance(cut, Ends):
-        cut = Ends(tuple(array.shape[axis] + int(end) for end in np.cumsum(cut)))
-    if room and asked and reach not in cut.ends:
+    if isinstance(cut, int):  # of the chunks after the last stored one
+        left, moves = max(0, length - room), room % cut > 0
+        cut = Ends(tuple(reach + end for end in (*range(cut, left, cut), *[left] * bool(left))))
+    else:
+        if not isinstance(cut, Ends):
+            cut = Ends(tuple(array.shape[axis] + int(end) for end in np.cumsum(cut)))
+        moves = room > 0 and reach not in cut.ends
+    if asked and moves:
         warnings.warn(
             f"the last stored chunk of {name!r} has room for {room} more along {dim!r}, which the new values fill; "
             "the chunks that you ask for follow after it",
@@ -499,7 +529,7 @@ def _reach(array: Array, axis: int) -> int:
 # -- regions --------------------------------------------------------------------------------------
 
 
-def _resolve_region(ds: xr.Dataset, region: Any, stored: _Stored) -> dict[Any, slice]:
+def _resolve_region(ds: xr.Dataset, region: Any, stored: Stored) -> dict[Any, slice]:
     """A slice for each dimension that is named, found by coordinate values where it says `"auto"`."""
     given = dict.fromkeys(ds.dims, "auto") if isinstance(region, str) and region == "auto" else region
     if not isinstance(given, Mapping):
@@ -519,7 +549,7 @@ def _resolve_region(ds: xr.Dataset, region: Any, stored: _Stored) -> dict[Any, s
     return found
 
 
-def _auto(ds: xr.Dataset, dim: Any, stored: _Stored) -> slice:
+def _auto(ds: xr.Dataset, dim: Any, stored: Stored) -> slice:
     if dim not in ds.indexes or dim not in stored.arrays:
         return slice(0, ds.sizes[dim])
     index = pd.Index(stored.decoded(dim).values)

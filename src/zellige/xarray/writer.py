@@ -18,10 +18,12 @@ from zellige import change as begin_change
 from zellige import open as open_any
 from zellige.xarray.backend import name_dimensions, read_arrays
 from zellige.xarray.encoding import group_metadata, try_codecs
-from zellige.xarray.planning import Plan, Step, There, Wishes, join, plan_dataset
+from zellige.xarray.planning import Plan, Step, There, Wishes, check_names, join, plan_dataset
+from zellige.xarray.trees import check_tree
 
 _NAME = "__xarray_dataarray_name__"
 """The attribute from which `xr.open_dataarray` takes the name of a data array."""
+_GROUP_DOCUMENTS = {2: ".zgroup", 3: "zarr.json"}
 
 
 def write(
@@ -305,7 +307,7 @@ def _first_missing(folder: str) -> str | None:
 
 def _is_archive(place: storage.StorePath, given: Any) -> bool:
     """Whether a path was given, and an archive is at it, which is written when it is closed."""
-    return isinstance(given, str | os.PathLike) and place.store.transactional
+    return isinstance(given, str | os.PathLike) and place.store.traits.transactional
 
 
 def _for_tasks(
@@ -392,7 +394,9 @@ class _Writing:
                 there[path] = None
             else:
                 there[path] = There(dict(group.attrs), arrays := read_arrays(group))
-                storage.check_consolidated(arrays.values())
+                check_names(ds := self.datasets[path])
+                missing = [group.store_path / str(name) for name in ds.variables if name not in arrays]
+                storage.check_consolidated(arrays.values(), missing)
                 form = group.metadata.zarr_format
         if there[""] is None and self.mode == "r+":
             raise errors.GroupNotFoundError(f"there is no group at '/{self.place.path}', and mode 'r+' creates none")
@@ -403,7 +407,8 @@ class _Writing:
         there: dict[str, There | None] = {}
         for path in self.datasets:
             group = change.group(path)
-            there[path] = None if group is None else There(dict(group.attrs), change.arrays(path))
+            arrays = {} if group is None else change.arrays(path, complete=self.mode not in ("w", "w-"))
+            there[path] = None if group is None else There(dict(group.attrs), arrays)
         if there[""] is not None and self.mode == "w-":
             raise errors.ContainsGroupError(
                 f"there is a group at '/{self.place.path}' in {self.place.store!r} already; mode 'w' replaces it, 'a' "
@@ -415,8 +420,11 @@ class _Writing:
             _refuse_to_remove_sources(self.datasets.values(), self.place)
             there = dict.fromkeys(self.datasets)
         for path, found in there.items():
-            change.compare({join(path, name): array for name, array in (found.arrays if found else {}).items()})
-        return self._plans(there, None if there[""] is None else change.zarr_format)
+            if found is not None:
+                change.compare({join(path, name): array for name, array in found.arrays.items()})
+        plans, zarr_format = self._plans(there, None if there[""] is None else change.zarr_format)
+        check_tree(self.place, self.datasets, there, plans)
+        return plans, zarr_format
 
     def _check_whole_tree(self, dim: Any) -> None:
         """Refuse to make some groups of a tree longer, and to leave others that have the dimension as they are."""
@@ -480,9 +488,43 @@ class _Writing:
         steps = {step.path: step for plan in plans.values() for step in plan.steps if not step.in_place}
         grown = {path: step.growth for path, step in steps.items() if step.axis is not None}
         nodes |= {path: step.metadata for path, step in steps.items() if path not in grown}
-        made = change.create(nodes, overwrite=self.mode == "w")
+        try:
+            made = change.create(nodes, overwrite=self.mode == "w")
+        except (errors.ContainsArrayError, errors.ContainsGroupError) as error:
+            raise self._is_taken_by(plans, steps, zarr_format) or error from None
         made |= change.grow(grown, filled=True)
         return [_Target.of(step, made[path]) for path, step in steps.items()]
+
+    def _is_taken_by(
+        self, plans: Mapping[str, Plan], steps: Iterable[str], zarr_format: Any
+    ) -> errors.ContainsArrayError | errors.ContainsGroupError | None:
+        """The error for a variable in whose place a node is that is no variable of the dataset, with what to do."""
+        for path in steps:
+            try:
+                found = open_any(self.place / path, mode="r")
+            except errors.ZelligeError:
+                continue
+            group, _, name = path.rpartition("/")
+            above = join(self.place.path, group)
+            kind, what = (
+                (errors.ContainsArrayError, "an array")
+                if isinstance(found, Array)
+                else (errors.ContainsGroupError, "a group")
+            )
+            told = f"variable {name!r}: there is {what} at '{found.name}' in {self.place.store!r} already"
+            if not plans[group].is_new:
+                return kind(f"{told}; give the variable another name")
+            remedy = (
+                "zellige.repair(…, dry_run=False) restores it"
+                if above or (self.place / ".zmetadata").exists()
+                else "zellige.open_group(…, mode='a') makes one, and zellige.consolidate_metadata(…) the consolidated "
+                "metadata that was lost with it"
+            )
+            return kind(
+                f"{told}, but no group at '/{above}': the document of the group ({_GROUP_DOCUMENTS[zarr_format]}) is "
+                f"missing. Nothing was written. {remedy}; write again after that"
+            )
+        return None
 
     def _write_in_place(self, targets: Sequence[_Target]) -> Any:
         """Write to arrays that readers see."""

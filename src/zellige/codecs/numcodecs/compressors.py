@@ -46,10 +46,6 @@ class _Core(NumcodecsCodec, BytesBytesCodec):
         """As the codec that does the work."""
         return self.core().head(raw, most)
 
-    def decode_into(self, raw: Buffer, out: memoryview) -> None:
-        """As the codec that does the work."""
-        self.core().decode_into(raw, out)
-
 
 @dataclass(frozen=True, slots=True)
 class Blosc(_Core):

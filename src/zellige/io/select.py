@@ -1,6 +1,6 @@
 """From a user's index to a `Selection`: for each axis a range or an array of positions, or points.
 
-Several axes may be picked together, point by point. With a grid, a selection becomes a plan (`plans.py`).
+Several axes may be picked together, point by point. With a grid, a selection becomes a plan (`plan.py`).
 
 Work happens in a *work array* that has one axis for each axis of the array (or one for all the points,
 then the other axes), in ascending order. What numpy's rules make of that (dropped axes, new axes, n-d
@@ -81,7 +81,7 @@ class Selection:
 # -- numpy's own indexing -------------------------------------------------------------------------
 
 
-def select(index: Any, shape: Shape) -> Selection:
+def basic(index: Any, shape: Shape) -> Selection:
     """`array[index]` by numpy's rules: integers, slices, `...`, None, masks and index arrays, mixed."""
     items = index if isinstance(index, tuple) else (index,)
     if len(items) > len(shape):
@@ -233,10 +233,10 @@ def parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[Item]:
     """
     items = tuple(_as_item(item) for item in items)
     used = sum(item.ndim if _is_mask(item) else item is not None and item is not Ellipsis for item in items)
-    if used > len(shape) or sum(item is Ellipsis for item in items) > 1:
-        raise BoundsCheckError(
-            f"too many indices: {used} for an array of {len(shape)} dimensions, with at most one '...'"
-        )
+    if sum(item is Ellipsis for item in items) > 1:
+        raise BoundsCheckError("an index has at most one '...', and here are more")
+    if used > len(shape):
+        raise BoundsCheckError(f"too many indices: {used} for an array of {len(shape)} dimensions")
     if not any(item is Ellipsis for item in items):
         items = (*items, Ellipsis)
     axis = 0
@@ -331,7 +331,7 @@ def _out_of_bounds(index: int, axis: int, extent: int) -> BoundsCheckError:
 # -- the other ways to index ----------------------------------------------------------------------
 
 
-def select_orthogonal(index: Any, shape: Shape) -> Selection:
+def orthogonal(index: Any, shape: Shape) -> Selection:
     """`oindex[...]`: each axis is picked on its own, by an integer, a slice, a mask or a list of positions."""
     items = expand_ellipsis(as_items(index), len(shape))
     items += (slice(None),) * (len(shape) - len(items))
@@ -348,27 +348,27 @@ def select_orthogonal(index: Any, shape: Shape) -> Selection:
     return _assemble(parts, {}, [label for _, labels in parts for label in labels], scalar=True)
 
 
-def select_points(index: Any, shape: Shape) -> Selection:
+def points(index: Any, shape: Shape) -> Selection:
     """`vindex[...]`: one integer array for each axis, picked point by point, or one mask of the whole shape."""
     items = as_items(index)
     if len(items) == 1 and _is_mask(items[0]) and items[0].ndim == len(shape):
-        return select(items[0], shape)
+        return basic(items[0], shape)
     if len(items) != len(shape) or not all(
         isinstance(i, int) or (isinstance(i, np.ndarray) and not _is_mask(i)) for i in items
     ):
         raise VindexInvalidSelectionError(
             f"vindex takes an integer array for each of {len(shape)} axes, or one mask of shape {shape}"
         )
-    return select(items, shape)
+    return basic(items, shape)
 
 
-def select_blocks(index: Any, grid: ChunkGrid) -> Selection:
+def blocks(index: Any, grid: ChunkGrid) -> Selection:
     """`blocks[...]`: integers and slices that count chunks; whole chunks come, and no axis is dropped."""
     items = expand_ellipsis(as_items(index), grid.ndim)
     if len(items) > grid.ndim:
         raise BoundsCheckError(f"{len(items)} block indices for {grid.ndim} axes")
     pairs = zip(items, grid.dimensions, strict=False)
-    return select(tuple(_block_slice(item, dim, axis) for axis, (item, dim) in enumerate(pairs)), grid.shape)
+    return basic(tuple(_block_slice(item, dim, axis) for axis, (item, dim) in enumerate(pairs)), grid.shape)
 
 
 def _block_slice(item: Any, dim: DimensionGrid, axis: int) -> slice:

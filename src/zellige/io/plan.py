@@ -1,26 +1,27 @@
-"""From a selection and a grid to a `Plan`: what to copy between each chunk and the output.
+"""From a selection and a grid to a `Plan`: what to copy between each chunk and the work array.
 
-Projections are computed for each axis, never for each chunk, and only chunks that are hit appear.
+Projections are computed for each axis, never for each chunk, and only chunks that are hit appear. A plan is read in two
+forms: as `Copy` objects, one chunk at a time, and as a table of integers, which the kernel takes.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
-from itertools import accumulate, chain, islice, pairwise, product, repeat
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice, product, repeat
 from math import prod
 from types import EllipsisType
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from zellige.grid import Axis as GridAxis
 from zellige.grid import ChunkGrid, FixedDimension
-from zellige.indexing import Axis as Axis
-from zellige.indexing import Selection, ascending
+from zellige.io.select import Axis as Axis
+from zellige.io.select import Selection, ascending
 from zellige.types import AnyArray, Coords, Indices, Shape
 
 Pick: TypeAlias = slice | Indices
@@ -28,36 +29,63 @@ Pick: TypeAlias = slice | Indices
 Projection: TypeAlias = tuple[int, int, Pick, Pick, bool]
 """One chunk along one axis: its number and size, where in the chunk, where in the work array, all of it?"""
 
-Stretch: TypeAlias = tuple[int, int, Pick, slice, bool]
-"""The same where elements follow each other in the work array."""
-
-Kinds: TypeAlias = Callable[[Sequence[Projection]], Sequence[object]]
-"""Of what kind each chunk along an axis is."""
-
 AxisTable: TypeAlias = tuple["array[int]", tuple[int, ...], npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]
 """One axis of a table: its rows, the axes of the array that it stands for, listed positions and their places."""
 
 Table: TypeAlias = tuple[AxisTable, ...]
 
-Request: TypeAlias = tuple[Coords, Shape, tuple[Pick, ...], tuple[Pick | EllipsisType, ...], bool]
-"""One chunk: coordinates, codec shape, where in the chunk, where in the work array, all of its data?"""
-
-
 _LONG = 100_000  # chunks along one axis; more are not held at once
 _SAMPLE = 1000  # of so many of them the sizes are looked at then
-_NEVER = 1 << 62
-_FEW = 6  # chunks; rows of fewer were slower than none
-_LAYERS = 8  # chunks behind each other that are copied by one call where those side by side have many sizes
-_LONG_ROW = 512  # bytes; chunks with longer rows are copied as fast one by one
-_LARGE = 3 << 18  # bytes of a chunk from which strips across several are faster
-_LONG_ITEM = 4 << 10  # bytes; longer rows are copied as fast element by element
-_MUCH = 64 << 10  # bytes for which it pays to look at their rows
-_SLICES = {slice}
+
+
+class Copy(NamedTuple):
+    """What one chunk contributes to a read, or gets from a write."""
+
+    coords: Coords
+    shape: Shape
+    """The codec shape of the chunk."""
+    inside: tuple[Pick, ...]
+    """Where in the chunk, its axes in `order`."""
+    outside: tuple[Pick | EllipsisType, ...]
+    """Where in the work array."""
+    whole: bool
+    """Whether that is all of the chunk's data, which may end before the chunk does."""
+    order: tuple[int, ...] | None = None
+    """With points: the axes of the array in the order of the work array, points first."""
+    points: int = 0
+    """How many axes are picked together, point by point."""
+
+    def of(self, chunk: AnyArray) -> AnyArray:
+        """What is picked of a chunk."""
+        picked: AnyArray = self._in_order(chunk)[self.inside]
+        return picked
+
+    def put(self, chunk: AnyArray, values: AnyArray) -> None:
+        """Put values where they are picked."""
+        self._in_order(chunk)[self.inside] = values
+
+    def _in_order(self, chunk: AnyArray) -> AnyArray:
+        return chunk if self.order is None else chunk.transpose(self.order)
+
+    def axes(self) -> tuple[list[Axis], tuple[int, ...]]:
+        """What is picked along each axis of the chunk, and the axes that are picked together: for a plan within it."""
+        axes: list[Axis] = [
+            range(pick.start, pick.stop, pick.step or 1) if isinstance(pick, slice) else ascending(pick.ravel())
+            for pick in self.inside
+        ]
+        if self.order is None:
+            return axes, ()
+        points = self.order[: self.points]
+        placed = dict(zip(self.order, axes, strict=True))
+        for axis in points:  # shared positions stay arrays
+            at = placed[axis]
+            placed[axis] = np.arange(at.start, at.stop) if isinstance(at, range) else at
+        return [placed[axis] for axis in range(len(self.order))], points
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The chunks that a selection hits; requests are made one by one, as they are asked for."""
+    """The chunks that a selection hits; copies are made one by one, as they are asked for."""
 
     projections: tuple[Sequence[Any], ...]
     """For each axis of the work array, one entry for each chunk that is hit."""
@@ -71,47 +99,59 @@ class Plan:
         return prod(map(len, self.projections))
 
     @property
-    def planes(self) -> float:
-        """How many positions an array picks along the first axis of a chunk, on average; 0 if it is no array."""
-        first = self.projections[0] if self.projections and self.order is None else ()
-        if type(first) is not list or type(first[0][2]) is slice:
-            return 0
-        sizes: list[int] = [pick.size for _, _, pick, _, _ in first]
-        return sum(sizes) / len(first)
-
-    @property
-    def usual(self) -> float:
-        """How many elements a chunk that is hit has, on average."""
-        return prod([sum(sizes) / len(sizes) for sizes in map(_sizes, self.projections)])
-
-    @property
     def largest(self) -> int:
         """How many elements the largest chunk that is hit has; of very many, some are looked at."""
         return prod([max(sizes) for sizes in map(_sizes, self.projections)])
 
-    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Request]:
-        """Some of the requests, in C order. The iterator may be shared by threads."""
+    def copies(self, start: int = 0, stop: int | None = None) -> Iterator[Copy]:
+        """Some of the copies, in C order. The iterator may be shared by threads."""
         return map(self._maker, islice(_product(self.projections), start, stop))
 
-    def request(self, number: int) -> Request:
-        """One of the requests, counted in C order."""
+    def copy(self, number: int) -> Copy:
+        """One of the copies, counted in C order."""
         parts: list[Any] = []
         for projection in reversed(self.projections):
             number, at = divmod(number, len(projection))
             parts.insert(0, projection[at])
         return self._maker(tuple(parts))
 
+    def is_range(self, axis: int) -> bool:
+        """Whether a range of elements is picked along an axis of the work array."""
+        is_range = self.points is None and isinstance(self.picked[0][axis], range)
+        return is_range and type(self.projections[axis][0][3]) is slice
+
+    def part(self, axis: int, start: int, stop: int) -> Plan:
+        """The chunks from one to another along an axis of the work array, which stays the same."""
+        some = self.projections[axis][start:stop]
+        axes, together, dims = self.picked
+        if self.is_range(axis):
+            first = self.projections[axis][0][3].start
+            begin, end = some[0][3].start - first, some[-1][3].stop - first
+            axes = (*axes[:axis], axes[axis][begin:end], *axes[axis + 1 :])
+        projections = (*self.projections[:axis], some, *self.projections[axis + 1 :])
+        return Plan(projections, self.points, self.order, (axes, together, dims))
+
+    def boxed(self) -> tuple[tuple[slice, ...], Plan]:
+        """The box of the work array that a plan of ranges covers, and the same plan for that box alone."""
+        box = tuple([slice(axis[0][3].start, axis[-1][3].stop) for axis in self.projections])
+        moved = [
+            [(*entry[:3], slice(entry[3].start - at.start, entry[3].stop - at.start), entry[4]) for entry in axis]
+            for axis, at in zip(self.projections, box, strict=True)
+        ]
+        return box, replace(self, projections=tuple(moved))
+
     @property
-    def _maker(self) -> Callable[[tuple[Any, ...]], Request]:
-        """Makes a request of one entry for each axis."""
+    def _maker(self) -> Callable[[tuple[Any, ...]], Copy]:
+        """Makes a copy of one entry for each axis."""
         if self.points is None:
-            return _request
+            return _copy
         assert self.order is not None
-        return partial(_point_request, self.points, sorted(range(len(self.order)), key=self.order.__getitem__))
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return partial(_point_copy, self.points, self.order, back)
 
 
 class Points(NamedTuple):
-    """Points in the order of their chunks, of which a request takes a stretch."""
+    """Points in the order of their chunks, of which a copy takes a stretch."""
 
     inside: tuple[Indices, ...]
     """For each axis that they take: where in their chunks."""
@@ -119,190 +159,11 @@ class Points(NamedTuple):
     """Where in the work array; None if they are there in the same order."""
 
 
-class Rows:
-    """The requests of a plan in groups: chunks side by side along the last axis, and behind each other along the first.
-
-    Chunks with short rows touch every cache line of the work array far from the last one. A group of them is read
-    and decoded together, and copied by few calls: those behind each other are one larger chunk if they follow each
-    other in memory, and those side by side that have one size are one array.
-    """
-
-    __slots__ = ("_axes", "large")
-
-    def __init__(self, plan: Plan, depth: int, width: int, kinds: Kinds) -> None:
-        """How long a box may be along the first and the last axis, unless it is of one chunk; which are kept apart."""
-        self.large = not depth
-        """Whether chunks are only side by side, because they are large."""
-        first, *middle, last = plan.projections
-        singles = ([_group([entry]) for entry in axis] for axis in middle)
-        behind = [*map(_group, _runs(first, depth, [*zip(kinds(first), _pieces(first), strict=True)]))]
-        self._axes = [behind, *singles, [*map(_group, _runs(last, width, kinds(last)))]]
-
-    def __len__(self) -> int:
-        return prod(map(len, self._axes))
-
-    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Row]:
-        """Some of the groups. The iterator may be shared by threads."""
-        return map(_row, islice(product(*self._axes), start, stop))
-
-
-class Row(NamedTuple):
-    """Chunks side by side and behind each other, the latter following each other.
-
-    What is asked for each of them is made only where it is needed.
-    """
-
-    box: tuple[slice, ...]
-    """Their place in the work array."""
-    entries: tuple[list[Stretch], ...]
-    """For each axis the projections, with places in an array of just that size."""
-    numbers: tuple[list[int], ...]
-    """For each axis the numbers of the chunks."""
-    sizes: tuple[list[int], ...]
-    """For each axis the sizes of the chunks."""
-    wholes: tuple[bool, ...]
-    """For each axis whether all of the chunks are picked whole."""
-
-    @property
-    def coords(self) -> list[Coords]:
-        """The coordinates of the chunks."""
-        return _following(self.numbers)
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of the first chunk."""
-        return tuple([sizes[0] for sizes in self.sizes])
-
-    def keys(self, form: str) -> list[str]:
-        """The coordinates of the chunks in a form with a `%d` for each axis, with little to do for each."""
-        first, *middle, last = self.numbers
-        head, _, tail = form.rpartition("%d")
-        between = [only for (only,) in middle]
-        heads, end = [head % (ahead, *between) for ahead in first], tail % ()
-        return [f"{start}{beside}{end}" for beside in last for start in heads]
-
-    def nbytes(self, itemsize: int) -> list[int]:
-        """How many bytes each of the chunks has."""
-        first, *middle, last = self.sizes
-        row = prod([only for (only,) in middle]) * itemsize
-        return [ahead * row * beside for beside in last for ahead in first]
-
-    @property
-    def wanted(self) -> list[Request]:
-        """The requests for them."""
-        return [*map(_request, _following(self.entries))]
-
-
-def _following(axes: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """The product of one entry of each axis; those that differ only along the first follow each other."""
-    first, *middle, last = axes
-    between = [only for (only,) in middle]
-    return [(ahead, *between, beside) for beside in last for ahead in first]
-
-
-def coords_of(task: Request | Row) -> list[Coords]:
-    """The chunks of a request, or of a row of them."""
-    return task.coords if isinstance(task, Row) else [task[0]]
-
-
-def grouped(
-    plan: Plan, itemsize: int, most: int, how: Literal["copy", "decode", "write"], strips: int = 0
-) -> Rows | None:
-    """The plan in groups of up to `most` bytes; None if few chunks fit into that, or if their rows are long anyway.
-
-    Where sizes differ, that is meant for usual ones: a group of the largest may have twice as many. Chunks that are
-    just copied are kept apart from those of which a part is picked, and chunks that are written from those that reach
-    beyond the end, too. Larger chunks are grouped side by side only, up to `strips` bytes.
-    """
-    axes = plan.projections
-    if plan.order is not None or len(axes) < 2 or len(axes[-1]) < 2:
-        return None
-    thickest, *between, widest = longest = [*map(_longest, axes)]
-    if _NEVER in longest or not prod(longest) or widest * itemsize > _LONG_ROW:
-        return None
-    first, *_, last = axes
-    extent = last[-1][3].stop
-    thick, *usual, wide = [axis[-1][3].stop / len(axis) for axis in axes]
-    room = int(most / (max(prod(usual), prod(between) / 2) * itemsize))
-    # What is put together in strips afterwards is best as wide as the result.
-    to_strips = how == "copy" and thickest * prod(between) <= 2 * thick * prod(usual)
-    if room < _FEW * (thick * wide if to_strips else thickest * widest):
-        column = thick * prod(usual) * itemsize
-        width = int(strips / column) if column * wide >= _LARGE else 0
-        return Rows(plan, 0, width, _by_pick) if width >= min(2 * widest, extent) else None
-    uneven = len({size for _, size, _, _, _ in last}) > 1
-    depth = max(thickest, thick * min(_LAYERS, len(first))) if uneven and not to_strips else thickest
-    width = room // (thick if to_strips else depth)
-    kinds = {"copy": _by_pick, "decode": _by_nothing, "write": _by_size}[how]
-    return Rows(plan, int(depth), int(width), kinds) if width < extent else Rows(plan, room // extent, extent, kinds)
-
-
 def _sizes(axis: Sequence[Any]) -> list[int]:
     """The sizes of the chunks along an axis, or along several whose positions are points; of very many, of some."""
     some = axis if type(axis) is list else axis[:: len(axis) // _SAMPLE + 1]
     sizes = [size for _, size, _, _, _ in some]
     return sizes if type(sizes[0]) is int else [*map(prod, sizes)]
-
-
-def _longest(axis: Sequence[Any]) -> int:
-    """The most elements that a chunk gives along an axis; very many if there are too many of them, or no slices."""
-    if type(axis) is not list or type(axis[0][3]) is not slice:
-        return _NEVER
-    sizes: list[int] = [place.stop - place.start for _, _, _, place, _ in axis]
-    return max(sizes)
-
-
-def _runs(axis: Sequence[Projection], length: int, kinds: Sequence[object]) -> Iterator[list[Projection]]:
-    """Entries along an axis that are of one kind, and together no longer than `length`."""
-    run: list[Projection] = []
-    for k, entry in enumerate(axis):
-        if run and (kinds[k] != kinds[k - 1] or entry[3].stop - run[0][3].start > length):  # type: ignore[union-attr]
-            yield run
-            run = []
-        run.append(entry)
-    yield run
-
-
-def _pieces(axis: Sequence[Projection]) -> Sequence[int]:
-    """Numbers that change where what is picked from a chunk does not go on in the next one without a gap."""
-    return [0, *accumulate(not _follows(before, entry) for before, entry in pairwise(axis))]
-
-
-def _follows(before: Projection, entry: Projection) -> bool:
-    ahead, then = before[2], entry[2]
-    if type(ahead) is not slice or type(then) is not slice or {ahead.step, then.step} - {None, 1}:
-        return False
-    return bool(ahead.stop == before[1] and then.start == 0)
-
-
-def _by_pick(axis: Sequence[Projection]) -> Sequence[object]:
-    return [whole for _, _, _, _, whole in axis]
-
-
-def _by_size(axis: Sequence[Projection]) -> Sequence[object]:
-    return [place.stop - place.start == size for _, size, _, place, _ in axis]  # type: ignore[union-attr]
-
-
-def _by_nothing(axis: Sequence[Projection]) -> Sequence[object]:
-    return [None] * len(axis)
-
-
-_Group = tuple[slice, list[Stretch], list[int], list[int], bool]
-
-
-def _group(entries: list[Projection]) -> _Group:
-    """Entries that follow each other, for a `Row`."""
-    start, stop = entries[0][3].start, entries[-1][3].stop  # type: ignore[union-attr]
-    moved: list[Stretch] = [
-        (number, size, inside, slice(place.start - start, place.stop - start), whole)  # type: ignore[union-attr]
-        for number, size, inside, place, whole in entries
-    ]
-    numbers, sizes, _, _, wholes = zip(*moved, strict=True)
-    return slice(start, stop), moved, [*numbers], [*sizes], False not in wholes
-
-
-def _row(groups: tuple[_Group, ...]) -> Row:
-    return Row(*zip(*groups, strict=True))
 
 
 def _product(axes: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
@@ -321,41 +182,8 @@ def _joined(head: Any, tail: tuple[Any, ...]) -> tuple[Any, ...]:
     return (head, *tail)
 
 
-class Tasks:
-    """A list as tasks for threads, like a plan."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self, items: list[Any]) -> None:
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def requests(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """Some of the items; the iterator may be shared by threads."""
-        return iter(self._items[start:stop])
-
-
-def picked_axes(inside: Sequence[Pick], plan: Plan) -> tuple[list[Axis], tuple[int, ...]]:
-    """What a request of a plan picks from its chunk, as axes and points for a plan within the chunk."""
-    axes: list[Axis] = [
-        range(pick.start, pick.stop, pick.step or 1) if isinstance(pick, slice) else ascending(pick.ravel())
-        for pick in inside
-    ]
-    order = plan.order
-    if order is None or plan.points is None:
-        return axes, ()
-    points = order[: len(plan.points.inside)]
-    placed = dict(zip(order, axes, strict=True))
-    for axis in points:  # shared positions stay arrays
-        at = placed[axis]
-        placed[axis] = np.arange(at.start, at.stop) if isinstance(at, range) else at
-    return [placed[axis] for axis in range(len(order))], points
-
-
 class Target:
-    """The part of a work array that a request writes: the array itself where numpy gives a view."""
+    """The part of a work array that a copy writes: the array itself where numpy gives a view."""
 
     __slots__ = ("array", "_out", "_outside")
 
@@ -369,37 +197,14 @@ class Target:
             self._out[self._outside] = self.array
 
 
-def assign(target: AnyArray, where: tuple[Pick | EllipsisType, ...], values: AnyArray) -> None:
-    """`target[where] = values`, where much of it is copied row by row."""
-    if {*map(type, where)} == _SLICES and values.nbytes >= _MUCH:
-        copy_rows(target[where], values)
-    else:
-        target[where] = values
-
-
-def copy_rows(target: AnyArray, source: AnyArray) -> None:
-    """Copy an array into another of its shape: each row as one item, which is what numpy copies fastest."""
-    size = target.itemsize
-    row = target.shape[-1] * size if target.ndim > 1 and not target.dtype.hasobject else 0
-    if 0 < row <= _LONG_ITEM and target.strides[-1] == source.strides[-1] == size and target.dtype == source.dtype:
-        target, source = target.view(item(row)), source.view(item(row))
-    target[...] = source
-
-
-@cache
-def item(nbytes: int) -> np.dtype[np.void]:
-    """The type of items of so many bytes that mean nothing; few enough to keep, and slow to make."""
-    return np.dtype((np.void, nbytes))
-
-
-def _request(parts: tuple[Projection, ...]) -> Request:
+def _copy(parts: tuple[Projection, ...]) -> Copy:
     if not parts:
-        return (), (), (), (...,), True  # `...`, because an empty tuple would pick a scalar, not a view
+        return Copy((), (), (), (...,), True)  # `...`, because an empty tuple would pick a scalar, not a view
     coords, sizes, inside, outside, whole = zip(*parts, strict=True)
-    return coords, sizes, inside, outside, False not in whole
+    return Copy(coords, sizes, inside, outside, False not in whole)
 
 
-def _point_request(points: Points, back: Sequence[int], parts: tuple[Any, ...]) -> Request:
+def _point_copy(points: Points, order: tuple[int, ...], back: Sequence[int], parts: tuple[Any, ...]) -> Copy:
     """`back` gives the place of each axis of the array among those of the work array."""
     (coords, sizes, _, stretch, _), *rest = parts
     inside: tuple[Any, ...] = tuple([axis[stretch] for axis in points.inside])
@@ -407,10 +212,11 @@ def _point_request(points: Points, back: Sequence[int], parts: tuple[Any, ...]) 
     if rest:
         others, extents, picks, places, _ = zip(*rest, strict=True)
         coords, sizes, inside, outside = (*coords, *others), (*sizes, *extents), (*inside, *picks), (*outside, *places)
-    return tuple([coords[k] for k in back]), tuple([sizes[k] for k in back]), inside, outside, False
+    there, shape = tuple([coords[k] for k in back]), tuple([sizes[k] for k in back])
+    return Copy(there, shape, inside, outside, False, order, len(points.inside))
 
 
-def plan(selection: Selection, grid: ChunkGrid) -> Plan:
+def plan_for(selection: Selection, grid: ChunkGrid) -> Plan:
     """What to copy between the chunks and the work array."""
     if 0 in selection.work_shape:
         return Plan(([],))  # an array without axes would have one chunk
@@ -477,7 +283,8 @@ def shard_table(plan: Plan, inner: Shape) -> Table | None:
         axes.append(_with_points(rows, fine))
     rest = range(len(projections)) if fine.order is None else fine.order[len(fine.points.inside) :]  # type: ignore[union-attr]
     for axis, projection in zip(rest, projections, strict=True):
-        axes.append(_axis_table(axis, [(located(axis, entry[0]), *entry[2:4]) for entry in projection]))
+        first = plan.projections[axis][0][3].start if plan.is_range(axis) else 0
+        axes.append(_axis_table(axis, [(located(axis, entry[0]), *entry[2:4]) for entry in projection], first))
     return tuple(axes)
 
 
@@ -489,13 +296,13 @@ def _with_points(rows: array[int], plan: Plan) -> AxisTable:
     return rows, plan.order[: len(inside)], positions, None if places is None else places.astype(np.int64, copy=False)
 
 
-def _axis_table(axis: int, entries: Iterable[tuple[tuple[int, ...], Pick, Pick]]) -> AxisTable:
-    """Rows for what is picked along one axis: numbers and sizes, then start, step, count and place."""
+def _axis_table(axis: int, entries: Iterable[tuple[tuple[int, ...], Pick, Pick]], first: int = 0) -> AxisTable:
+    """Rows for what is picked along one axis: numbers and sizes, then start, step, count and place, from `first` on."""
     rows, positions, places, listed = array("q"), [], [], 0
     for numbers, inside, outside in entries:
         if type(inside) is slice and type(outside) is slice:
             count = outside.stop - outside.start
-            rows.extend((*numbers, inside.start, inside.step or 1, count, outside.start))
+            rows.extend((*numbers, inside.start, inside.step or 1, count, first + outside.start))
             continue
         at, place = _as_positions(inside), _as_positions(outside)
         rows.extend((*numbers, listed, 0, at.size, 0))
@@ -513,23 +320,23 @@ def _as_positions(pick: Pick) -> npt.NDArray[np.int64]:
     return pick.ravel().astype(np.int64, copy=False)
 
 
-def parts(plan: Plan, out: AnyArray, most: int) -> Iterator[tuple[Plan, AnyArray]]:
-    """A plan in parts of about so many chunks, each with its part of the work array; whole if that is not simple."""
-    axes, points, dims = plan.picked
-    if len(plan) <= most or points or not axes:
-        yield plan, out
+def parts(plan: Plan, most: int, *, shards: bool = False) -> Iterator[Plan]:
+    """A plan in parts of at most so many chunks, for the same work array.
+
+    With `shards`, parts have what `shard_table` needs, and so are cut only along axes of which a range is picked.
+    """
+    if len(plan) <= most:
+        yield plan
         return
-    longest = max(range(len(axes)), key=lambda k: len(plan.projections[k]))
-    at, projection = axes[longest], plan.projections[longest]
-    if not isinstance(at, range):
-        yield plan, out
+    can = [axis for axis in range(len(plan.projections)) if not shards or plan.is_range(axis)]
+    axis = max(can, key=lambda k: len(plan.projections[k]), default=0)
+    length = len(plan.projections[axis])
+    if not can or length == 1:
+        yield plan
         return
-    step = max(1, most * len(projection) // len(plan))
-    for k in range(0, len(projection), step):
-        begin = projection[k][3].start
-        end = projection[min(k + step, len(projection)) - 1][3].stop
-        some = [*axes[:longest], at[begin:end], *axes[longest + 1 :]]
-        yield plan_axes(some, (), dims), out[(slice(None),) * longest + (slice(begin, end),)]
+    step = max(1, most * length // len(plan))
+    for start in range(0, length, step):
+        yield from parts(plan.part(axis, start, start + step), most, shards=shards)
 
 
 def _project(at: Axis, dim: GridAxis) -> Sequence[Projection]:
@@ -580,7 +387,8 @@ def _project_range(at: range, dim: GridAxis) -> list[Projection]:
         count = (min(end, stop) - 1 - index) // step + 1
         first = index - start
         whole = count == min(end, dim.extent) - start
-        inside = slice(first, first + (count - 1) * step + 1, step)
+        # Of one element any step is good; one that passes over the chunk may be longer than numpy takes.
+        inside = slice(first, first + (count - 1) * step + 1, step if count > 1 else 1)
         found.append((chunk, size, inside, slice(done, done + count), whole))
         done += count
         index += count * step

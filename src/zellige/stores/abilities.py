@@ -1,0 +1,189 @@
+"""What only some stores can do, and what happens with those that cannot.
+
+`Store.ability` gives an ability of a store, or None. A wrapper hands on that of the store inside, maybe with something
+around it. The functions here are for all stores: they use the ability where there is one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from zellige.types import AnyArray, Buffer, Splice
+
+if TYPE_CHECKING:
+    from zellige.stores.base import Store
+
+S = TypeVar("S", bound="Store")
+
+
+# -- directories ----------------------------------------------------------------------------------
+
+
+class Obstacle(StrEnum):
+    """What lies in the place of a key and cannot be read as a value."""
+
+    DIRECTORY = "a directory"
+    OUTER_DIRECTORY = "a link to a directory out of the store"
+    OUTER_FILE = "a link to a file out of the store"
+    NOWHERE = "a link that leads nowhere"
+    SPECIAL = "no regular file"
+    UNREADABLE = "a file that this process may not read"
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether listings leave it out, with all that may be behind it."""
+        return self not in (Obstacle.DIRECTORY, Obstacle.UNREADABLE)
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it where a value belongs."""
+        if self in (Obstacle.OUTER_DIRECTORY, Obstacle.OUTER_FILE):
+            return "open LocalStore(…, links='anywhere') to follow such links, or put what it leads to in its place"
+        return "restore the value, or remove what is there"
+
+
+class Folders(ABC):
+    """Prefixes that are directories: they may be links, outlive their keys, and be moved in one step."""
+
+    @abstractmethod
+    def outer(self) -> Store | None:
+        """A store of the directory above, to be read only; None if there is none."""
+
+    @abstractmethod
+    def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
+        """What lies below the prefix in the place of keys and cannot be read as a value, with what it is.
+
+        Directories are among it; whether a value belongs where one is, the caller knows.
+        """
+
+    @abstractmethod
+    def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
+        """Remove keys that start with a prefix; a directory further down that is a link goes itself, and no more."""
+
+    @abstractmethod
+    def remove_tree(self, prefix: str) -> None:
+        """Remove every key that starts with the prefix, and all directories."""
+
+    @abstractmethod
+    def detach(self, prefix: str) -> bool:
+        """Remove a prefix that is only a link to another, which stays; False, and nothing done, if it is none."""
+
+    @abstractmethod
+    def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
+        """Remove the prefix and those below it that hold nothing.
+
+        Only those that are `owned`, which is told their paths relative to the prefix, without a last `/`.
+        """
+
+    @abstractmethod
+    def rename(self, source: str, dest: str) -> bool:
+        """Move all keys below a prefix to another that has none, at once; False, and nothing done, if it cannot."""
+
+
+def obstacles(store: Store, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
+    """What lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys."""
+    folders = store.ability(Folders)
+    return iter(()) if folders is None else folders.obstacles(prefix)
+
+
+def delete_below(store: Store, prefix: str, keys: Sequence[str]) -> None:
+    """Remove keys that start with a prefix, links to directories instead of what they lead to."""
+    folders = store.ability(Folders)
+    if folders is None:
+        store.delete(keys)
+    else:
+        folders.delete_below(prefix, keys)
+
+
+def prune(store: Store, prefix: str, owned: Callable[[str], bool]) -> None:
+    """Remove the directories at a prefix and below it that hold nothing and are owned, where there are any."""
+    store.check_writable()
+    folders = store.ability(Folders)
+    if folders is not None:
+        folders.prune(prefix, owned)
+
+
+# -- transactions in several processes ------------------------------------------------------------
+
+
+class Forks(ABC):
+    """A transaction that other processes can write to as well."""
+
+    @abstractmethod
+    def fork(self) -> Any:
+        """A copy of the transaction, which can be pickled and forked again."""
+
+    @abstractmethod
+    def merge(self, forks: Iterable[Any]) -> None:
+        """Take over what was written to forks, each of which wrote other keys."""
+
+
+def fork(store: S) -> S:
+    """The same data as other processes may write to it; what they wrote comes back by `merge`.
+
+    That is the store itself where everybody sees what one writes, and a fork of it in a transaction.
+    """
+    if not store.traits.transactional or store.read_only:
+        return store
+    forks = store.ability(Forks)
+    if forks is None:
+        raise TypeError(f"{store!r} is written by one process; write to another store, or without a cluster")
+    found: S = forks.fork()
+    return found
+
+
+def merge(store: Store, forks: Iterable[Store]) -> None:
+    """Take over what was written to forks of a store."""
+    own = store.ability(Forks)
+    if own is not None and store.traits.transactional:
+        own.merge(forks)
+
+
+# -- many writes at once --------------------------------------------------------------------------
+
+Work: TypeAlias = Callable[[Any], None]
+Joined: TypeAlias = Callable[[Work], Work]
+
+
+class Batches(ABC):
+    """Writes that are made durable together."""
+
+    @abstractmethod
+    def batch(self) -> AbstractContextManager[Joined]:
+        """Around many writes of one operation; gives what turns the work of any thread into a part of the batch."""
+
+
+def batch(store: Store) -> AbstractContextManager[Joined]:
+    """Around many writes of one operation: what makes them durable may wait until the end.
+
+    Gives a function that turns the work of any thread into a part of the batch.
+    """
+    batches = store.ability(Batches)
+    return nullcontext(_as_it_is) if batches is None else batches.batch()
+
+
+def _as_it_is(work: Work) -> Work:
+    return work
+
+
+# -- values that are changed or decoded -----------------------------------------------------------
+
+
+class Splices(ABC):
+    """Changes of values that are not read as a whole, or need not be written as any other value is."""
+
+    @abstractmethod
+    def splice_value(self, key: str, change: Splice) -> None:
+        """`Store.splice`."""
+
+
+class DecodedChunks(ABC):
+    """Decoded chunks that are kept."""
+
+    @abstractmethod
+    def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
+        """What `decode` makes of a value, maybe kept from another time with the same `how`; None if it is missing."""
