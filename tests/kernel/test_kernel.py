@@ -280,16 +280,6 @@ def test_ten_thousand_chunks_take_as_many_calls_as_one_once_they_are_planned(tmp
     assert calls[0] == calls[1]
 
 
-def test_no_descriptor_is_left_open_and_no_more_threads_than_allowed_stay(tmp_path):
-    array = zellige.create_array(tmp_path / "a", data=np.ones((64, 64, 64)), chunks=(8, 8, 8), shards=(32, 32, 32))
-    descriptors = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
-    with zellige.config.set({"threading.max_workers": 3}):
-        for _ in range(5):
-            assert array[...].all()
-    assert kernel.native.pool_size() <= max(2, (os.cpu_count() or 1) - 1)
-    assert descriptors == (len(os.listdir("/proc/self/fd")) if descriptors else 0)
-
-
 # -- several threads, processes, interrupts -----------------------------------------------------------
 
 

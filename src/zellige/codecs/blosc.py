@@ -11,6 +11,8 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
+
 from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys
 from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
@@ -89,6 +91,7 @@ class BloscCodec(BytesBytesCodec):
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
         shuffle = _SHUFFLES.index(self._shuffle)
+        _check_memory(min(len(raw), max(self.blocksize, _LARGEST_BLOCK)))
         try:
             container: bytes = _blosc().compress(
                 raw, self.cname.encode(), self.clevel, shuffle, self.blocksize, typesize=self.typesize or 1
@@ -132,8 +135,14 @@ def _blosc() -> Any:
     return blosc
 
 
+def _check_memory(blocksize: int) -> None:
+    """Raise `MemoryError` if there is no memory for two blocks: the library crashes where it gets none."""
+    np.empty(2 * blocksize + 4096, "u1")
+
+
 def _decompress(raw: Buffer) -> bytes:
     """The content of a container that was checked."""
+    _check_memory(_word(raw, 8)[0])
     try:
         content: bytes = _blosc().decompress(raw)
     except RuntimeError as error:

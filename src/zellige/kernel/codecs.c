@@ -350,6 +350,8 @@ static int64_t zlib(z_context *context, int window, int64_t level, const uint8_t
 
 /* -- blosc -------------------------------------------------------------------------------------------------------- */
 
+#define LARGEST_BLOCK (1 << 20) /* that the library makes by itself */
+
 /* The library trusts the sizes in a container, so all of them are checked first. */
 static bool is_container(const uint8_t *at, int64_t size, int64_t nbytes) {
     if (size < 16 || size > INT32_MAX || at[0] != 2 || at[2] & 8 || at[2] >> 5 > 4) return false;
@@ -375,6 +377,15 @@ static bool is_container(const uint8_t *at, int64_t size, int64_t nbytes) {
         if (pos > size) return false;
     }
     return true;
+}
+
+/* Whether there is memory for what the library takes in a call: it crashes where it gets none. Other threads may still
+ * take it meanwhile, so this makes a crash rare, not impossible. */
+static bool has_room(int64_t block) {
+    void *volatile probe = malloc(2 * (size_t)block + 4096); /* volatile: compilers leave out what is freed at once */
+    bool found = probe != NULL;
+    free(probe);
+    return found;
 }
 
 static const char *const COMPRESSORS[] = {"blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd"};
@@ -433,6 +444,7 @@ static int decode_one(z_context *context, const z_codec *codec, const uint8_t *r
         return unzlib(context, raw, size, out, nbytes);
     case C_BLOSC:
         if (!is_container(raw, size, nbytes)) return Z_DAMAGED;
+        if (!has_room(little(raw + 8))) return Z_DECLINED;
         return lib.blosc_decompress_ctx(raw, out, (size_t)nbytes, 1) == nbytes ? Z_OK : Z_DAMAGED;
     case C_LZ4:
         if (size < 5 || size > INT32_MAX || nbytes > INT32_MAX || little(raw) != nbytes) return Z_DAMAGED;
@@ -530,7 +542,8 @@ static int64_t encode_one(z_context *context, const z_codec *codec, const uint8_
     case C_ZLIB:
         return zlib(context, ZLIB_WINDOW, given[0], raw, size, out, room);
     case C_BLOSC: {
-        if (size > INT32_MAX - 16) return -1;
+        int64_t block = given[4] > LARGEST_BLOCK ? given[4] : LARGEST_BLOCK;
+        if (size > INT32_MAX - 16 || !has_room(size < block ? size : block)) return -1;
         int found = lib.blosc_compress_ctx((int)given[1], (int)given[2], (size_t)given[3], (size_t)size, raw, out,
                                            (size_t)room, COMPRESSORS[given[0]], (size_t)given[4], 1);
         return found > 0 ? found : -1;
