@@ -370,7 +370,7 @@ def test_a_size_that_the_bytes_cannot_hold_is_not_believed(name, size):
         with pytest.raises(CorruptChunkError):
             array[0]
 
-    assert peak_of(read).counted < 2 * MiB
+    assert peak_of(read).counted < 3 * MiB  # blosc takes two blocks of the mebibyte that 40 bytes may hold
 
 
 def test_files_are_no_other_matter(tmp_path):
