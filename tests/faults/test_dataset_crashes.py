@@ -2,7 +2,7 @@
 
 Each way to write a dataset dies at its first change of the store, its second, and so on until it ends by itself. After
 each death readers see the old dataset or the new one, whatever metadata they use, the next append is right, and nothing
-is left over. In memory and in an object store here, in the long form also on a local disk and on a server of S3.
+is left over. In an object store here; in the long form also in memory, on a local disk and on a server of S3.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ VISIBLE = {
 }
 
 
-@pytest.fixture(params=["memory", "object", "local", "s3"] if LONG else ["memory", "object"])
+@pytest.fixture(params=["object", "memory", "local", "s3"] if LONG else ["object"])
 def make_store(request, tmp_path) -> Callable[[], Store]:
     """Makes an empty store at every call."""
     if request.param == "s3":

@@ -24,8 +24,8 @@ from crashing_store import LONG
 import zellige
 from xarray_data import opened
 
-KILLS = 200 if LONG else 6
-ROUNDS = 20 if LONG else 3
+KILLS = 200 if LONG else 3
+ROUNDS = 20 if LONG else 2
 APPENDS = 200 if LONG else 25
 
 HEAD = """
@@ -124,7 +124,7 @@ def test_appends_killed_at_random_times_leave_a_dataset_that_opens_and_goes_on(a
     chance = random.Random(7)
     place.append(0)
     done = [0]
-    for _ in range(KILLS if place.options is None or LONG else 3):
+    for _ in range(KILLS if place.options is None or LONG else 2):
         first = max(done) + 10
         writer = place.start(WRITER.format(first=first))
         assert writer.stdout is not None
@@ -193,8 +193,8 @@ def test_a_writer_that_is_stopped_is_waited_for_and_named(place):
     place.append(0)
     done = [0]
     impatient = "zellige.config.set({'lease.wait': 0.2, 'lease.timeout': 0.1})\n"
-    for turn in range(2 * ROUNDS if place.options is None or LONG else 2):
-        first = place.start(impatient + WRITER.format(first=100 * turn + 10).replace("100_000", str(100 * turn + 20)))
+    for turn in range(2 * ROUNDS if LONG else ROUNDS if place.options is None else 1):
+        first = place.start(impatient + WRITER.format(first=100 * turn + 10).replace("100_000", str(100 * turn + 14)))
         assert first.stdout is not None
         assert first.stdout.readline().startswith("begin")
         time.sleep(chance.random() * 0.1)

@@ -373,7 +373,7 @@ from calls import Valid
 from array import array
 import struct, threading
 assert kernel.can(kernel.ZSTD)
-n = 6 << 20
+n = 2 << 20
 words = [1, 1, 0, 0, 0, 1, kernel.ZSTD, 19, 0, 0, 0, 0, 0]
 program = struct.pack(f"={len(words)}q", *words) + b"\\0"
 row = array("q", [0, n, 0, 1, n, 0, 1, n, 0, 1, n, n])
