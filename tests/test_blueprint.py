@@ -11,7 +11,7 @@ import pytest
 import zellige
 from counting_store import CountingStore
 from documents import BYTES, MISSING, compressed, document, open_document, regular
-from zellige import blueprint
+from zellige.nodes import blueprint
 from zellige.errors import MetadataError
 from zellige.metadata import ArrayV3Metadata
 

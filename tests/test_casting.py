@@ -497,7 +497,7 @@ def test_a_masked_fill_value_is_refused(fill):
 def test_variables_of_netcdf4_are_stored_as_they_are_or_refused(small, tmp_path, monkeypatch):
     netCDF4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
     if not small:
-        monkeypatch.setattr("zellige.creation._AT_ONCE", 0)
+        monkeypatch.setattr("zellige.nodes.create._AT_ONCE", 0)
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("x", 3)
         spoilt = file.createVariable("spoilt", "i4", ("x",), fill_value=-9999)

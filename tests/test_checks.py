@@ -12,8 +12,8 @@ import pytest
 
 import zellige
 from counting_store import WRITES, CountingStore
-from zellige import node
-from zellige.checks.validating import QUARANTINE
+from zellige.nodes import node
+from zellige.tools.validate import QUARANTINE
 from zellige.errors import CompatibilityWarning, CorruptChunkError, NodeNotFoundError, ReadOnlyError
 from zellige.stores import files
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import zellige
 from zellige import ChunkGrid, FixedDimension, VaryingDimension
-from zellige.chunking import auto_chunks, parse_chunks, parse_new_chunks
+from zellige.grid.parse import auto_chunks, parse_chunks, parse_new_chunks
 from zellige.errors import ChunkShapeError
-from zellige.runs import Edges
+from zellige.grid.edges import Edges
 
 MiB = 1 << 20
 TRILLION = 10**12

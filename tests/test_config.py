@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import zellige
-from zellige.config import ArrayConfig, Config
+from zellige.settings import ArrayConfig, Config
 
 DEFAULTS: dict[str, Any] = {
     "default_zarr_format": 3,

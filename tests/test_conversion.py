@@ -10,7 +10,7 @@ import pytest
 
 import zellige
 from counting_store import WRITES, CountingStore
-from zellige.conversion import NotRepresentableError
+from zellige.tools.convert import NotRepresentableError
 from zellige.errors import ChunkShapeError, ContainsGroupError, NodeNotFoundError, ZelligeWarning
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'zellige[hdf5]'")
@@ -246,8 +246,8 @@ def test_a_long_dataset_is_never_in_memory_at_once(tmp_path):
 def test_each_chunk_of_the_source_is_read_once(file, monkeypatch):
     data = file.create_dataset("x", data=VALUES, chunks=(2, 5))
     seen = []
-    monkeypatch.setattr("zellige.hdf5._read", lambda dataset, region: seen.append(region) or dataset[region])
-    monkeypatch.setattr("zellige.conversion._ELEMENTS", 10)
+    monkeypatch.setattr("zellige.tools.hdf5._read", lambda dataset, region: seen.append(region) or dataset[region])
+    monkeypatch.setattr("zellige.tools.convert._ELEMENTS", 10)
     from_file(file)
     assert len(seen) == 6
     seen.clear()

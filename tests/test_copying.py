@@ -10,7 +10,7 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import CountingStore, contents
-from zellige import creation
+from zellige.nodes import create as creation
 from zellige.errors import ContainsArrayError, CorruptChunkError, MetadataError
 from zellige.stores import LocalStore, MemoryStore
 

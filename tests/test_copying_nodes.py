@@ -21,8 +21,10 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import WRITES, CountingStore, contents
-from zellige import node, reporting, threads
-from zellige.copying import Copied, CopyError, copy, copy_all, copy_store
+from zellige.nodes import node
+from zellige.display import progress as reporting
+from zellige.stores import threads
+from zellige.tools.copy import Copied, CopyError, copy, copy_all, copy_store
 from zellige.errors import (
     BrokenNodeWarning,
     CompatibilityWarning,

@@ -456,7 +456,7 @@ WAYS = {
 )
 @pytest.mark.filterwarnings("ignore::zellige.dask.AlignmentWarning")
 def test_a_task_that_fails_leaves_no_array_and_the_call_can_be_repeated(way, at_once, scheduler, tmp_path, monkeypatch):
-    monkeypatch.setattr(zellige.creation, "_AT_ONCE", at_once)
+    monkeypatch.setattr(zellige.nodes.create, "_AT_ONCE", at_once)
     good = da.from_array(np.arange(1, 10), chunks=3)
     with dask.config.set(scheduler=scheduler):
         for _ in range(2):

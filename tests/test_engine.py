@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import strategies as ours
 import zellige
 from counting_store import READS, CountingStore, contents
-from zellige import threads as team
+from zellige.stores import threads as team
 from zellige.codecs import GzipCodec
 from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, EncodeError
 from zellige.stores import LocalStore, MemoryStore

@@ -17,7 +17,7 @@ import zellige
 from dimension_oracle import dimensions
 from zellige import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
 from zellige.errors import ChunkShapeError
-from zellige.runs import Edges
+from zellige.grid.edges import Edges
 
 TRILLION = 10**12
 

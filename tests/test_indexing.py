@@ -24,7 +24,7 @@ from zellige.errors import (
     ReadOnlyError,
     VindexInvalidSelectionError,
 )
-from zellige.grid import ChunkGrid
+from zellige.grid.grid import ChunkGrid
 from zellige.io import select
 from zellige.io.plan import parts as plan_parts
 from zellige.io.plan import plan_for

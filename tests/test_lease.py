@@ -17,9 +17,9 @@ import pytest
 
 import zellige
 from running import fork
-from zellige import lease
+from zellige.nodes import lease
 from zellige.errors import ConflictError
-from zellige.lease import Lease, Owner
+from zellige.nodes.lease import Lease, Owner
 from zellige.stores import LocalStore, MemoryStore, Store
 from zellige.stores.objects import ObjectStore
 
@@ -88,7 +88,7 @@ def test_a_lease_of_another_machine_is_respected_until_it_expires(store):
 def test_a_lease_of_a_dead_process_is_taken_over_at_once(tmp_path):
     code = """
 import os, sys
-from zellige.lease import Lease
+from zellige.nodes.lease import Lease
 from zellige.stores import LocalStore
 found = Lease(LocalStore(sys.argv[1]), sys.argv[2], "")
 assert found.attempt() is None

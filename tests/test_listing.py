@@ -13,10 +13,10 @@ import pytest
 import zellige
 from counting_store import CountingStore
 from documents import document
-from zellige import blueprint
+from zellige.nodes import blueprint
 from zellige.errors import BrokenNodeWarning, CompatibilityWarning, MetadataError
 from zellige.metadata import ArrayV3Metadata
-from zellige.node import UNFINISHED
+from zellige.nodes.node import UNFINISHED
 from zellige.stores import LocalStore, MemoryStore, Store
 
 V3 = ["a", "b", "c", "sub/d", "sub/deeper/e"]

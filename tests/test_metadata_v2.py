@@ -12,7 +12,7 @@ import pytest
 import zellige
 from zellige.codecs.chain import CodecChain
 from zellige.errors import MetadataError, PickleCodecDisabledError, UnknownCodecError
-from zellige.grid import ChunkGrid
+from zellige.grid.grid import ChunkGrid
 from zellige.metadata.document import parse
 from zellige.metadata.grids import RegularChunkGridMetadata
 from zellige.metadata.v2 import FILTERS, ArrayV2Metadata

@@ -13,13 +13,13 @@ import pytest
 
 import zellige
 from counting_store import WRITES, CountingStore, contents
-from zellige import migration
+from zellige.tools import migrate as migration
 from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, ReadOnlyError
-from zellige.metadata.convert import NotConvertibleError, to_v3
+from zellige.metadata.upgrade import NotConvertibleError, to_v3
 from zellige.metadata.groups import GroupMetadata
 from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import ArrayV3Metadata
-from zellige.migration import Migration, migrate
+from zellige.tools.migrate import Migration, migrate
 from zellige.stores import MemoryStore, Store
 
 zarr = pytest.importorskip("zarr", reason="the peer zarr-python is missing: pip install 'zarr>=3.1'")
@@ -598,7 +598,7 @@ def test_a_chain_that_reads_otherwise_is_refused(monkeypatch):
         document["codecs"][0]["configuration"]["endian"] = "big"
         return ArrayV3Metadata.from_dict(document)
 
-    monkeypatch.setattr("zellige.migration.to_v3", wrong)
+    monkeypatch.setattr("zellige.tools.migrate.to_v3", wrong)
     store = MemoryStore({".zarray": json.dumps(document()).encode()})
     assert migrate(store, dry_run=False).failed == {"": "the codecs of Zarr v3 would read its chunks otherwise"}
     assert store.get("zarr.json") is None
@@ -610,7 +610,7 @@ def test_a_chain_that_does_not_read_is_refused(monkeypatch):
         document["codecs"].append({"name": "crc32c", "configuration": {}})
         return ArrayV3Metadata.from_dict(document)
 
-    monkeypatch.setattr("zellige.migration.to_v3", wrong)
+    monkeypatch.setattr("zellige.tools.migrate.to_v3", wrong)
     store = MemoryStore({".zarray": json.dumps(document()).encode()})
     assert "would not read its chunks" in migrate(store).failed[""]
 

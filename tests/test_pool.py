@@ -22,7 +22,7 @@ import strategies as ours
 import zellige
 from counting_store import CountingStore
 from running import run_threads, settled
-from zellige import threads as team
+from zellige.stores import threads as team
 from zellige.stores import LocalStore, MemoryStore
 
 CHUNKS = 64

@@ -16,9 +16,9 @@ import pytest
 
 import zellige
 from test_dask_cluster import PLACES, Icechunk, s3, s3_process
-from zellige import rechunking
+from zellige.tools import rechunk as rechunking
 from zellige.storage import LatencyStore, LocalStore, ZipStore
-from zellige.unfinished import WORK
+from zellige.nodes.unfinished import WORK
 
 __all__ = ["s3", "s3_process"]
 

@@ -14,7 +14,8 @@ import pytest
 
 import zellige
 from counting_store import CountingStore, contents
-from zellige import placing, removal
+from zellige.nodes import placing
+from zellige.nodes import removal
 from zellige.errors import (
     BrokenNodeWarning,
     ConflictError,
@@ -25,7 +26,7 @@ from zellige.errors import (
     UnsafeLinkError,
 )
 from zellige.metadata import GroupMetadata
-from zellige.node import UNFINISHED
+from zellige.nodes.node import UNFINISHED
 from zellige.stores import LocalStore, MemoryStore, Store, abilities
 
 SHAPE, CHUNKS = (4, 6), (2, 6)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zellige
-from zellige import reporting
+from zellige.display import progress as reporting
 
 VALUES = np.arange(60).reshape(6, 10)
 
@@ -234,4 +234,4 @@ def test_without_a_listener_nothing_is_imported_for_progress():
     from test_house import modules_after
 
     loaded = modules_after("import zellige; a = zellige.zeros(3, compressors=None); a[:] = 1; a[:]")
-    assert "zellige.reporting" not in loaded
+    assert "zellige.display.progress" not in loaded

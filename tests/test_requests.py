@@ -17,7 +17,7 @@ import pytest
 import zellige
 from counting_store import CountingStore, contents
 from running import settled
-from zellige import threads as team
+from zellige.stores import threads as team
 from zellige.storage import CacheStore, LatencyStore, LocalStore, MemoryStore, Store
 
 MODEL = np.arange(256 * 50).reshape(256, 50)

@@ -11,7 +11,8 @@ import obstore.store
 import pytest
 
 import zellige
-from zellige import lease, node
+from zellige.nodes import lease
+from zellige.nodes import node
 from zellige.errors import ConflictError
 from zellige.nodes import resize
 from zellige.stores import MemoryStore, Store

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from zellige import VaryingDimension, runs
+from zellige import VaryingDimension
+from zellige.grid import edges as runs
 from zellige.errors import ChunkShapeError
-from zellige.runs import Computed, Edges, InnerEdges, LazyTuple, as_tuple, compress_rle, expand_rle
+from zellige.grid.edges import Computed, Edges, InnerEdges, LazyTuple, as_tuple, compress_rle, expand_rle
 
 MOST = 2**63 - 1
 TRILLION = 10**12

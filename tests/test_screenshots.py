@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 import zellige
-from zellige.htmlview import coverage_svg
+from zellige.display.html import coverage_svg
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

@@ -11,7 +11,7 @@ import pytest
 
 import zellige
 from counting_store import CountingStore
-from zellige import threads
+from zellige.stores import threads
 from zellige.io import write
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], Any]] = {

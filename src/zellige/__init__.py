@@ -11,15 +11,13 @@ array([58., 59., 60.], dtype=float32)
 ((31, 28, 31, 30, 31, 30),)
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zellige import aio, codecs, dtype, errors, experimental, storage
     from zellige.aio import AsyncArray, AsyncGroup
-    from zellige.api import (
+    from zellige.nodes.open import (
         consolidate_metadata,
         create_group,
         group,
@@ -34,21 +32,23 @@ if TYPE_CHECKING:
         save_group,
         tree,
     )
-    from zellige.array import Array
-    from zellige.checks import diff, repair, vacuum, validate
-    from zellige.commit import change
-    from zellige.config import config
-    from zellige.conversion import convert
-    from zellige.copying import copy, copy_all, copy_store
-    from zellige.creation import create, create_array, empty, full, ones, zeros
-    from zellige.derive import array, empty_like, from_array, full_like, ones_like, zeros_like
-    from zellige.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
-    from zellige.group import Group
-    from zellige.hierarchy import create_hierarchy
-    from zellige.info import print_debug_info
-    from zellige.migration import migrate
-    from zellige.rechunking import rechunk
-    from zellige.reporting import progress
+    from zellige.nodes.array import Array
+    from zellige.tools.diff import diff
+    from zellige.tools.repair import repair, vacuum
+    from zellige.tools.validate import validate
+    from zellige.nodes.commit import change
+    from zellige.settings import config
+    from zellige.tools.convert import convert
+    from zellige.tools.copy import copy, copy_all, copy_store
+    from zellige.nodes.create import create, create_array, empty, full, ones, zeros
+    from zellige.nodes.derive import array, empty_like, from_array, full_like, ones_like, zeros_like
+    from zellige.grid.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
+    from zellige.nodes.group import Group
+    from zellige.nodes.hierarchy import create_hierarchy
+    from zellige.nodes.info import print_debug_info
+    from zellige.tools.migrate import migrate
+    from zellige.tools.rechunk import rechunk
+    from zellige.display.progress import progress
     from zellige.stores import LocalStore, MemoryStore, Store
     from zellige.views import LazyArray, concat, stack
 
@@ -56,24 +56,27 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "aio": "AsyncArray AsyncGroup",
-    "api": "consolidate_metadata create_group group load open open_array open_consolidated open_group open_like save "
-    "save_array save_group tree",
-    "array": "Array",
-    "commit": "change",
-    "checks": "diff repair vacuum validate",
-    "config": "config",
-    "conversion": "convert",
-    "copying": "copy copy_all copy_store",
-    "creation": "create create_array empty full ones zeros",
-    "derive": "array empty_like from_array full_like ones_like zeros_like",
-    "grid": "ChunkGrid ChunkSpec DimensionGrid FixedDimension VaryingDimension",
-    "group": "Group",
-    "hierarchy": "create_hierarchy",
-    "info": "print_debug_info",
-    "rechunking": "rechunk",
-    "reporting": "progress",
-    "migration": "migrate",
+    "display.progress": "progress",
+    "grid.axis": "DimensionGrid FixedDimension VaryingDimension",
+    "grid.grid": "ChunkGrid ChunkSpec",
+    "nodes.array": "Array",
+    "nodes.commit": "change",
+    "nodes.create": "create create_array empty full ones zeros",
+    "nodes.derive": "array empty_like from_array full_like ones_like zeros_like",
+    "nodes.group": "Group",
+    "nodes.hierarchy": "create_hierarchy",
+    "nodes.info": "print_debug_info",
+    "nodes.open": "consolidate_metadata create_group group load open open_array open_consolidated open_group open_like "
+    "save save_array save_group tree",
+    "settings": "config",
     "stores": "LocalStore MemoryStore Store",
+    "tools.convert": "convert",
+    "tools.copy": "copy copy_all copy_store",
+    "tools.diff": "diff",
+    "tools.migrate": "migrate",
+    "tools.rechunk": "rechunk",
+    "tools.repair": "repair vacuum",
+    "tools.validate": "validate",
     "views": "LazyArray concat stack",
 }
 """The public names by the modules that they come from, which are imported when a name is first asked for."""
@@ -87,29 +90,6 @@ def __getattr__(name: str) -> Any:
     module = import_module(f"zellige.{_HOMES.get(name, name)}")
     found = globals()[name] = getattr(module, name) if name in _HOMES else module
     return found
-
-
-class _Name:
-    """A public name that a module has, too: without this, importing the module would put it in the name's place."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, package: ModuleType | None, _owner: type) -> Any:
-        return getattr(import_module(f"zellige.{_HOMES[self._name]}"), self._name)
-
-    def __set__(self, package: ModuleType, value: object) -> None:
-        if not isinstance(value, ModuleType):
-            raise AttributeError(f"zellige.{self._name} cannot be replaced")
-
-
-class _Package(ModuleType):
-    array = _Name("array")
-    config = _Name("config")
-    group = _Name("group")
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -56,7 +56,7 @@ from zellige import consolidate_metadata as _consolidate_metadata
 # isort: on
 
 if TYPE_CHECKING:
-    from zellige.config import ArrayConfig
+    from zellige.settings import ArrayConfig
     from zellige.stores import StoreLike
 
 P = ParamSpec("P")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from zellige.node import normalize_path
+from zellige.nodes.node import normalize_path
 from zellige.stores.abilities import fork, merge
 from zellige.stores.base import (
     ABSENT,
@@ -32,8 +32,8 @@ from zellige.stores.resolve import StoreLike, locate
 from zellige.stores.resolve import opened as _opened
 
 if TYPE_CHECKING:
-    from zellige.array import Array
-    from zellige.sources import TaskReads
+    from zellige.nodes.array import Array
+    from zellige.nodes.sources import TaskReads
     from zellige.stores.caching import CacheStatistics, CacheStore
     from zellige.stores.fsspec import FsspecStore
     from zellige.stores.http import HTTPStore
@@ -181,7 +181,7 @@ def check_consolidated(arrays: Iterable[Array], missing: Iterable[StorePath] = (
       ...
     zellige.errors.StaleMetadataError: ...'a': shape [4] in its document, [8] in the consolidated metadata...
     """
-    from zellige.consolidated import refuse_conflicts, refuse_lost
+    from zellige.nodes.consolidated import refuse_conflicts, refuse_lost
 
     for place in missing:
         refuse_lost(place.store, [place.path])
@@ -216,7 +216,7 @@ def filling(array: Array, *, overwrite: bool = False) -> Iterator[Callable[[], N
     >>> zellige.load(store, path="a")
     array([1, 2, 3], dtype=int8)
     """
-    from zellige import placing
+    from zellige.nodes import placing
 
     with placing.filling(array.store, array.path, array.metadata, overwrite=overwrite) as check:
         yield check
@@ -235,7 +235,7 @@ def places_of(data: Any) -> list[StorePath]:
     >>> [place.path for place in places_of(a.lazy[::2])], places_of([1, 2, 3])
     (['a'], [])
     """
-    from zellige.sources import reads  # only for those who overwrite something
+    from zellige.nodes.sources import reads  # only for those who overwrite something
 
     return list(dict.fromkeys(found.place for found in reads(data)))
 
@@ -246,7 +246,7 @@ def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
     graph
         A graph by keys, of low level or of high level.
     """
-    from zellige import sources
+    from zellige.nodes import sources
 
     return sources.graph_reads(graph)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import zellige
-from zellige.node import PENDING
+from zellige.nodes.node import PENDING
 from zellige.stores import LocalStore, MemoryStore, Store
 
 SIDE = 10

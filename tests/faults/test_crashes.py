@@ -21,7 +21,7 @@ import pytest
 from crashing_store import LONG, CrashingStore, Killed, counted
 
 import zellige
-from zellige.node import PENDING
+from zellige.nodes.node import PENDING
 from zellige.stores import LocalStore, MemoryStore, Store
 
 FILL = -1
@@ -662,7 +662,7 @@ def overwrite_through(root: zellige.Group) -> None:
 
 def fill_through(root: zellige.Group) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("zellige.creation._AT_ONCE", 0)  # so that it counts as much data
+        patched.setattr("zellige.nodes.create._AT_ONCE", 0)  # so that it counts as much data
         root.create_array(PATH, data=zellige.create_array(data=NEW).lazy[:], chunks=3, overwrite=True)
 
 

@@ -24,7 +24,7 @@ from crashing_store import LONG
 
 import zellige
 from xarray_data import opened
-from zellige import lease
+from zellige.nodes import lease
 from zellige.errors import ConflictError
 from zellige.stores import Store, files
 from zellige.stores.objects import ObjectStore

@@ -21,7 +21,7 @@ from crashing_store import LONG, CrashingStore, counted, held_locks
 
 import zellige
 from running import fork, run_threads, settled
-from zellige import threads as team
+from zellige.stores import threads as team
 from zellige.io import shard
 from zellige.stores import LocalStore, MemoryStore, Store, base, files
 

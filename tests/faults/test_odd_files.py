@@ -11,7 +11,7 @@ import pytest
 
 import zellige
 from zellige import kernel
-from zellige.copying import CopyError
+from zellige.tools.copy import CopyError
 from zellige.errors import CorruptChunkError, NotANodeError, UnsafeLinkError
 from zellige.storage import LocalStore, MemoryStore
 

@@ -18,7 +18,7 @@ from crashing_store import LONG, CrashingStore, counted
 
 import zellige
 from running import run_threads
-from zellige.node import PENDING
+from zellige.nodes.node import PENDING
 from zellige.nodes import leftovers
 from zellige.stores import LocalStore, MemoryStore, Store, abilities, files
 

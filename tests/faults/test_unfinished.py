@@ -28,7 +28,7 @@ from crashing_store import LONG, CrashingStore, Killed, counted
 
 import zellige
 from zellige.errors import BrokenNodeWarning, ConflictError, ContainsArrayError, NodeNotFoundError, UnfinishedWarning
-from zellige.node import UNFINISHED
+from zellige.nodes.node import UNFINISHED
 from zellige.storage import ObjectStore
 from zellige.stores import LocalStore, MemoryStore, Store
 
@@ -202,7 +202,7 @@ def dask_store(store: Store, name: str, **options: Any) -> None:
 
 def create_lazily(store: Store, name: str) -> None:
     with pytest.MonkeyPatch.context() as patch, or_it_is_whole(store, name):
-        patch.setattr(zellige.creation, "_AT_ONCE", 0)
+        patch.setattr(zellige.nodes.create, "_AT_ONCE", 0)
         zellige.create_array(store, name=name, data=V3["a"], chunks=(3, 4))
 
 

@@ -20,7 +20,8 @@ from test_kernel import CHAINS, big, stored
 import strategies as ours
 import zellige
 from running import fork, run_threads
-from zellige import kernel, threads
+from zellige import kernel
+from zellige.stores import threads
 from zellige.io import write
 from zellige.nodes import leftovers
 from zellige.stores import LocalStore, MemoryStore

@@ -20,7 +20,7 @@ from store_suite import enter
 
 import zellige
 from running import run_threads
-from zellige import threads
+from zellige.stores import threads
 from zellige.io.chunks import Chunks
 from zellige.stores import LocalStore, MemoryStore, abilities
 from zellige.stores.base import TEMPORARY

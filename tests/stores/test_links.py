@@ -15,7 +15,7 @@ import pytest
 from store_suite import READING, enter
 
 import zellige
-from zellige.copying import CopyError
+from zellige.tools.copy import CopyError
 from zellige.errors import ReadOnlyError, UnsafeLinkError
 from zellige.stores import LocalStore, files
 

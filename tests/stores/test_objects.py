@@ -16,13 +16,13 @@ from store_suite import READING, WRITING, StoreSuite
 
 import zellige
 from running import fork, run_threads
-from zellige import lease
+from zellige.nodes import lease
 from zellige.errors import AccessDeniedError, ConflictError, CredentialsWarning, RemoteError, ShortReadError
 from zellige.stores import base, objects, resolve
 from zellige.stores.base import coalesced
 from zellige.stores.objects import ObjectStore
 from zellige.stores.remote import ValueFile
-from zellige.threads import gather
+from zellige.stores.threads import gather
 
 LONG = bool(os.environ.get("ZELLIGE_LONG"))
 
@@ -571,11 +571,11 @@ def test_what_a_killed_append_left_is_removed_by_the_next(s3):
     killed = start(KILLED, s3.endpoint, place)
     assert killed.communicate(timeout=60)[0] == "written\n"
     assert killed.returncode == 9
-    assert a.store.exists(zellige.node.PENDING)
+    assert a.store.exists(PENDING)
     assert a[:].tolist() == [1, 2]
     a.resize((6,))
     assert a[:].tolist() == [1, 2, 0, 0, 0, 0]
-    assert not a.store.exists(zellige.node.PENDING)
+    assert not a.store.exists(PENDING)
 
 
 def foreign(age: float = 0) -> bytes:
@@ -585,23 +585,23 @@ def foreign(age: float = 0) -> bytes:
 
 def test_a_lease_of_another_machine_is_respected_until_it_expires(store):
     a = zellige.create_array(store, data=[1, 2], chunks=(4,))
-    store.put(zellige.node.PENDING, foreign())
+    store.put(PENDING, foreign())
     before = {key: store.get(key) for key in store.list()}
     with zellige.config.set({"lease.wait": 0.1}):
         for change in (lambda: a.append([3]), lambda: a.resize((1,))):
             with pytest.raises(ConflictError, match=r"far-away.*lease\.timeout"):
                 change()
     assert {key: store.get(key) for key in store.list()} == before
-    store.put(zellige.node.PENDING, foreign(age=301))
+    store.put(PENDING, foreign(age=301))
     a.resize(a.shape)
     a.append([3])
     assert a[:].tolist() == [1, 2, 3]
-    assert not store.exists(zellige.node.PENDING)
+    assert not store.exists(PENDING)
 
 
 def test_a_mark_without_a_holder_is_of_a_dead_one(store):
     a = zellige.create_array(store, data=[1, 2], chunks=(1,))
-    store.put(zellige.node.PENDING, b"words")
+    store.put(PENDING, b"words")
     store.put("c/2", store.get("c/1"))
     a.resize((4,))
     assert a[:].tolist() == [1, 2, 0, 0]
@@ -612,14 +612,14 @@ def test_one_who_was_taken_for_dead_removes_nothing(store, monkeypatch):
     mark = foreign()
 
     def taken_over(*_args, **_options):
-        store.put(zellige.node.PENDING, mark)
+        store.put(PENDING, mark)
         store.put("c/7", b"of another")
         raise RuntimeError("mine")
 
     monkeypatch.setattr("zellige.nodes.resize.write", taken_over)
     with pytest.raises(RuntimeError, match="mine"):
         a.append([3, 4])
-    assert store.get(zellige.node.PENDING) == mark
+    assert store.get(PENDING) == mark
     assert store.get("c/7") == b"of another"
 
 
@@ -627,7 +627,7 @@ def test_a_failed_append_releases_its_lease(store):
     a = zellige.create_array(store, data=[1, 2], chunks=(2,))
     with pytest.raises(ValueError, match="cannot be appended"):
         a.append([[1, 2]])
-    assert not store.exists(zellige.node.PENDING)
+    assert not store.exists(PENDING)
     a.append([3])
     assert a[:].tolist() == [1, 2, 3]
 

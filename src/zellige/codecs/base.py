@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
-from zellige.config import config
+from zellige.settings import config
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape

@@ -24,7 +24,7 @@ from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.shard_index import EMPTY, IndexLayout, nested_chain
 from zellige.dtypes.fill import equals_fill
 from zellige.errors import CodecError, EncodeError, MetadataError, ShortReadError
-from zellige.grid import BoundedDimension, ChunkGrid, DimensionGrid, FixedDimension
+from zellige.grid.grid import BoundedDimension, ChunkGrid, DimensionGrid, FixedDimension
 from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
 
 

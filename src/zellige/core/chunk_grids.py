@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from zellige.core.metadata import deprecated
-from zellige.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
+from zellige.grid.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
 
 __all__ = ["ChunkGrid", "ChunkSpec", "DimensionGrid", "FixedDimension", "VaryingDimension"]
 

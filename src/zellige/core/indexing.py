@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from zellige.errors import ChunkShapeError
-from zellige.grid import ChunkGrid, expand_ellipsis
+from zellige.grid.grid import ChunkGrid, expand_ellipsis
 from zellige.io.plan import Pick, Plan, plan_axes
 from zellige.io.select import as_items, orthogonal
 from zellige.metadata.v3 import ChunkGridMetadata

@@ -1,5 +1,1 @@
-"""Pictures of grids, for people: in characters, and as SVG."""
-
-from zellige.display.text import draw_grid, ruler
-
-__all__ = ["draw_grid", "ruler"]
+"""What people look at: grids as text and SVG, trees, tables, progress. It draws what it is handed, and knows no arrays."""

@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from unicodedata import east_asian_width
 
 import numpy as np
 
-from zellige.dimensions import DimensionGrid, as_axis
 from zellige.types import AnyArray
-
-if TYPE_CHECKING:
-    from zellige.grid import ChunkGrid
 
 _CLOSE = 3.0  # pixels; closer lines run into each other
 _DENSE = 7.0  # pixels; lines that are closer than this on average are drawn faintly, or they would be a black box
@@ -27,6 +23,40 @@ _LETTER = 7.0  # pixels that a digit takes
 _ROW = 14  # pixels that a line of text takes
 _ACCENT = "#2b8a9e"
 _MOST_RATIO = 4.0
+
+
+class Axis(Protocol):
+    """What is drawn of one axis of a grid."""
+
+    @property
+    def extent(self) -> int:
+        """The number of elements."""
+
+    @property
+    def nchunks(self) -> int:
+        """The number of chunks."""
+
+    @property
+    def data_runs(self) -> Any:
+        """The data size of every chunk; `unique()` of them gives each size once."""
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """Where a chunk begins."""
+
+    def index_to_chunk(self, idx: int) -> int:
+        """The chunk that holds an element."""
+
+
+class Grid(Protocol):
+    """What is drawn of a grid."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+
+    @property
+    def axes(self) -> Sequence[Axis]:
+        """Its axes."""
 
 
 class _Axis(NamedTuple):
@@ -41,7 +71,7 @@ class _Axis(NamedTuple):
     """The size of each piece between cuts, if it is one chunk."""
 
 
-def _axis(dim: DimensionGrid, length: float) -> _Axis:
+def _axis(dim: Axis, length: float) -> _Axis:
     """Where the lines of an axis go."""
     extent, count = dim.extent, dim.nchunks
     if not extent:
@@ -68,30 +98,30 @@ def _axis(dim: DimensionGrid, length: float) -> _Axis:
 # -- words ----------------------------------------------------------------------------------------
 
 
-def describe_axis(dim: DimensionGrid) -> str:
+def describe_axis(dim: Axis) -> str:
     """The chunks of an axis in a few words.
 
     >>> from zellige import FixedDimension, VaryingDimension
     >>> describe_axis(FixedDimension(10, 100)), describe_axis(VaryingDimension([31, 28], 59))
     ('10 chunks of 10', '2 chunks of 28 to 31')
     """
-    sizes = sorted(set(as_axis(dim).data_runs.unique()))
+    sizes = sorted(set(dim.data_runs.unique()))
     if not sizes:
         return "no chunks"
     size = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
     return f"{dim.nchunks:,} chunk{'s' * (dim.nchunks != 1)} of {size}"
 
 
-def _described(grid: ChunkGrid) -> str:
+def _described(grid: Grid) -> str:
     shape = " × ".join(f"{n:,}" for n in grid.shape) or "one value"
-    return f"Grid of {shape} elements: " + (" by ".join(map(describe_axis, grid.dimensions)) or "one chunk")
+    return f"Grid of {shape} elements: " + (" by ".join(map(describe_axis, grid.axes)) or "one chunk")
 
 
 # -- pictures -------------------------------------------------------------------------------------
 
 
 def grid_svg(
-    grid: ChunkGrid,
+    grid: Grid,
     *,
     inner: Sequence[int] | None = None,
     stored: AnyArray | None = None,
@@ -108,13 +138,13 @@ def grid_svg(
     names
         The names of the axes.
     """
-    shape = grid.shape[-2:] if grid.ndim > 1 else (1, *grid.shape) if grid.ndim else (1, 1)
-    labels = [name or "" for name in (names or [None] * grid.ndim)][-2:]
-    rows, columns = _lengths(shape, width, height) if grid.ndim > 1 else (28.0, float(width))
-    across = _axis(grid.dimensions[-1], columns) if grid.ndim else _Axis(28.0, [0.0, 28.0], [0, 1], [1])
-    down = _axis(grid.dimensions[-2], rows) if grid.ndim > 1 else _Axis(28.0, [0.0, 28.0], [0, 1], [None])
-    parts = [*_cells(down, across, _shares(stored, down, across, grid.ndim))]
-    if inner is not None and grid.ndim:
+    shape = grid.shape[-2:] if len(grid.shape) > 1 else (1, *grid.shape) if len(grid.shape) else (1, 1)
+    labels = [name or "" for name in (names or [None] * len(grid.shape))][-2:]
+    rows, columns = _lengths(shape, width, height) if len(grid.shape) > 1 else (28.0, float(width))
+    across = _axis(grid.axes[-1], columns) if len(grid.shape) else _Axis(28.0, [0.0, 28.0], [0, 1], [1])
+    down = _axis(grid.axes[-2], rows) if len(grid.shape) > 1 else _Axis(28.0, [0.0, 28.0], [0, 1], [None])
+    parts = [*_cells(down, across, _shares(stored, down, across, len(grid.shape)))]
+    if inner is not None and len(grid.shape):
         parts += _inner_lines(inner[-2:], shape, down, across)
     parts += _lines(down, across)
     right = max((len(text) for text in _row_labels(down)), default=0) * _LETTER + 8
@@ -127,7 +157,7 @@ def grid_svg(
     return _svg(edge, foot + 2, parts, _described(grid))
 
 
-def ruler_svg(dim: DimensionGrid, *, width: int = 360) -> str:
+def ruler_svg(dim: Axis, *, width: int = 360) -> str:
     """One axis as a row of cells, with the sizes of the chunks below where there is room."""
     across = _axis(dim, float(width))
     down = _Axis(12.0, [0.0, 12.0], [0, 1], [None])

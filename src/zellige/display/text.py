@@ -17,26 +17,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from zellige.dimensions import DimensionGrid, as_axis
-from zellige.grid import ChunkGrid
+from zellige.display.svg import Axis, Grid
 
 
-def draw_grid(grid: ChunkGrid, width: int = 72, height: int = 12) -> str:
+def draw_grid(grid: Grid, width: int = 72, height: int = 12) -> str:
     """The last two axes of a grid as a table of cells in proportion; one axis is drawn as a ruler.
 
     Axes with more chunks than fit are cut short, with an ellipsis; nothing walks a large grid.
     """
-    if not grid.dimensions:
+    if not grid.axes:
         return "┌─┐\n└─┘\none chunk of one value"
-    if not grid.get_nchunks():
+    if not all(dim.nchunks for dim in grid.axes):
         return f"no chunks: the shape is {grid.shape}"
-    if len(grid.dimensions) == 1:
-        return ruler(grid.dimensions[0], width)
-    rows, columns = (_sizes(dim, room) for dim, room in zip(grid.dimensions[-2:], (height, width // 3), strict=True))
+    if len(grid.axes) == 1:
+        return ruler(grid.axes[0], width)
+    rows, columns = (_sizes(dim, room) for dim, room in zip(grid.axes[-2:], (height, width // 3), strict=True))
     return _table(rows, columns, width, height)
 
 
-def ruler(dim: DimensionGrid, width: int = 72) -> str:
+def ruler(dim: Axis, width: int = 72) -> str:
     """One axis as a row of cells in proportion, with the sizes below.
 
     >>> from zellige import VaryingDimension
@@ -50,9 +49,9 @@ def ruler(dim: DimensionGrid, width: int = 72) -> str:
     return "\n".join([_line(ends, "┌─┬┐"), _line(ends, "└─┴┘"), _labels(sizes, ends)])
 
 
-def _sizes(dim: DimensionGrid, room: int) -> list[int | None]:
+def _sizes(dim: Axis, room: int) -> list[int | None]:
     """The data sizes of the chunks that fit; None stands for the ones left out."""
-    sizes = as_axis(dim).data_runs
+    sizes = dim.data_runs
     if len(sizes) <= room:
         return list(sizes)
     head = room * 2 // 3
@@ -111,3 +110,16 @@ def _row_heights(rows: Sequence[int | None], height: int) -> list[int]:
     total = sum(known)
     room = max(len(rows), height - len(rows) + 1)
     return [1 if size is None else max(1, round(size * room / total)) for size in rows]
+
+
+def human_bytes(nbytes: float) -> str:
+    """A number of bytes for people.
+
+    >>> human_bytes(5 * 2**20)
+    '5.0 MiB'
+    """
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:,.1f} PiB"

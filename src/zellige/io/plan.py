@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from zellige.grid import Axis as GridAxis
-from zellige.grid import ChunkGrid, FixedDimension
+from zellige.grid.grid import Axis as GridAxis
+from zellige.grid.grid import ChunkGrid, FixedDimension
 from zellige.io.select import Axis as Axis
 from zellige.io.select import Selection, ascending
 from zellige.types import AnyArray, Coords, Indices, Shape

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from zellige import kernel, threads
+from zellige import kernel
+from zellige.stores import threads
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.sharding import BoundShard, inner_error
-from zellige.config import told
+from zellige.settings import told
 from zellige.errors import CodecError, ConflictError, ShortReadError, UnsupportedCodecError
 from zellige.io.chunks import Chunks, Files
 from zellige.io.plan import Copy, Plan, Target, parts, shard_table, table
@@ -29,7 +30,7 @@ from zellige.stores.abilities import DecodedChunks
 from zellige.types import AnyArray, Buffer, Coords
 
 if TYPE_CHECKING:
-    from zellige.reporting import Progress
+    from zellige.display.progress import Progress
 
 MANY = 1 << 16
 """Chunks that the kernel is told of at once."""
@@ -44,7 +45,7 @@ def read(chunks: Chunks, plan: Plan, out: AnyArray) -> None:
     if told.get() is None:
         _read(chunks, plan, out, None)
         return
-    from zellige.reporting import Progress  # only for those who want to know
+    from zellige.display.progress import Progress  # only for those who want to know
 
     with Progress(None, len(plan), "read", "chunks") as progress:
         _read(chunks, plan, out, progress)

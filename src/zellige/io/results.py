@@ -16,7 +16,7 @@ from weakref import finalize
 
 import numpy as np
 
-from zellige.config import config
+from zellige.settings import config
 from zellige.types import AnyArray, Shape
 
 _ALIGN_FROM = 64 << 10  # bytes; smaller results are what numpy makes

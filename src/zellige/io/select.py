@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zellige.errors import BoundsCheckError, BroadcastError, VindexInvalidSelectionError
-from zellige.grid import ChunkGrid, DimensionGrid, expand_ellipsis
+from zellige.grid.grid import ChunkGrid, DimensionGrid, expand_ellipsis
 from zellige.types import AnyArray, Indices, Shape
 
 Axis: TypeAlias = range | Indices

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zellige import kernel, threads
+from zellige import kernel
+from zellige.stores import threads
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.sharding import BoundShard, inner_error
-from zellige.config import told
+from zellige.settings import told
 from zellige.dtypes.fill import equals_fill
 from zellige.errors import CodecError, CorruptChunkError, EncodeError, ShortReadError, UnsupportedCodecError
-from zellige.grid import ChunkGrid
+from zellige.grid.grid import ChunkGrid
 from zellige.io.chunks import Chunks, Files
 from zellige.io.plan import Copy, Plan, Table, parts, shard_table, table
 from zellige.io.read import BATCH, MANY, part_size
@@ -36,7 +37,7 @@ from zellige.stores.files import temporary_name
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Kept, Old, Part, Shape
 
 if TYPE_CHECKING:
-    from zellige.reporting import Progress
+    from zellige.display.progress import Progress
 
 _LISTED = 100_000  # chunks that an error lists
 _SHOWN = 5
@@ -51,7 +52,7 @@ def write(chunks: Chunks, plan: Plan, value: AnyArray, *, to_end: bool = False) 
     if told.get() is None:
         _write(chunks, plan, value, to_end, None)
         return
-    from zellige.reporting import Progress  # only for those who want to know
+    from zellige.display.progress import Progress  # only for those who want to know
 
     with Progress(None, len(plan), "written", "chunks") as progress:
         _write(chunks, plan, value, to_end, progress)
@@ -344,7 +345,7 @@ def write_fields(chunks: Chunks, plan: Plan, value: AnyArray, fields: str | list
     if told.get() is None:
         _write_each(chunks, plan, write_one, value.nbytes, None)
         return
-    from zellige.reporting import Progress  # only for those who want to know
+    from zellige.display.progress import Progress  # only for those who want to know
 
     with Progress(None, len(plan), "written", "chunks") as progress:
         _write_each(chunks, plan, write_one, value.nbytes, progress)

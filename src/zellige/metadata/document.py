@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from zellige.config import config
+from zellige.settings import config
 from zellige.errors import MetadataError
 from zellige.types import JSON, not_finite
 

@@ -16,7 +16,7 @@ import numpy as np
 from zellige.dtypes import DataType
 from zellige.dtypes import v2 as types
 from zellige.errors import MetadataError
-from zellige.grid import ChunkGrid
+from zellige.grid.grid import ChunkGrid
 from zellige.metadata.document import (
     Extension,
     as_attributes,

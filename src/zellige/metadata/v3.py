@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from zellige import dtypes
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
-from zellige.grid import ChunkGrid
+from zellige.grid.grid import ChunkGrid
 from zellige.metadata import grids
 from zellige.metadata.document import (
     Extension,

@@ -12,10 +12,10 @@ from contextlib import suppress
 from itertools import product
 from math import prod
 
-from zellige import threads
+from zellige.stores import threads
 from zellige.dtypes.fill import equals_fill
 from zellige.errors import CorruptChunkError
-from zellige.grid import ChunkGrid, ChunkSpec
+from zellige.grid.grid import ChunkGrid, ChunkSpec
 from zellige.io.chunks import Chunks
 from zellige.io.write import encoded, load
 from zellige.types import Buffer, Coords, Encoded, Shape

@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zellige import lease as leases
-from zellige import node
-from zellige.array import Array
-from zellige.chunking import ChunksLike, parse_new_chunks
+from zellige.nodes import lease as leases
+from zellige.nodes import node
+from zellige.nodes.array import Array
+from zellige.grid.parse import ChunksLike, parse_new_chunks
 from zellige.dtypes.values import as_value
 from zellige.errors import BroadcastError, ConflictError
-from zellige.grid import ChunkGrid
+from zellige.grid.grid import ChunkGrid
 from zellige.io import select
 from zellige.io.plan import plan_for
 from zellige.io.write import write
-from zellige.lease import Lease, Owner
+from zellige.nodes.lease import Lease, Owner
 from zellige.nodes.leftovers import clear_uncovered, trim
-from zellige.runs import EdgeEntries, Edges
+from zellige.grid.edges import EdgeEntries, Edges
 from zellige.types import Shape
 
 if TYPE_CHECKING:
-    from zellige.node import ArrayMetadata
+    from zellige.nodes.node import ArrayMetadata
 
 _BEYOND = "chunks may lie beyond the end of this array; the next resize or append by zellige removes them"
 
@@ -156,7 +156,7 @@ def lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> I
     inside
         Whether the caller holds the lease of a group above, and changes all of its arrays at once.
     """
-    from zellige import commit  # which is built on this
+    from zellige.nodes import commit  # which is built on this
 
     key = node.join(array.path, node.PENDING)
     owner: Owner | None = None

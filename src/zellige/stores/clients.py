@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from zellige.config import config
+from zellige.settings import config
 from zellige.errors import CredentialsWarning
 from zellige.stores import credentials
 from zellige.stores.base import KeyLock

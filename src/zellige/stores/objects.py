@@ -21,7 +21,7 @@ from zellige.stores.base import (
 )
 from zellige.stores.clients import Client, library
 from zellige.stores.remote import RemoteStore
-from zellige.threads import gather
+from zellige.stores.threads import gather
 from zellige.types import Buffer, Encoded
 
 _PART = 8 << 20  # of an upload in parts

@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from zellige.config import config
+from zellige.settings import config
 from zellige.errors import AccessDeniedError, ConflictError, RemoteError, ShortReadError, StoreKeyError
 from zellige.stores.base import Store, Traits, Value, check_key, coalesced, divided, is_key, resolve_span
 from zellige.stores.clients import Client, library, redacted
-from zellige.threads import gather
+from zellige.stores.threads import gather
 from zellige.types import Buffer, Span
 
 _GAP = 1 << 20  # what one connection transfers in about the 20 ms that another request would wait

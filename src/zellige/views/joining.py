@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from zellige.dtypes.values import unmasked
 from zellige.errors import BroadcastError, ReadOnlyError
-from zellige.runs import Edges
+from zellige.grid.edges import Edges
 from zellige.types import AnyArray, Indices, Shape
 from zellige.views.lazyarray import LazyArray, arrays_of, lazy
 from zellige.views.sizes import joined

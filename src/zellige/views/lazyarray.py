@@ -14,8 +14,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from zellige.dtypes.values import as_values, unmasked
 from zellige.io.select import Selection
-from zellige.runs import Edges, Sizes, as_tuple
-from zellige.selecting import Indexer
+from zellige.grid.edges import Edges, Sizes, as_tuple
+from zellige.io.indexing import Indexer
 from zellige.types import AnyArray, Shape
 from zellige.views.sizes import cut, one_chunk
 from zellige.views.sources import Source, source_of

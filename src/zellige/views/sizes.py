@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zellige.dimensions import FixedDimension, is_size
-from zellige.runs import Edges
+from zellige.grid.axis import FixedDimension, is_size
+from zellige.grid.edges import Edges
 
 _MANY = 100_000  # chunks whose elements are counted one by one
 

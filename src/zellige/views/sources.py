@@ -14,8 +14,8 @@ import numpy as np
 
 from zellige.dtypes.values import unmasked
 from zellige.errors import BoundsCheckError, ReadOnlyError
-from zellige.runs import EXPANDED, Edges
-from zellige.selecting import Selecting
+from zellige.grid.edges import EXPANDED, Edges
+from zellige.io.indexing import Selecting
 from zellige.types import AnyArray, Shape
 from zellige.views.sizes import declared
 from zellige.views.transforms import Transform

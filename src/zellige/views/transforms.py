@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zellige.grid import expand_ellipsis
+from zellige.grid.grid import expand_ellipsis
 from zellige.io import select
 from zellige.types import AnyArray, Indices, Shape
 

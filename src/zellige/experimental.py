@@ -1,5 +1,0 @@
-"""What `zarr.experimental` has: the chunk grid, which is a stable part of zellige."""
-
-from zellige.grid import ChunkGrid, ChunkSpec
-
-__all__ = ["ChunkGrid", "ChunkSpec"]

@@ -1,0 +1,1 @@
+"""Where chunks lie: edges, axes, grids, and what `chunks=` accepts."""

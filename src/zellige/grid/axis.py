@@ -1,0 +1,423 @@
+"""One axis of a grid: where its chunks begin, how large they are, and what a resize makes of them.
+
+Each kind answers the same questions, and callers never ask which kind it is.
+
+>>> FixedDimension(10, 25).data_size(2), FixedDimension(10, 25).chunk_size(2)
+(5, 10)
+>>> BoundedDimension(10, 25).chunk_size(2)
+5
+>>> VaryingDimension([5, 12, 8], 25).locate(6)
+(1, 5, 12)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import FrozenInstanceError, dataclass
+from itertools import accumulate
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
+
+import numpy as np
+
+from zellige.errors import BoundsCheckError, ChunkShapeError
+from zellige.grid.edges import EXPANDED, Computed, EdgeEntries, Edges, Sizes, as_tuple, positive_integer
+from zellige.types import Indices
+
+AxisChunks: TypeAlias = int | Edges
+"""How one axis is cut: one size that repeats, or a list of edges."""
+
+
+@runtime_checkable
+class DimensionGrid(Protocol):
+    """What every kind of dimension answers; callers never ask which kind it is.
+
+    A class of yours with these names can be a dimension of a `ChunkGrid`.
+    """
+
+    @property
+    def extent(self) -> int:
+        """The array's length along this axis."""
+
+    @property
+    def nchunks(self) -> int:
+        """How many chunks overlap the array."""
+
+    @property
+    def ngridcells(self) -> int:
+        """How many chunks are declared; more than `nchunks` where edges lie beyond the array."""
+
+    @property
+    def unique_edge_lengths(self) -> Iterable[int]:
+        """Every chunk size that occurs, once."""
+
+    def index_to_chunk(self, idx: int) -> int:
+        """The chunk that holds an element; IndexError outside the array."""
+
+    def indices_to_chunks(self, indices: Indices) -> Indices:
+        """`index_to_chunk` for an array of elements inside the array."""
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """The first element of a chunk; IndexError if there is no such chunk."""
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """The length that the codecs see."""
+
+    def data_size(self, chunk_ix: int) -> int:
+        """The length that lies inside the array."""
+
+    def with_extent(self, new_extent: int) -> DimensionGrid:
+        """The same edges for another extent."""
+
+    def resize(self, new_extent: int) -> DimensionGrid:
+        """The dimension after a resize. Existing edges stay."""
+
+
+class Axis(DimensionGrid, Protocol):
+    """What plans and documents ask of a dimension besides: our own kinds have it, `as_axis` gives it to others."""
+
+    @property
+    def data_runs(self) -> Edges:
+        """The data size of every chunk that overlaps the array, as runs."""
+
+    @property
+    def declared(self) -> AxisChunks:
+        """How the axis is cut, without its extent."""
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element inside the array, where it begins, and its chunk size."""
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
+        """The dimension after a resize; `chunks` says how the new region is cut. Existing edges stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDimension:
+    """Uniform chunks; the last one may reach over the end, and is still encoded at full size."""
+
+    size: int
+    extent: int
+
+    def __post_init__(self) -> None:
+        if not is_size(self.size) or self.size < 0:
+            raise ChunkShapeError(f"chunk size must be an integer >= 0, found {self.size!r}")
+        _check_extent(self.extent)
+
+    @property
+    def nchunks(self) -> int:
+        """How many chunks overlap the array."""
+        return -(-self.extent // self.size) if self.size else 0
+
+    ngridcells = nchunks
+
+    @property
+    def unique_edge_lengths(self) -> tuple[int, ...]:
+        """The one chunk size."""
+        return (self.size,)
+
+    @property
+    def data_sizes(self) -> Sizes:
+        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
+        return as_tuple(self.data_runs)
+
+    @property
+    def data_runs(self) -> Edges:
+        """The same as runs."""
+        whole, rest = divmod(self.extent, self.size) if self.size else (0, 0)
+        return Edges.of_runs(run for run in ((self.size, whole), (rest, int(rest > 0))) if run[1])
+
+    @property
+    def chunks(self) -> int:
+        """How the axis is cut: the size that repeats."""
+        return self.size
+
+    declared = chunks
+
+    def index_to_chunk(self, idx: int) -> int:
+        """The chunk that holds an element."""
+        if not 0 <= idx < self.extent or not self.size:
+            raise _no_element(idx, self.extent)
+        return idx // self.size
+
+    def indices_to_chunks(self, indices: Indices) -> Indices:
+        """The chunks that hold some elements."""
+        return indices // self.size
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its size."""
+        chunk = idx // self.size
+        return chunk, chunk * self.size, self.size
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """The first element of a chunk."""
+        self._check_chunk(chunk_ix)
+        return chunk_ix * self.size
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """The length that the codecs see: the same for all."""
+        self._check_chunk(chunk_ix)
+        return self.size
+
+    def data_size(self, chunk_ix: int) -> int:
+        """The length that lies inside the array."""
+        self._check_chunk(chunk_ix)
+        return max(0, min(self.size, self.extent - chunk_ix * self.size))
+
+    def _check_chunk(self, chunk_ix: int) -> None:
+        if not 0 <= chunk_ix * self.size < self.extent or not self.size:
+            raise no_chunk(chunk_ix, self.nchunks)
+
+    def with_extent(self, new_extent: int) -> FixedDimension:
+        """The same size for another extent."""
+        return FixedDimension(self.size, new_extent)
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
+        """Uniform chunks stay uniform, unless `chunks` cuts the new region otherwise."""
+        reach = self.nchunks * self.size
+        same = is_size(chunks) and chunks == self.size
+        if chunks is None or new_extent <= reach or same:
+            return self.with_extent(new_extent)
+        edges = Edges.of_runs([(self.size, self.nchunks)] if self.nchunks else [])
+        return from_chunks(edges.joined(_new_edges(chunks, new_extent - reach).runs), new_extent)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedDimension(FixedDimension):
+    """Uniform chunks, of which the last is encoded only as long as the array is (`zarrs.regular_bounded`)."""
+
+    @property
+    def unique_edge_lengths(self) -> tuple[int, ...]:
+        """The size and, if it is another, that of the last chunk."""
+        rest = self.extent % self.size if self.size else 0
+        whole = (self.size,) if self.extent >= self.size or not rest else ()
+        return (*whole, rest) if rest else whole
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """The length that the codecs see: what lies inside the array."""
+        return self.data_size(chunk_ix)
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its size."""
+        chunk = idx // self.size
+        start = chunk * self.size
+        return chunk, start, min(self.size, self.extent - start)
+
+    def with_extent(self, new_extent: int) -> BoundedDimension:
+        """The same size for another extent."""
+        return BoundedDimension(self.size, new_extent)
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> BoundedDimension:
+        """The same; another extent is refused, since the last chunks of a stored array would have to be rewritten."""
+        if new_extent != self.extent:
+            raise ChunkShapeError(
+                f"an array with a 'zarrs.regular_bounded' grid keeps its shape, found {new_extent} for an axis of "
+                f"{self.extent}: its last chunks are encoded as long as the array is. Copy it to another grid with "
+                f"zellige.rechunk(array, target, chunks={self.size}), and resize or append to the copy"
+            )
+        return self
+
+
+class VaryingDimension:
+    """Explicit edges, kept as runs. The last chunks may reach over the end, or lie wholly beyond it.
+
+    `edges` are lengths and `[length, count]` runs, mixed as you like.
+
+    >>> months = VaryingDimension([31, 28, 31], 90)
+    >>> months.index_to_chunk(31), months.chunk_offset(2)
+    (1, 59)
+    >>> VaryingDimension([[1, 10**12]], 10**12).nchunks
+    1000000000000
+    """
+
+    __slots__ = ("declared", "extent", "nchunks")
+
+    declared: Edges
+    """The edges as runs."""
+    extent: int
+    nchunks: int
+
+    def __init__(self, edges: EdgeEntries, extent: int) -> None:
+        declared = Edges.of(edges)
+        if not len(declared):
+            raise ChunkShapeError("an axis needs at least one edge")
+        if _check_extent(extent) > declared.total:
+            raise ChunkShapeError(
+                f"edges sum to {declared.total}, the shape needs {extent}; append {extent - declared.total} more"
+            )
+        nchunks = declared.chunk_of(extent - 1) + 1 if extent else 0
+        for name, value in (("declared", declared), ("extent", extent), ("nchunks", nchunks)):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"a VaryingDimension does not change; make a new one instead of setting {name!r}")
+
+    @property
+    def edges(self) -> Sizes:
+        """The declared edges; a tuple of up to a million."""
+        return as_tuple(self.declared)
+
+    chunks = edges
+
+    @property
+    def cumulative(self) -> Sizes:
+        """The running sums of the edges; a tuple of up to a million."""
+        edges = self.declared
+        return tuple(accumulate(edges)) if len(edges) <= EXPANDED else Computed(edges.end, range(len(edges)))
+
+    @property
+    def ngridcells(self) -> int:
+        """How many edges are declared."""
+        return len(self.declared)
+
+    @property
+    def unique_edge_lengths(self) -> Iterable[int]:
+        """Every edge length that occurs, once."""
+        return self.declared.unique()
+
+    @property
+    def data_sizes(self) -> Sizes:
+        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
+        return as_tuple(self.data_runs)
+
+    @property
+    def data_runs(self) -> Edges:
+        """The same as runs."""
+        return self.declared.clipped(self.extent)
+
+    def index_to_chunk(self, idx: int) -> int:
+        """The chunk that holds an element."""
+        if not 0 <= idx < self.extent:
+            raise _no_element(idx, self.extent)
+        return self.declared.chunk_of(idx)
+
+    def indices_to_chunks(self, indices: Indices) -> Indices:
+        """The chunks that hold some elements."""
+        indices = np.asarray(indices)
+        return self.declared.chunks_of(np.atleast_1d(indices)).reshape(indices.shape)
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        """The chunk that holds an element, where it begins, and its size."""
+        return self.declared.locate(idx)
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """The first element of a chunk."""
+        self._check_chunk(chunk_ix)
+        return self.declared.offset(chunk_ix)
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """The length that the codecs see: the declared edge."""
+        self._check_chunk(chunk_ix)
+        return self.declared[chunk_ix]
+
+    def data_size(self, chunk_ix: int) -> int:
+        """The length that lies inside the array."""
+        self._check_chunk(chunk_ix)
+        return max(0, min(self.declared[chunk_ix], self.extent - self.declared.offset(chunk_ix)))
+
+    def _check_chunk(self, chunk_ix: int) -> None:
+        if not 0 <= chunk_ix < len(self.declared):
+            raise no_chunk(chunk_ix, len(self.declared))
+
+    def with_extent(self, new_extent: int) -> VaryingDimension:
+        """The same edges for another extent, which they must reach."""
+        return VaryingDimension(self.declared, new_extent)
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> VaryingDimension:
+        """Shrinking keeps the edges. Growing uses their slack, then `chunks`, or repeats the last edge."""
+        missing = new_extent - self.declared.total
+        if missing <= 0:
+            return self.with_extent(new_extent)
+        new = _new_edges(self.declared[-1] if chunks is None else chunks, missing)
+        return VaryingDimension(self.declared.joined(new.runs), new_extent)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, VaryingDimension):
+            return NotImplemented
+        return self.extent == other.extent and self.declared == other.declared
+
+    def __hash__(self) -> int:
+        return hash((VaryingDimension, self.extent, len(self.declared), self.declared.total))
+
+    def __repr__(self) -> str:
+        return f"VaryingDimension(edges={self.declared!r}, extent={self.extent})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return VaryingDimension, (self.declared, self.extent)
+
+
+def as_axis(dimension: DimensionGrid) -> Axis:
+    """A dimension with the answers of `Axis`, which are worked out for a kind that is not ours."""
+    if isinstance(dimension, FixedDimension | VaryingDimension):
+        return dimension
+    return cast("Axis", _Foreign(dimension))  # which has all names of the dimension, too
+
+
+class _Foreign:
+    """A dimension of somebody else, seen as an `Axis`."""
+
+    def __init__(self, dimension: DimensionGrid) -> None:
+        self._dimension = dimension
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dimension, name)
+
+    @property
+    def data_runs(self) -> Edges:
+        return Edges.of(map(self._dimension.data_size, range(self._dimension.nchunks)))
+
+    @property
+    def declared(self) -> Edges:
+        return Edges.of(map(self._dimension.chunk_size, range(self._dimension.ngridcells)))
+
+    def locate(self, idx: int) -> tuple[int, int, int]:
+        chunk = self._dimension.index_to_chunk(idx)
+        return chunk, self._dimension.chunk_offset(chunk), self._dimension.chunk_size(chunk)
+
+    def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
+        edges = self.declared
+        if chunks is None or new_extent <= edges.total:
+            return self._dimension.resize(new_extent)
+        return from_chunks(edges.joined(_new_edges(chunks, new_extent - edges.total).runs), new_extent)
+
+
+def from_chunks(chunks: AxisChunks, extent: int) -> FixedDimension | VaryingDimension:
+    """A dimension from a size or edges; uniform edges that fit the extent exactly are a size."""
+    if isinstance(chunks, int):
+        return FixedDimension(chunks, extent)
+    dimension = VaryingDimension(chunks, extent)
+    if chunks.total == extent and len(chunks.starts) == 2:  # one run
+        return FixedDimension(chunks[0], extent)
+    return dimension
+
+
+def _new_edges(chunks: int | EdgeEntries, missing: int) -> Edges:
+    """The edges that cover `missing` elements beyond the present ones."""
+    if isinstance(chunks, int | np.integer):
+        size = positive_integer(chunks, "chunks for the new region")
+        return Edges.of_runs([(size, -(-missing // size))])
+    edges = Edges.of(chunks)
+    if edges.total < missing:
+        raise ChunkShapeError(
+            f"chunks for the new region sum to {edges.total}, but {missing} elements lie beyond the present edges; "
+            f"append {missing - edges.total} more"
+        )
+    return edges
+
+
+def _check_extent(extent: int) -> int:
+    if not is_size(extent) or extent < 0:
+        raise ChunkShapeError(f"extent must be an integer >= 0, found {extent!r}")
+    return extent
+
+
+def _no_element(idx: int, extent: int) -> BoundsCheckError:
+    return BoundsCheckError(f"index {idx} is out of bounds for an axis of length {extent}")
+
+
+def no_chunk(chunk_ix: int, count: int) -> BoundsCheckError:
+    """The error for a chunk outside the grid."""
+    return BoundsCheckError(f"chunk {chunk_ix} is out of bounds for an axis of {count} chunks")
+
+
+def is_size(chunks: object) -> TypeGuard[int]:
+    """Whether this is one chunk size, not edges; booleans are neither."""
+    return isinstance(chunks, int | np.integer) and not isinstance(chunks, bool)

@@ -1,0 +1,789 @@
+"""`Array`: a handle on a stored array that indexes like numpy, whatever its chunks look like."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from zellige.nodes import node
+from zellige.nodes.blueprint import Blueprint, remember, remember_similar, remembered, similar
+from zellige.grid.parse import ChunksLike, nearest_divisor
+from zellige.codecs.base import ArrayBytesCodec
+from zellige.codecs.sharding import Uneven, chunk_chain, uneven
+from zellige.settings import ArrayConfig, told
+from zellige.dtypes.fill import fill_bits
+from zellige.dtypes.values import as_value, boxed
+from zellige.errors import (
+    ArrayNotFoundError,
+    ChunkShapeError,
+    ConflictError,
+    MetadataError,
+    ReadOnlyError,
+    RectilinearChunksError,
+    UnfinishedWarning,
+    warn_caller,
+)
+from zellige.grid.grid import ChunkGrid, ChunkSpec, FixedDimension
+from zellige.io import results, select
+from zellige.io.chunks import Chunks
+from zellige.io.plan import plan_for
+from zellige.io.read import read
+from zellige.io.select import Selection
+from zellige.io.write import write, write_fields
+from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes.node import NodeHandle
+from zellige.grid.edges import EdgeEntries, InnerEdges, LazyTuple, Sizes, as_tuple
+from zellige.io.indexing import Selecting
+from zellige.stores import Store, StoreLike, locate
+from zellige.types import JSON, AnyArray, Casting, Coords, Shape
+
+if TYPE_CHECKING:
+    from zellige.aio import AsyncArray
+    from zellige.nodes.consolidated import Consolidated
+    from zellige.dtypes.structs import FieldNames
+    from zellige.nodes.info import Info
+    from zellige.kernel._native import Reader
+    from zellige.display.progress import ProgressLike
+    from zellige.nodes.explain import Explanation
+    from zellige.nodes.stats import Coverage, Stats
+    from zellige.metadata.groups import Documents
+    from zellige.nodes.node import ArrayMetadata
+    from zellige.nodes.resize import PendingAppend
+    from zellige.stores.path import StorePath
+    from zellige.views import LazyArray
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayChunk(ChunkSpec):
+    """A chunk with its place in the grid and its key in the store."""
+
+    coords: Coords
+    key: str
+
+
+class Array(Selecting, NodeHandle):
+    """An N-dimensional array in a store, cut into chunks of any size.
+
+    Arrays are made by `zellige.create_array` and opened by `zellige.open`. The handle holds no data: each
+    read and write goes to the chunks that it touches, and to no others.
+
+    >>> import zellige
+    >>> a = zellige.create_array(shape=(59, 2), chunks=[[31, 28], 2], dtype="float32")
+    >>> a[30:33, 0] = [1.0, 2.0, 3.0]
+    >>> a[29:34, 0]
+    array([0., 1., 2., 3., 0.], dtype=float32)
+    """
+
+    __slots__ = (
+        "store",
+        "path",
+        "config",
+        "metadata",
+        "grid",
+        "_inner",
+        "_uneven",
+        "_chunks",
+        "_reader",
+        "_holder",
+        "__weakref__",
+    )
+
+    store: Store
+    path: str
+    """The path within the store; the root is empty."""
+    config: ArrayConfig
+    metadata: ArrayMetadata
+    grid: ChunkGrid
+    """The arrangement of the chunks."""
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        metadata: ArrayMetadata,
+        config: ArrayConfig,
+        holder: Consolidated | None = None,
+        blueprint: Blueprint | None = None,
+    ) -> None:
+        if metadata.zarr_format == 2:
+            config = _config_v2(metadata, config)
+        self.store, self.path, self.config, self._holder = store, path, config, holder
+        self.metadata, self.grid, chain, self._inner, self._uneven = blueprint or Blueprint.of(metadata)
+        prefix = path and path + "/"
+        self._chunks = Chunks(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
+        self._reader: Reader | Literal[False] | None = None  # until it is asked for; False if there is none
+
+    def _blueprint(self) -> Blueprint:
+        return Blueprint(self.metadata, self.grid, self._chunks.chain, self._inner, self._uneven)
+
+    def _check_shards(self, grid: ChunkGrid) -> None:
+        """Refuse a grid in which inner chunks do not divide the shards, unless a setting allows to write such."""
+        if self._inner is not None and (found := uneven(self._chunks.chain, grid.dimensions)) is not None:
+            self._check_uneven(found)
+
+    def _check_uneven(self, found: Uneven) -> None:
+        if self.config.uneven_inner_chunks and not self.metadata.chunk_grid.bounded:
+            return
+        axis, size, edge, common = found
+        nearest = nearest_divisor(common, size)
+        words = (
+            f"axis {axis}: inner chunks of {size} do not divide a shard of {edge}; the nearest that do are {nearest}"
+        )
+        if self.metadata.chunk_grid.bounded:
+            raise ChunkShapeError(f"{words}, and on this grid others are read only", axis=axis)
+        raise ChunkShapeError(
+            f"{words}, and the setting array.uneven_inner_chunks=True writes others, which few libraries read",
+            axis=axis,
+        )
+
+    def _bind(self, metadata: ArrayMetadata) -> None:
+        self.metadata = metadata
+        self.grid = ChunkGrid.from_metadata(metadata)
+        if self._inner is not None:
+            self._uneven = uneven(self._chunks.chain, self.grid.dimensions)
+        self._reader = None  # after the grid, see `_prepare`
+
+    @classmethod
+    def open(
+        cls,
+        store: StoreLike,
+        path: str = "",
+        config: Mapping[str, Any] | ArrayConfig | None = None,
+        zarr_format: int | None = None,
+    ) -> Array:
+        """Open the array at a path of a store; one request, or a few for Zarr format 2."""
+        store, path = locate(store, node.normalize_path(path))
+        found = open_array_or(store, path, config, zarr_format)
+        if isinstance(found, Array):
+            return found
+        if found is None:
+            raise ArrayNotFoundError(f"there is no array at '/{path}' in {store!r}{node.why_missing(store, path)}")
+        raise ArrayNotFoundError(f"there is a group at '/{path}' in {store!r}, not an array; use open_group")
+
+    @classmethod
+    def from_dict(cls, store_path: StorePath, data: Mapping[str, Any]) -> Array:
+        """The array at a place that the content of its `zarr.json` describes; nothing is read or written."""
+        return cls.from_documents(store_path.store, store_path.path, {"zarr.json": dict(data)})
+
+    @classmethod
+    def from_documents(
+        cls,
+        store: Store,
+        path: str,
+        documents: Documents,
+        config: Mapping[str, Any] | ArrayConfig | None = None,
+        holder: Consolidated | None = None,
+    ) -> Array:
+        """The array that parsed documents describe; nothing is read or written."""
+        settings = ArrayConfig.of(config)
+        try:
+            blueprint = similar(documents)
+            metadata: Any = node.parse(documents) if blueprint is None else blueprint.metadata
+            array = cls(store, path, metadata, settings, holder, blueprint)
+            if blueprint is None:
+                remember_similar(documents, array._blueprint())
+            return array
+        except RecursionError as error:
+            raise MetadataError(
+                f"the codecs of the array at '/{path}' are nested too deeply", field="codecs"
+            ) from error
+        except MetadataError as error:
+            message = f"cannot open the array at '/{path}' in {store!r}: {error}"
+            raise type(error)(message, field=error.field) from error
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """The lengths of the axes."""
+        return self.metadata.shape
+
+    @shape.setter
+    def shape(self, value: Sequence[int]) -> None:
+        self.resize(value)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.metadata.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.metadata.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the elements in memory."""
+        return self.metadata.data_type.numpy
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the elements in memory."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def fill_value(self) -> Any:
+        """The value of elements that were never written; None if there is none (null in Zarr format 2).
+
+        Without a fill value they read as zero, or what is closest to it.
+        """
+        return None if self.metadata.fill_is_null else self.metadata.fill_value[()]
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """The names of the axes, if they have any."""
+        return self.metadata.dimension_names
+
+    @property
+    def order(self) -> str:
+        """The memory order of results."""
+        return self.config.order
+
+    @property
+    def filters(self) -> tuple[Any, ...]:
+        """The array-to-array codecs of the chunks; in Zarr format 2, the filters as objects of numcodecs."""
+        if isinstance(self.metadata, ArrayV3Metadata):
+            return chunk_chain(self._chunks.chain).filters
+        return self.metadata.numcodecs_filters
+
+    @property
+    def serializer(self) -> ArrayBytesCodec:
+        """The array-to-bytes codec of the chunks."""
+        return chunk_chain(self._chunks.chain).serializer
+
+    @property
+    def compressors(self) -> tuple[Any, ...]:
+        """The bytes-to-bytes codecs of the chunks; in Zarr format 2, the compressor as an object of numcodecs."""
+        if isinstance(self.metadata, ArrayV3Metadata):
+            return chunk_chain(self._chunks.chain).compressors
+        return self.metadata.numcodecs_compressors
+
+    # -- its chunks -------------------------------------------------------------------------------
+
+    @property
+    def shards(self) -> Shape | None:
+        """The shape of every shard, whose inner chunks are `chunks`; None for an array without shards.
+
+        Raises for shards that differ, like `chunks`; `write_chunk_sizes` has their sizes.
+        """
+        return None if self._inner is None else self.grid.chunk_shape
+
+    @property
+    def chunks(self) -> Shape:
+        """The shape of every chunk of a regular array; in shards, of every inner chunk.
+
+        Raises for a rectilinear one, as an `AttributeError` too, so that `getattr(a, "chunks", None)` works; also where
+        inner chunks do not divide the shards, and so begin anew in each.
+        """
+        if self._uneven is not None and not all(map(self._is_stepped, range(self.ndim))):
+            raise RectilinearChunksError(
+                "inner chunks that do not divide their shards have no common shape; use read_chunk_sizes"
+            )
+        return self._inner or self.grid.chunk_shape
+
+    def _is_stepped(self, axis: int) -> bool:
+        """Whether all inner chunks along an axis have one size, but for the last."""
+        assert self._inner is not None
+        shards, size = self.grid.axes[axis].data_runs, self._inner[axis]
+        return not any(edge % size for edge in shards.part(range(len(shards) - 1)).unique())
+
+    @property
+    def write_chunk_sizes(self) -> tuple[Sizes, ...]:
+        """The data sizes of the stored chunks along each axis, as dask writes chunks, for every grid.
+
+        Tuples of integers; an axis of more than a million chunks has a sequence that behaves like one, and that
+        `json.dumps(sizes, default=list)` writes.
+
+        >>> import zellige
+        >>> zellige.zeros((59, 4), chunks=[[31, 28], 3]).write_chunk_sizes
+        ((31, 28), (3, 1))
+        """
+        return self.grid.chunk_sizes
+
+    @property
+    def read_chunk_sizes(self) -> tuple[Sizes, ...]:
+        """The data sizes of the smallest pieces that can be read alone: inner chunks, where there are shards.
+
+        In the form of `write_chunk_sizes`.
+        """
+        return tuple(map(as_tuple, map(self._read_runs, range(self.ndim))))
+
+    def _read_runs(self, axis: int) -> LazyTuple:
+        """The data sizes along an axis of the smallest pieces that can be read alone."""
+        if self._inner is None:
+            return self.grid.axes[axis].data_runs
+        if self._uneven is None or self._is_stepped(axis):
+            return FixedDimension(self._inner[axis], self.shape[axis]).data_runs
+        return InnerEdges(self.grid.axes[axis].data_runs, self._inner[axis])
+
+    @property
+    def _chunk_grid(self) -> ChunkGrid:
+        """`grid`, by the name that it has in zarr-python."""
+        return self.grid
+
+    @property
+    def cdata_shape(self) -> Shape:
+        """The number of chunks along each axis; in shards, of inner chunks. `grid.grid_shape` counts shards."""
+        if self._inner is None:
+            return self.grid.grid_shape
+        return tuple(len(self._read_runs(axis)) for axis in range(self.ndim))
+
+    @property
+    def nchunks(self) -> int:
+        """The number of chunks; in shards, of inner chunks."""
+        return prod(self.cdata_shape)
+
+    @property
+    def nchunks_initialized(self) -> int:
+        """The number of chunks that are stored, or whose shard is; lists the store."""
+        if self._inner is None:
+            return self._chunks.count(self.grid)
+        inner, inside = self._inner, self.grid.grid_shape
+        stored = (c for c, _ in self._chunks.stored(self.ndim) if all(map(operator.lt, c, inside)))
+        return sum(prod(-(-n // c) for n, c in zip(self.grid.spec(s).shape, inner, strict=True)) for s in stored)
+
+    def nbytes_stored(self) -> int:
+        """The number of bytes that the array takes in the store, with its document; lists the store."""
+        keys = [key for _, key in self._chunks.stored(self.ndim)]
+        documents = [node.join(self.path, name) for name in node.document_names(self.metadata)]
+        return sum(self.store.size(key) or 0 for key in [*documents, *keys])
+
+    def iter_chunks(self, selection: Any = ...) -> Iterator[ArrayChunk]:
+        """The chunks that a selection hits, with their coordinates, regions and keys.
+
+        >>> import zellige
+        >>> a = zellige.zeros((6,), chunks=[[1, 2, 3]])
+        >>> [(chunk.key, chunk.slices) for chunk in a.iter_chunks(slice(0, 2))]
+        [('c/0', (slice(0, 1, None),)), ('c/1', (slice(1, 3, None),))]
+        """
+        plan = plan_for(select.basic(selection, self.shape), self.grid)
+        for coords, *_ in plan.copies():
+            spec = self.grid.spec(coords)
+            yield ArrayChunk(spec.slices, spec.codec_shape, coords, self._chunks.key(coords))
+
+    def coverage(self) -> Coverage:
+        """Which chunks are stored; lists the store.
+
+        >>> import zellige
+        >>> a = zellige.zeros((6, 4), chunks=([1, 5], 2))
+        >>> a[0, 0] = 1
+        >>> a.coverage(), a.coverage().to_array().tolist()
+        (<1 of 4 chunks are stored, 25.0%>, [[1.0, 0.0], [0.0, 0.0]])
+        """
+        from zellige.nodes.stats import coverage
+
+        return coverage(self)
+
+    def explain(self, selection: Any = ...) -> Explanation:
+        """What reading a selection would cost: chunks, requests, bytes, and a better layout if there is one.
+
+        No chunk is read; the sizes of stored values are asked for, and indexes of shards read.
+
+        >>> import zellige
+        >>> a = zellige.create_array(data=range(1000), chunks=[[400, 600]], compressors=None)
+        >>> print(a.explain(slice(390, 405)))
+        wanted   15 elements, 120 B
+        touched  2 stored chunks
+        asked    2 requests, 120 B
+        decoded  2 chunks, 120 B: 1.0 times what is wanted
+        """
+        from zellige.nodes.explain import explain
+
+        return explain(self, select.basic(selection, self.shape))
+
+    def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
+        """Minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
+
+        >>> import zellige
+        >>> zellige.array([1.0, float("nan"), 3.0], chunks=2).stats()
+        Stats(count=3, nan=1, min=1.0, max=3.0, mean=2.0)
+        """
+        from zellige.nodes.stats import stats
+
+        return stats(self, selection, progress)
+
+    def chunk_stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Iterator[tuple[Coords, Stats]]:
+        """`stats` of each chunk that a selection hits, of the elements that it picks there.
+
+        >>> import zellige
+        >>> for coords, found in zellige.array([3, 1, 2], chunks=[[1, 2]]).chunk_stats():
+        ...     print(coords, found.min, found.max)
+        (0,) 3 3
+        (1,) 1 2
+        """
+        from zellige.nodes.stats import chunk_stats
+
+        return chunk_stats(self, selection, progress)
+
+    @property
+    def lazy(self) -> LazyArray:
+        """A view that composes selections without reading; `[...]` or `numpy.asarray` reads.
+
+        >>> import zellige
+        >>> view = zellige.array(range(100)).lazy[10:20][::3]
+        >>> view.shape, view[...]
+        ((4,), array([10, 13, 16, 19]))
+        """
+        from zellige.views import lazy
+
+        return lazy(self)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Any:
+        reader = self._prepare() if self._reader is None else self._reader
+        if reader and told.get() is None and (found := reader.read(index)) is not None:
+            return found
+        if self.metadata.data_type.numpy.names is not None:
+            return self.get_basic_selection(index)
+        return self._read(select.basic(index, self.metadata.shape))
+
+    def _prepare(self) -> Reader | Literal[False]:
+        """The kernel's reader of this array, made on first use; False if there is none."""
+        grid, dtype, made = self.grid, self.dtype, None
+        files = self._chunks.files if self.config.order == "C" and dtype.names is None else None
+        if files is not None and dtype == self._chunks.chain.dtype.numpy:
+            from zellige.io.reader import reader  # only for those who read files
+
+            follow, fill = self.store.traits.follow_links, self.config.read_missing_chunks
+            made = reader(files, grid, dtype, follow=follow, fill=fill)
+        self._reader = made or False
+        if self.grid is not grid:  # another thread has followed a resize meanwhile
+            self._reader = None
+        return made or False
+
+    def _read(self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None) -> Any:
+        if fields is not None:
+            return self._read_fields(selection, out, fields)
+        plan = plan_for(selection, self.grid)
+        if out is None:
+            work = results.empty(selection.work_shape, self.dtype, self.config.order)
+            read(self._chunks, plan, work)
+            return selection.to_result(work)
+        target, dtype = out, self.metadata.data_type.numpy
+        if (
+            type(out) is not np.ndarray
+            or out.dtype != dtype
+            or out.shape != selection.result_shape
+            or not out.flags.writeable
+        ):
+            from zellige.dtypes.output import check_output, direct_output, fill_output
+
+            check_output(out, selection.result_shape, dtype, self.config.casting)
+            direct = direct_output(out, dtype)
+            if direct is None:
+                fill_output(self._read(selection), out, self.config.casting)
+                return out
+            target = direct
+        work = selection.to_work(target)
+        if np.may_share_memory(work, target) or not work.size:
+            read(self._chunks, plan, work)
+        else:  # numpy could not view `out` in the order of the work array
+            target[...] = self._read(selection)
+        return out
+
+    def _read_fields(self, selection: Selection, out: AnyArray | None, fields: FieldNames) -> Any:
+        from zellige.dtypes.structs import take_fields
+
+        if out is None:
+            return take_fields(self._read(selection), fields)
+        from zellige.dtypes.output import check_output, fill_output
+
+        check_output(out, selection.result_shape, np.empty(0, self.dtype)[fields].dtype, self.config.casting)
+        fill_output(take_fields(self._read(selection), fields), out, self.config.casting)
+        return out
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
+        if copy is False:
+            raise ValueError("an array in a store cannot be turned into a numpy array without a copy")
+        found: AnyArray = self[...]
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows along the first axis; each chunk is read once."""
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        rows = self.grid.dimensions[0]
+        for k in range(rows.nchunks):
+            start = rows.chunk_offset(k)
+            yield from self[start : start + rows.data_size(k)]
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.set_basic_selection(index, value)
+
+    def _write(
+        self, selection: Selection, value: Any, fields: FieldNames | None = None, casting: Casting | None = None
+    ) -> None:
+        self._check_writable()
+        if self._uneven is not None:
+            self._check_uneven(self._uneven)
+        if casting not in (None, "same_value", "unsafe"):
+            raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
+        dtype = self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype
+        if self.metadata.data_type.name == "object" and selection.result_shape == ():
+            value = boxed(value)  # one object, even if it is a list
+        # Everything that can be wrong with the value shows here, before the first byte is written.
+        work = selection.value_to_work(as_value(value, dtype, casting or self.config.casting))
+        plan = plan_for(selection, self.grid)
+        if fields is None:
+            write(self._chunks, plan, work)
+        else:
+            write_fields(self._chunks, plan, work, fields)
+
+    def _check_writable(self) -> None:
+        if self.store.read_only:
+            raise ReadOnlyError(f"array {self.name!r} was opened for reading only; open it with mode='r+' to write")
+
+    # -- changing its shape -----------------------------------------------------------------------
+
+    def resize(self, new_shape: int | Sequence[int], chunks: ChunksLike = None) -> None:
+        """Change the shape; existing chunks stay as they are.
+
+        Shrinking deletes what lies outside, so growing again shows fill values.
+
+        Parameters
+        ----------
+        new_shape
+            The new lengths of all axes.
+        chunks
+            For each axis, how its new region is cut: a size that repeats, or edges. By default the last edge repeats.
+
+        >>> import zellige
+        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
+        >>> a.resize((120,), chunks=[[31, 30]])
+        >>> a.write_chunk_sizes
+        ((31, 28, 31, 30),)
+        """
+        from zellige.nodes import resize  # only for those who change a shape
+
+        resize.resize(self, new_shape, chunks)
+
+    def append(self, data: Any, axis: int = 0, chunks: int | EdgeEntries | None = None) -> Shape:
+        """Add data at the end of an axis and return the new shape.
+
+        The data is written first and the shape last: a reader sees the old array or the whole new one. What a
+        killed writer left beyond the end is removed by the next one. A store that is a transaction shows others
+        both at its end.
+
+        Parameters
+        ----------
+        data
+            What is added; along the other axes it is as long as the array.
+        axis
+            The axis that grows.
+        chunks
+            How the new region is cut: a size that repeats, or edges. By default the last edge repeats.
+
+        >>> import zellige
+        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
+        >>> a.append(range(31), chunks=[31])
+        (90,)
+        """
+        from zellige.nodes import resize  # only for those who change a shape
+
+        return resize.append(self, data, axis, chunks)
+
+    def start_append(self, length: int, axis: int = 0, chunks: int | EdgeEntries | None = None) -> PendingAppend:
+        """Make room at the end of an axis for data that others write, such as the tasks of a cluster.
+
+        They write to `.array`, which has the new shape; readers see that once `commit` is called, and what was
+        written before is removed by `abort`, or by the next one who resizes or appends: only one can win. In a
+        transaction the shape changes at once, since nobody else sees it.
+
+        Parameters
+        ----------
+        length
+            By how many elements the axis grows.
+        axis
+            The axis that grows.
+        chunks
+            How the new region is cut: a size that repeats, or edges. By default the last edge repeats.
+
+        >>> import zellige
+        >>> a = zellige.zeros((59,), chunks=[[31, 28]])
+        >>> pending = a.start_append(31, chunks=[31])
+        >>> pending.array[59:] = 1
+        >>> a.shape, pending.commit(), a.shape
+        ((59,), (90,), (90,))
+        """
+        from zellige.nodes import resize  # only for those who change a shape
+
+        return resize.start_append(self, length, axis, chunks)
+
+    # -- changing its document --------------------------------------------------------------------
+
+    def update_attributes(self, new_attributes: Mapping[str, Any]) -> Array:
+        """Change several attributes in one write."""
+        self.attrs.update(new_attributes)
+        return self
+
+    def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
+        self._check_writable()
+
+        def with_attributes(metadata: ArrayMetadata) -> ArrayMetadata:
+            attributes = dict(metadata.attributes)
+            change(attributes)
+            return metadata.with_attributes(attributes)
+
+        self._update(with_attributes)
+
+    def _update(
+        self,
+        change: Callable[[ArrayMetadata], ArrayMetadata],
+        read: tuple[node.Stored, ArrayMetadata] | None = None,
+    ) -> None:
+        """Change the stored documents, starting from what is stored now, and follow them.
+
+        `read` is what `_read_stored` returned before; it is read again only if it has changed since.
+        """
+        stored = None if read is None else read[0]
+
+        def rewrite(documents: Documents) -> tuple[Documents, ArrayMetadata]:
+            found = read[1] if read is not None and documents is read[0].documents else self._parsed(documents)
+            metadata = change(found)
+            return metadata.to_documents(), metadata
+
+        node.update(self.store, self.path, node.document_names(self.metadata), rewrite, self._bind, stored)
+        if self._holder is not None:
+            self._holder.follow(self.path)
+
+    def _read_stored(self) -> tuple[node.Stored, ArrayMetadata]:
+        """The documents as they are stored now, and what they say."""
+        stored = node.read_stored(self.store, self.path, node.document_names(self.metadata))
+        return stored, self._parsed(stored.documents)
+
+    def _parsed(self, documents: Documents) -> ArrayMetadata:
+        """What stored documents say; raises if they are those of another array."""
+        found: Any = node.parse(documents)
+        if node.is_group(documents) or layout(found) != layout(self.metadata):
+            raise ConflictError(f"array {self.name!r} was replaced meanwhile; nothing was written, call refresh()")
+        metadata: ArrayMetadata = found
+        return metadata
+
+    def refresh(self) -> None:
+        """Read the document again: another handle may have resized the array or changed its attributes."""
+        fresh = Array.open(self.store, self.path, self.config, self.metadata.zarr_format)
+        self._chunks = fresh._chunks
+        self._bind(fresh.metadata)
+
+    def with_config(self, config: Mapping[str, Any] | ArrayConfig) -> Array:
+        """The same array with some settings changed, such as `{"write_empty_chunks": True}`."""
+        return Array(self.store, self.path, self.metadata, self.config.changed(config), self._holder)
+
+    # -- showing ----------------------------------------------------------------------------------
+
+    @property
+    def compressor(self) -> Any:
+        """The first of the compressors, by the name that it had when there was one only."""
+        return next(iter(self.compressors), None)
+
+    @property
+    def async_array(self) -> AsyncArray:
+        """The array for use in an event loop; see `zellige.aio`."""
+        from importlib import import_module
+
+        found: AsyncArray = import_module("zellige.aio").AsyncArray(self)  # a guest, whom this layer does not know
+        return found
+
+    @property
+    def info(self) -> Info:
+        """A summary for people, without reading the chunks."""
+        from zellige.nodes.info import describe
+
+        return describe(self)
+
+    def info_complete(self) -> Info:
+        """Like `info`, with the number and size of the stored chunks; lists the store."""
+        from zellige.nodes.info import describe
+
+        return describe(self, stored=True)
+
+    def __repr__(self) -> str:
+        from zellige.nodes.info import one_line
+
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        from zellige.nodes.info import html
+
+        return html(self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Array):
+            return NotImplemented
+        return self.store == other.store and self.path == other.path and self.metadata == other.metadata
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Array.from_documents, (self.store, self.path, self.metadata.to_documents(), self.config, self._holder)
+
+
+def open_array_or(
+    store: Store,
+    path: str,
+    config: Mapping[str, Any] | ArrayConfig | None = None,
+    zarr_format: int | None = None,
+    *,
+    holder: Consolidated | None = None,
+    consolidated: bool = True,
+    likely: int | None = None,
+) -> Array | Documents | None:
+    """The array at a path, or the documents of the group that is there instead, or None for nothing.
+
+    `consolidated` is whether those of a group may come out of its `.zmetadata`, `likely` the format to be expected.
+    """
+    settings = ArrayConfig.of(config)
+    read = None
+    if store.traits.concurrency is not None and zarr_format is None and likely != 3:
+        read = node.at_once(store, path, consolidated=consolidated)
+        raw = read(DOCUMENT)
+    else:
+        raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
+    if raw is not None and (known := remembered(raw)) is not None:
+        return warned(Array(store, path, known.metadata, settings, holder, known))
+    if raw is None and zarr_format != 2:
+        if zarr_format == 3:
+            return None
+        zarr_format = 2  # the other document is known to be missing
+    documents = node.load(store, path, zarr_format=zarr_format, consolidated=consolidated, raw=raw, read=read)
+    if documents is None or node.is_group(documents):
+        return documents
+    array = Array.from_documents(store, path, documents, settings, holder)
+    if raw is not None:
+        remember(raw, array._blueprint())
+    return warned(array)
+
+
+def warned(array: Array) -> Array:
+    """An array that is opened; with a warning if its document says that it is still being filled."""
+    if array.metadata.extra and document.UNFINISHED in array.metadata.extra:
+        warn_caller(f"array {array.name!r} of {array.store!r} {document.UNFINISHED_WORDS}", UnfinishedWarning)
+    return array
+
+
+def _config_v2(metadata: Any, config: ArrayConfig) -> ArrayConfig:
+    """The order of results is that of the chunks; without a fill value a missing chunk has no meaning for others."""
+    config = replace(config, order=metadata.order)
+    return replace(config, write_empty_chunks=True) if metadata.fill_is_null else config
+
+
+def layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
+    """What stays the same for as long as an array lives."""
+    fill = fill_bits(metadata.fill_value)
+    return len(metadata.shape), metadata.data_type, fill, metadata.codecs, metadata.chunk_key_encoding

@@ -1,0 +1,1 @@
+"""Work on whole hierarchies: copying, rechunking, migrating, converting, checking, repairing, comparing."""

@@ -1,0 +1,523 @@
+"""From Zarr v2 to Zarr v3 in place: documents are written beside documents, and chunks stay as they are (spec: 10.4).
+
+Where both formats have a document, the newer one is read; but through a group of Zarr v2 the older ones of its members
+are. So documents of Zarr v3 are written from the leaves upwards, and removed from the root downwards: wherever that is
+cut short, no group of Zarr v3 is above nodes that are still to be converted, and all of them open with their data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from zellige.nodes import node
+from zellige.stores import threads
+from zellige.nodes.array import Array, layout
+from zellige.codecs.chain import CodecChain
+from zellige.settings import ArrayConfig
+from zellige.errors import (
+    CodecError,
+    ConflictError,
+    MetadataError,
+    NodeNameError,
+    NodeNotFoundError,
+    ReadOnlyError,
+)
+from zellige.metadata import ArrayV3Metadata, GroupMetadata, document
+from zellige.metadata.upgrade import NotConvertibleError, to_v3
+from zellige.metadata.groups import (
+    ARRAY_V2,
+    ATTRIBUTES_V2,
+    CONSOLIDATED_V2,
+    GROUP_V2,
+    Documents,
+    Entries,
+)
+from zellige.metadata.v2 import ArrayV2Metadata
+from zellige.metadata.v3 import DOCUMENT
+from zellige.display.progress import Progress, ProgressLike
+from zellige.stores import Store, StoreLike, finishing, locate
+from zellige.types import AnyArray, Shape
+
+if TYPE_CHECKING:
+    from zellige.nodes.node import ArrayMetadata
+
+Converted: TypeAlias = ArrayV3Metadata | GroupMetadata
+
+_OLD = (CONSOLIDATED_V2, ARRAY_V2, GROUP_V2, ATTRIBUTES_V2)
+"""The documents of Zarr v2 in the order of their removal: attributes without a node mean nothing."""
+_BLOCK = "consolidated_metadata"
+_NO_V2 = "it has no documents of Zarr v2 to go back to"
+
+
+# -- what was done --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Migration:
+    """What `migrate` has done, or would do; nodes are given by their paths in the store, the root is empty."""
+
+    converted: tuple[str, ...] = ()
+    """Nodes that have got a document of Zarr v3."""
+    skipped: tuple[str, ...] = ()
+    """Nodes that had one already; when undoing, those that have none."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that were left as they are, with the reason."""
+    removed: tuple[str, ...] = ()
+    """Nodes whose documents of Zarr v2 were removed; when undoing, that of Zarr v3."""
+    dry_run: bool = True
+    undo: bool = False
+
+    def __repr__(self) -> str:
+        paths = {*self.converted, *self.skipped, *self.failed, *self.removed}
+        lines = [f"/{path}: {self._line(path)}" for path in sorted(paths, key=lambda path: path.split("/"))]
+        what = "undoing a migration" if self.undo else "migration"
+        head = f"{what} (a dry run: nothing was written; use dry_run=False)" if self.dry_run else what
+        return "\n  ".join([f"<{head}>", *lines])
+
+    def _line(self, path: str) -> str:
+        would = "would be " if self.dry_run else ""
+        said = []
+        if path in self.converted:
+            said.append(f"{would}converted")
+        if path in self.skipped:
+            said.append("has only documents of Zarr v2" if self.undo else "has a document of Zarr v3")
+        if path in self.removed:
+            said.append(f"{would}{'Zarr v2 again' if self.undo else 'without documents of Zarr v2'}")
+        if path in self.failed:
+            said.append(f"left as it is: {self.failed[path]}")
+        return ", ".join(said)
+
+
+# -- the nodes of a hierarchy ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A node with its documents of both formats."""
+
+    path: str
+    old: Documents | None
+    new: Documents | None
+    error: str | None = None
+    """What is wrong with documents that cannot be read."""
+
+    @property
+    def is_group(self) -> bool:
+        """Whether there can be nodes below; the newer document decides."""
+        documents = self.new or self.old
+        return documents is not None and node.is_group(documents)
+
+
+def _walk(store: Store, path: str) -> list[_Found]:
+    """The node at a path and all below it, level by level."""
+    found: list[_Found] = []
+    level = [path]
+    while level:
+        nodes = [here for here in threads.gather(partial(_look, store), level, store) if here is not None]
+        found += nodes
+        below = threads.gather(partial(_children, store), [here.path for here in nodes if here.is_group], store)
+        level = [child for children in below for child in children]
+    if not found:
+        raise NodeNotFoundError(
+            f"there is no array and no group at '/{path}' in {store!r}{node.why_missing(store, path)}"
+        )
+    return found
+
+
+def _look(store: Store, path: str) -> _Found | None:
+    found: dict[int, Documents | None] = {}
+    error = None
+    for zarr_format in (2, 3):
+        try:
+            found[zarr_format] = node.load(store, path, zarr_format=zarr_format)
+        except MetadataError as broken:
+            found[zarr_format], error = None, str(broken)
+    if error is None and found[2] is None and found[3] is None:
+        return None
+    return _Found(path, found[2], found[3], error)
+
+
+def _children(store: Store, path: str) -> list[str]:
+    return [prefix[:-1] for prefix in store.list_dir(path and path + "/")[1]]
+
+
+def _depth(path: str) -> int:
+    return path.count("/") + 1 if path else 0
+
+
+# -- migrating ------------------------------------------------------------------------------------
+
+
+def migrate(
+    store: StoreLike,
+    path: str | None = "",
+    *,
+    dry_run: bool = True,
+    remove_v2: bool = False,
+    undo: bool = False,
+    force: bool = False,
+    progress: ProgressLike = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Migration:
+    """Convert an array, or a group with all below it, from Zarr v2 to Zarr v3; chunks are not touched.
+
+    By default this is a dry run that writes nothing: look at the result, then call with `dry_run=False`. That puts a
+    `zarr.json` beside the documents of Zarr v2 and never replaces one. A node that cannot be said in Zarr v3 is left
+    as it is and named in the result; the others are converted, and groups show it all the same. Every array is checked
+    on a small chunk: what the codecs of Zarr v2 have written must come back through those of Zarr v3.
+
+    `remove_v2` removes the documents of Zarr v2 once all those of Zarr v3 are in place and can be opened. Until then
+    `undo=True` goes back: it removes every `zarr.json` that has documents of Zarr v2 beside it. If any has been changed
+    since, nothing is removed and a `ConflictError` says where, unless you `force` it. Likewise `remove_v2` leaves nodes
+    that were converted some time ago and whose documents differ by now, unless you `force` it to trust the `zarr.json`.
+
+    `progress` is called as `progress(done, total, path)` for each node; True shows a bar. Consolidated metadata is
+    converted with its group, if all members are; that of groups above `path` stays. Nobody should change documents
+    meanwhile.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> root = zellige.create_group(store, zarr_format=2)
+    >>> root["t"] = [1, 2, 3]
+    >>> zellige.migrate(store)
+    <migration (a dry run: nothing was written; use dry_run=False)>
+      /: would be converted
+      /t: would be converted
+    >>> zellige.migrate(store, dry_run=False).converted
+    ('t', '')
+    >>> zellige.open(store).metadata.zarr_format
+    3
+    """
+    if remove_v2 and (dry_run or undo):
+        raise ValueError("remove_v2=True needs dry_run=False, and cannot be undone; look at a dry run without it first")
+    target, place = locate(store, node.normalize_path(path), storage_options=storage_options)
+    if not dry_run and target.read_only:
+        raise ReadOnlyError(f"{target!r} is read-only; open it for writing, or look at a dry run")
+    with finishing(store, target):
+        nodes = _walk(target, place)
+        with Progress(progress, len(nodes), "undone" if undo else "converted", "nodes") as report:
+            if undo:
+                return _undo(target, nodes, report, dry_run=dry_run, force=force)
+            work = _Work(target, nodes, report if dry_run else None)
+            if not dry_run:
+                work.write(report)
+        removed = work.remove_v2(force=force) if remove_v2 else ()
+    return Migration(tuple(work.converted), work.skipped, work.failed, tuple(removed), dry_run)
+
+
+def upgraded(store: Store, path: str) -> tuple[Migration, dict[str, Converted], set[str]]:
+    """What a dry run says, the metadata of Zarr v3 that nodes would have, and the keys that would be removed by it."""
+    work = _Work(store, _walk(store, path), None)
+    said = Migration(tuple(work.converted), work.skipped, work.failed)
+    metadata = {found: work.metadata(found) for found in work.nodes if found not in work.failed}
+    return said, metadata, {node.join(found, name) for found in metadata for name in _OLD}
+
+
+class _Work:
+    """The nodes of a hierarchy, on their way."""
+
+    def __init__(self, store: Store, nodes: list[_Found], progress: Progress | None) -> None:
+        self.store = store
+        self.nodes = {found.path: found for found in nodes}
+        self.failed: dict[str, str] = {}
+        self.converted: dict[str, Converted] = {}
+        """In the order of writing: from the leaves upwards."""
+        for found in sorted(nodes, key=lambda found: (-_depth(found.path), found.path)):
+            self._plan(found)
+            if progress is not None:
+                progress.advance(found.path)
+        self.skipped = tuple(path for path in self.nodes if path not in {**self.failed, **self.converted})
+
+    def _plan(self, found: _Found) -> None:
+        try:
+            if found.error is not None:
+                raise MetadataError(found.error)
+            if found.new is None:
+                self.converted[found.path] = _checked(found)
+            elif found.old is not None and self._is_left_over(found):
+                changes = ", ".join(_changes(found))
+                if changes:
+                    raise MetadataError(
+                        f"its zarr.json, of a migration that was cut short, and its documents of Zarr v2 differ in "
+                        f"{changes}; keep the latter with undo=True, force=True for this node, or remove the former"
+                    )
+        except (MetadataError, NodeNameError, CodecError, ImportError) as error:
+            self.failed[found.path] = str(error)
+        except RecursionError:
+            self.failed[found.path] = "its documents are nested too deeply"
+
+    def _is_left_over(self, found: _Found) -> bool:
+        """Whether a group above is of Zarr v2, through which the document of Zarr v3 was never seen."""
+        parts = found.path.split("/")
+        above = (self.nodes.get("/".join(parts[:depth])) for depth in range(len(parts)))
+        return any(group is not None and group.new is None for group in above)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def write(self, progress: Progress) -> None:
+        """Put all documents in place."""
+        progress.skip(len(self.nodes) - len(self.converted))
+        for path in list(self.converted):
+            error = self._write(path)
+            if error is not None:
+                self.failed[path] = error
+                del self.converted[path]
+            progress.advance(path)
+
+    def metadata(self, path: str) -> Converted:
+        """The metadata of Zarr v3 of a node; consolidated metadata of Zarr v2 is converted with it."""
+        if path not in self.converted:
+            return cast("Converted", node.parse(self.nodes[path].new or {}))
+        new = self.converted[path]
+        if isinstance(new, GroupMetadata) and self.store.exists(node.join(path, CONSOLIDATED_V2)):
+            return new.with_consolidated(self._entries(path))
+        return new
+
+    def _write(self, path: str) -> str | None:
+        """Create a document; what was in the way, if it was not created."""
+        new, old = self.metadata(path), self.nodes[path].old
+        self.converted[path] = new
+        raw = document.dump(new.to_dict())
+        main = GROUP_V2 if isinstance(new, GroupMetadata) else ARRAY_V2
+        with self.store.lock(node.join(path, main)):  # as everybody does who changes it
+            if not _same(old, node.load(self.store, path, zarr_format=2)):
+                return "its documents of Zarr v2 have changed meanwhile; try again"
+            if not self.store.create(node.join(path, DOCUMENT), raw):
+                return "somebody else has written its zarr.json meanwhile"
+        return None
+
+    def _entries(self, path: str) -> Entries | None:
+        """The consolidated metadata of a group, for which all nodes below must be of Zarr v3: it hides the others."""
+        prefix = path and path + "/"
+        entries: Entries = {}
+        for below, found in self.nodes.items():
+            if below == path or not below.startswith(prefix):
+                continue
+            new = self.converted[below].to_documents() if below in self.converted else found.new
+            if new is None or below in self.failed:
+                return None
+            content = {key: value for key, value in new[DOCUMENT].items() if key != _BLOCK}
+            entries[below[len(prefix) :]] = {DOCUMENT: content}
+        return entries
+
+    # -- removing ---------------------------------------------------------------------------------
+
+    def remove_v2(self, *, force: bool) -> list[str]:
+        """Remove the documents of Zarr v2 of all nodes that are of Zarr v3; returns the paths of those nodes."""
+        for path in self.nodes:
+            if path not in self.failed:
+                try:
+                    self._check_ready(path, force=force)
+                except (MetadataError, NodeNameError, CodecError, ImportError) as error:
+                    self.failed[path] = f"its documents of Zarr v2 stay: {error}"
+        return [path for path in self.nodes if path not in self.failed and self._remove(path)]
+
+    def _check_ready(self, path: str, *, force: bool) -> None:
+        """Raise unless the node can be opened by its document of Zarr v3, and the others say nothing else."""
+        new = _opened(self.store, path, node.load(self.store, path, zarr_format=3))
+        found = self.nodes[path]
+        if not _same(found.old, node.load(self.store, path, zarr_format=2)):
+            raise MetadataError("they have changed meanwhile; try again")
+        if path in self.converted or found.old is None:
+            return
+        if not _is_of(new, found.old):
+            raise MetadataError("the zarr.json is not about their chunks")
+        if not force and (changes := ", ".join(_changes(found))):
+            raise MetadataError(f"the zarr.json differs in {changes}; use force=True if it is right")
+
+    def _remove(self, path: str) -> bool:
+        keys = [key for key in (node.join(path, name) for name in _OLD) if self.store.exists(key)]
+        for key in keys:
+            self.store.delete([key])
+        return bool(keys)
+
+
+def _same(a: Documents | None, b: Documents | None) -> bool:
+    return bool(document.comparable(a) == document.comparable(b))
+
+
+def _opened(store: Store, path: str, documents: Documents | None) -> Converted:
+    """What a document of Zarr v3 says, once a node can be made of it."""
+    if documents is None:
+        raise MetadataError("the zarr.json is gone")
+    found: Any = node.parse(documents)
+    if isinstance(found, ArrayV3Metadata):
+        Array(store, path, found, ArrayConfig.of())
+    return found  # type: ignore[no-any-return]
+
+
+def _is_of(new: Converted, old: Documents) -> bool:
+    """Whether documents of both formats are about the same chunks, whatever else has changed."""
+    parsed: Any = node.parse(old)
+    expected: Converted = to_v3(parsed)
+    if not isinstance(new, ArrayV3Metadata) or not isinstance(expected, ArrayV3Metadata):
+        return type(new) is type(expected)
+    return layout(new) == layout(expected)
+
+
+# -- undoing --------------------------------------------------------------------------------------
+
+
+def _undo(store: Store, nodes: list[_Found], progress: Progress, *, dry_run: bool, force: bool) -> Migration:
+    failed = {found.path: found.error or _NO_V2 for found in nodes if found.old is None or found.error is not None}
+    skipped = tuple(found.path for found in nodes if found.path not in failed and found.new is None)
+    both = [found for found in nodes if found.path not in failed and found.new is not None]
+    changed = {} if force else {found.path: _refusal(found) for found in both if _changes(found)}
+    if changed and not dry_run:
+        path, reason = next(iter(changed.items()))
+        more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise ConflictError(f"nothing was undone: '/{path}'{more}: {reason}")
+    todo = [found for found in both if found.path not in changed]
+    progress.skip(len(nodes) - len(todo))
+    for found in todo:
+        if not dry_run:
+            _remove_new(store, found)
+        progress.advance(found.path)
+    removed = tuple(found.path for found in todo)
+    return Migration((), skipped, {**failed, **changed}, removed, dry_run, undo=True)
+
+
+def _refusal(found: _Found) -> str:
+    changes = ", ".join(_changes(found))
+    return f"its zarr.json has changed since ({changes}), which would be lost; use force=True if it may"
+
+
+def _remove_new(store: Store, found: _Found) -> None:
+    key = node.join(found.path, DOCUMENT)
+    with store.lock(key):
+        if not _same(found.new, node.load(store, found.path, zarr_format=3)):
+            raise ConflictError(f"{key!r} has changed meanwhile; it is still there, try again")
+        store.delete([key])
+
+
+def _changes(found: _Found) -> list[str]:
+    """The fields in which the document of Zarr v3 differs from what converting gives now."""
+    assert found.old is not None
+    assert found.new is not None
+    try:
+        expected = _comparable(_converted(found))
+        new = _comparable(node.parse(found.new))
+    except (MetadataError, NodeNameError, CodecError, ImportError, RecursionError) as error:
+        return [f"everything: {error}"]
+    return [key for key in sorted(expected.keys() | new.keys()) if expected.get(key) != new.get(key)]
+
+
+def _comparable(metadata: Any) -> dict[str, Any]:
+    content: dict[str, Any] = document.comparable(metadata.to_dict())
+    return {key: value for key, value in content.items() if key != _BLOCK}
+
+
+# -- one node -------------------------------------------------------------------------------------
+
+
+def _converted(found: _Found) -> Converted:
+    """The document of Zarr v3; raises if there is none."""
+    assert found.old is not None
+    if found.path:
+        node.check_names(found.path)
+    old: Any = node.parse(found.old)
+    new: Converted = to_v3(old)
+    return new
+
+
+def _checked(found: _Found) -> Converted:
+    """The document of Zarr v3, once it is certain that chunks can be read by it."""
+    new = _converted(found)
+    if isinstance(new, ArrayV3Metadata):
+        old: Any = node.parse(found.old or {})
+        _check_reading(old, new)  # before anything is made of a fill value that may be very long
+    raw = document.dump(new.to_dict())
+    if isinstance(new, ArrayV3Metadata) and ArrayV3Metadata.from_bytes(raw) != new:
+        raise NotConvertibleError("its document of Zarr v3 would be read otherwise than it was written", field="")
+    return new
+
+
+_MOST = 4096  # elements of a chunk to try
+_SMALL, _LARGE = 1 << 16, 1 << 24  # bytes of it, and of the whole chunk if a small one does not do
+
+
+def _check_reading(old: ArrayV2Metadata, new: ArrayV3Metadata) -> None:
+    """Refuse unless the codecs of both formats make the same of some bytes."""
+    full, dtype = old.chunk_grid.chunk_shape, old.data_type.numpy
+    _chain(old, full)
+    _chain(new, full)
+    problem: object = f"chunks of {prod(full)} elements of {dtype} are too large"
+    for shape in (_small(full, dtype.itemsize), full):
+        if prod(shape) * dtype.itemsize <= _LARGE:
+            try:
+                return _compare(_chain(old, shape), _chain(new, shape), _sample(dtype, shape))
+            except CodecError as error:  # for example, there are too few elements for a filter
+                problem = error
+    raise NotConvertibleError(f"its codecs could not be tried: {problem}", field="")
+
+
+def _chain(metadata: ArrayMetadata, shape: Shape) -> CodecChain:
+    return CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value, shape)
+
+
+def _small(chunk_shape: Shape, itemsize: int) -> Shape:
+    """A chunk with few elements, but a multiple of 8 or 4 of them where the whole chunk has one."""
+    most = min(_MOST, max(1, _SMALL // itemsize))
+    sizes: list[int] = []
+    for size in reversed(chunk_shape):
+        small = size if size <= 8 else gcd(size, 8) * (3 if size % 4 else 1)
+        sizes.insert(0, small if prod(sizes) * small <= most else 1)
+    return tuple(sizes)
+
+
+def _compare(old: CodecChain, new: CodecChain, sample: AnyArray) -> None:
+    """Raises `NotConvertibleError` if the chains read otherwise, and `CodecError` if the older one cannot be tried."""
+    v2, v3 = old.bound[sample.shape], new.bound[sample.shape]
+    try:
+        raw = bytes(v2.encode(sample))
+    except CodecError:  # numcodecs cannot write all that it reads
+        raw = bytes(v3.encode(sample))
+    expected = v2.decode(raw).copy()
+    try:
+        found = v3.decode(raw).copy()
+    except CodecError as error:
+        raise NotConvertibleError(f"the codecs of Zarr v3 would not read its chunks: {error}", field="") from error
+    if not _equal(expected, found, old.dtype.numpy):
+        raise NotConvertibleError("the codecs of Zarr v3 would read its chunks otherwise", field="")
+
+
+def _equal(a: AnyArray, b: AnyArray, dtype: np.dtype[Any]) -> bool:
+    """Whether chunks have the same elements, bit by bit but for NaNs; `dtype` is theirs in native byte order."""
+    a, b = a.astype(dtype), b.astype(dtype)
+    if a.shape != b.shape or dtype.kind in "OT":
+        return a.shape == b.shape and bool(a.tolist() == b.tolist())
+    return a.tobytes() == b.tobytes() or (dtype.kind in "fc" and np.array_equal(a, b, equal_nan=True))
+
+
+def _sample(dtype: np.dtype[Any], shape: Shape) -> AnyArray:
+    """A chunk of rising numbers, which suit every filter, or of something made of them."""
+    count = prod(shape)
+    return _elements(dtype, np.arange(count) * 100 // max(count, 100)).reshape(shape)
+
+
+_FACTORS: dict[str, complex] = {"f": 1.25, "c": 1.25 + 0.5j}
+
+
+def _elements(dtype: np.dtype[Any], numbers: AnyArray) -> AnyArray:
+    """Numbers as elements of a type."""
+    if dtype.names is not None:
+        found = np.zeros(len(numbers), dtype)
+        for k, name in enumerate(dtype.names):
+            found[name] = _elements(dtype[name], numbers + k)
+        return found
+    if dtype.kind in "UT":
+        return np.array([f"{number}é" for number in numbers.tolist()], dtype)
+    if dtype.kind in "SO":
+        return np.array([b"%d" % number for number in numbers.tolist()], dtype)
+    if dtype.kind == "V":
+        return numbers.astype(np.uint8).repeat(dtype.itemsize).view(dtype)
+    if dtype.kind in "mM":
+        return numbers.astype(np.int64).view(dtype)
+    made: AnyArray = numbers % 3 if dtype.kind == "b" else numbers * _FACTORS.get(dtype.kind, 1)
+    return made.astype(dtype)

@@ -1,0 +1,508 @@
+"""`rechunk`: the values of an array in another grid, in bounded memory, and resumable after a crash."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+
+from zellige.nodes import node
+from zellige.nodes import placing
+from zellige.stores import threads
+from zellige.nodes import unfinished
+from zellige.nodes.array import Array
+from zellige.settings import config
+from zellige.nodes.create import create_array
+from zellige.nodes.derive import from_array
+from zellige.errors import BroadcastError, ConflictError
+from zellige.metadata.document import UNFINISHED
+from zellige.tools.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
+from zellige.display.progress import Progress, ProgressLike, check_progress
+from zellige.stores import (
+    LocalStore,
+    MemoryStore,
+    Store,
+    StoreLike,
+    StorePath,
+    abilities,
+    locate,
+    opened,
+    reopened,
+)
+from zellige.stores.base import digest
+from zellige.stores.path import place
+from zellige.types import JSON
+from zellige.nodes.unfinished import WORK, Mark, Work
+
+if TYPE_CHECKING:
+    from zellige.nodes.node import ArrayMetadata
+
+_OBJECT = 64  # bytes that an element of variable length is taken to have in memory
+
+
+def rechunk(
+    src: Array | StoreLike,
+    dst: Array | StoreLike,
+    chunks: Any = None,
+    shards: Any = None,
+    *,
+    name: str | None = None,
+    max_memory: int | str = "1 GiB",
+    progress: ProgressLike = None,
+    client: Any = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    **create: Any,
+) -> Array:
+    """Write the values of an array with other chunks, and return the new array.
+
+    src
+        The array, or the place of one.
+    dst
+        Where the new array goes, with `name` as its path there; or an array of the same shape, which is filled.
+    chunks, shards
+        The new grid, as for `create_array`; without chunks those of the source.
+    max_memory
+        The bytes that may be used at a time, by each process of a cluster; as text with a unit, such as `"500 MB"`.
+        Values of variable length are taken to have 64 bytes each.
+    progress
+        Called as `progress(done, total, region)` after each part; True shows a line on a terminal.
+    client
+        A `dask.distributed.Client` whose workers do it; they must reach both places. A session of icechunk is written
+        by forks of it, which are merged. However the call ends, it waits for what the workers are at.
+    overwrite
+        Replace an array that is there.
+    storage_options
+        For the target, and for the source if it is a place.
+    create
+        Other options of `from_array`, such as `compressors`. Attributes, names and codecs are kept unless given.
+
+    Each source chunk is decoded as seldom as the memory allows; where that would be often, the values go through an
+    intermediate array in the target's store, which is removed at the end.
+
+    If the call is interrupted or killed, the same call goes on where it was: finished chunks are not written again.
+    Until then the new array has no document, so that nobody takes it for whole; an array that is filled says so when it
+    is opened. In a transaction (icechunk, zip) a kill leaves nothing to go on from; there, the intermediate array is a
+    folder of temporary files.
+
+    >>> import zellige
+    >>> rows = zellige.create_array(data=[[1, 2, 3], [4, 5, 6]], chunks=(1, 3))
+    >>> zellige.rechunk(rows, zellige.MemoryStore(), chunks=(2, [1, 2]))
+    <zellige.Array / (2, 3) int64, rectilinear chunks 2 × [1, 2]>
+    """
+    check_progress(progress)
+    memory = bytes_of(max_memory)
+    source = src if isinstance(src, Array) else _open(src, storage_options)
+    layout = {"chunks": chunks, "shards": shards}
+    options = {**{key: value for key, value in layout.items() if value is not None}, **create}
+    how = {"memory": memory, "progress": progress, "client": client, "overwrite": overwrite}
+    if isinstance(dst, Array):
+        if options or name is not None:
+            raise TypeError("dst is an array, which has its chunks and codecs; leave chunks=, name= and the like out")
+        if source.shape != dst.shape:
+            raise BroadcastError(f"dst has the shape {dst.shape}, the source {source.shape}; resize it first")
+        _rechunk(source, dst, dst.store, dst.path, **how)
+        return dst
+    with opened(dst, node.new_path(name), storage_options=storage_options) as (store, path):
+        # Made in memory first: what is refused is refused before anything is written or removed.
+        model = from_array(data=source, write_data=False, **options)
+        made = _rechunk(source, model, store, path, **how, fresh=True)
+    found = reopened(dst, store, storage_options)
+    return made if found is store else Array.open(found, path)
+
+
+def _rechunk(
+    source: Array,
+    model: Array,
+    store: Store,
+    path: str,
+    *,
+    memory: int,
+    progress: ProgressLike,
+    client: Any,
+    overwrite: bool,
+    fresh: bool = False,
+) -> Array:
+    """Write the values of an array to a place, into one that is as the model is, or is the model itself."""
+    _check_places(source, store, path, client)
+    by_middle = client is None or not store.traits.transactional  # temporary files are not seen by all workers
+    _plan(source, model, memory, by_middle=by_middle)
+    written = store if client is None else abilities.fork(store)
+    target = Array(written, path, model.metadata, model.config) if fresh else _at(model, written)
+    record = _Record.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
+    if record is None:
+        return Array.open(store, path)
+    with _scratch(target) as folder:
+        _Job.of(source, target, record, folder, by_middle=by_middle).run(progress, client)
+    record.finish(target)
+    if written is not store:
+        abilities.merge(store, [written])
+    return _at(target, store)
+
+
+def _at(array: Array, store: Store) -> Array:
+    """The same array in another view of its store."""
+    return array if store is array.store else Array(store, array.path, array.metadata, array.config)
+
+
+@contextmanager
+def _scratch(target: Array) -> Iterator[tuple[Store, str]]:
+    """Where an intermediate array goes: below the target, but not within a transaction, which may refuse such keys."""
+    if not target.store.traits.transactional:
+        yield target.store, node.join(target.path, WORK + "/middle")
+        return
+    with TemporaryDirectory(prefix="zellige-rechunk-") as folder:
+        yield LocalStore(folder), ""
+
+
+def _open(src: StoreLike, storage_options: Mapping[str, Any] | None) -> Array:
+    store, path = locate(src, read_only=True, storage_options=storage_options)
+    return Array.open(store, path)
+
+
+def _check_places(source: Array, store: Store, path: str, client: Any) -> None:
+    """Refuse a source that would be overwritten, and stores that workers cannot reach."""
+    if source.store_path.is_within(StorePath(store, path)):
+        raise ValueError(
+            f"src is the array {source.name!r} of {source.store!r}, which is dst, '/{path}' of {store!r}, or lies "
+            "below it, and would be overwritten before it is read; write to another place"
+        )
+    for used in (source.store, store):
+        if client is not None and isinstance(used, MemoryStore):
+            raise ValueError(
+                f"{used!r} is in the memory of this process, where no worker reaches it; use another store"
+            )
+
+
+_UNITS = {"": 1, "b": 1} | {
+    letter + rest: base**power
+    for power, letter in enumerate("kmgt", 1)
+    for rest, base in (("b", 1000), ("ib", 1024), ("", 1024))
+}
+
+
+def bytes_of(size: int | str) -> int:
+    """A number of bytes, given as a number or as text.
+
+    >>> bytes_of(512), bytes_of("1.5 GiB"), bytes_of("500MB")
+    (512, 1610612736, 500000000)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(size).lower())
+    if found is None or isinstance(size, bool) or not (count := int(float(found[1]) * _UNITS.get(found[2], 0))):
+        raise ValueError(f"{size!r} must be a number of bytes above 0, or text such as '500 MB' or '2 GiB'")
+    return count
+
+
+# -- what is left when it is killed ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What is kept beside the target until all of it is written: which boxes are done, and for which memory."""
+
+    store: Store
+    path: str
+    memory: int
+    """The memory for which the boxes were made."""
+    fresh: bool
+    """Whether the target is made by this call, so that a chunk that is there is finished."""
+    done: frozenset[str] | None = None
+    """The boxes that an earlier call has finished; None if there was none."""
+
+    @property
+    def prefix(self) -> str:
+        """How the keys begin of what is kept."""
+        return node.join(self.path, WORK) + "/"
+
+    @classmethod
+    def begin(cls, source: Array, target: Array, memory: int, *, fresh: bool, overwrite: bool) -> _Record | None:
+        """Begin a record, or go on with the one of an earlier call; None if that call had done everything."""
+        store, path = target.store, target.path
+        store.check_writable()
+        asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
+        work = Work("rechunk", asked | {"source": _described(source), "target": _described(target)}, {"memory": memory})
+        earlier = unfinished.read(store, path)
+        if fresh:
+            left = placing.begin(store, path, work, {"": target.metadata}, overwrite=overwrite)
+        else:
+            left = _begin_filling(target, work, earlier, overwrite=overwrite)
+        record = cls(store, path, memory, fresh)
+        if left == "mark":
+            record._remove()
+            return None
+        if (
+            store.traits.transactional
+        ):  # what is killed there leaves nothing, and icechunk takes no chunk before its array
+            if fresh:
+                node.put_new(store, path, target.metadata)
+            return record
+        if left == "nothing":
+            return record
+        kept = _memory_of(earlier)
+        if kept is not None and memory >= kept:
+            keys = [key.removeprefix(record.prefix + "done/") for key in store.list(record.prefix + "done/")]
+            return replace(record, memory=kept, done=frozenset(keys))
+        store.delete_prefix(record.prefix)  # boxes of another size
+        unfinished.write(store, path, Mark({"": unfinished.Chunks.of(target.metadata)}, work=work))
+        return replace(record, done=frozenset())
+
+    def finish_box(self, box: str) -> None:
+        """Note that a box is done."""
+        if not self.store.traits.transactional:
+            self.store.put(f"{self.prefix}done/{box}", b"")
+
+    def finish(self, target: Array) -> None:
+        """All is written: from now on the target can be opened as a whole array."""
+        if self.store.traits.transactional:
+            return
+        if self.fresh:
+            node.put_new(self.store, self.path, target.metadata)
+        else:
+            target._update(partial(_flagged, unfinished=False))
+        self._remove()
+
+    def _remove(self) -> None:
+        self.store.delete_prefix(self.prefix)
+        unfinished.remove(self.store, self.path)
+
+
+def _memory_of(mark: Mark | None) -> int | None:
+    """The memory for which an earlier call made its boxes."""
+    found = None if mark is None or mark.work is None else mark.work.state.get("memory")
+    return found if type(found) is int else None
+
+
+def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite: bool) -> placing.Left:
+    """Begin to fill an array that is there; its document says so until that is done."""
+    if target.store.traits.transactional:
+        return "nothing"
+    resumed = earlier is not None and work.is_same(earlier.work)
+    if not resumed:
+        filling = earlier is not None and earlier.work is not None and earlier.work.asked.get("fresh") is False
+        if filling and not overwrite:
+            raise ConflictError(
+                f"array {target.name!r} of {target.store!r} was being filled by another rechunk; repeat that one with "
+                "the same arguments to finish it, or pass overwrite=True to start anew"
+            )
+        target.store.delete_prefix(node.join(target.path, WORK) + "/")
+        unfinished.write(target.store, target.path, Mark({"": unfinished.Chunks.of(target.metadata)}, work=work))
+    target._update(partial(_flagged, unfinished=True))
+    return "parts" if resumed else "nothing"
+
+
+def _flagged(metadata: ArrayMetadata, *, unfinished: bool) -> ArrayMetadata:
+    """Metadata with, or without, the field that says that not all values are there."""
+    extra = {name: value for name, value in metadata.extra.items() if name != UNFINISHED}
+    flag: dict[str, JSON] = {UNFINISHED: {"by": "rechunk", "must_understand": True}} if unfinished else {}
+    return replace(metadata, extra=extra | flag)
+
+
+# -- carrying boxes -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All that a worker needs in order to carry one box."""
+
+    source: Array
+    target: Array
+    middle: Array | None
+    plan: RechunkPlan
+    record: _Record
+    limits: _Limits
+
+    @classmethod
+    def of(cls, source: Array, target: Array, record: _Record, scratch: tuple[Store, str], *, by_middle: bool) -> _Job:
+        """The job that fills a target."""
+        plan, limits = _plan(source, target, record.memory, by_middle=by_middle)
+        return cls(source, target, _intermediate(source, scratch, plan), plan, record, limits)
+
+    def run(self, progress: ProgressLike, client: Any) -> None:
+        """Carry all boxes that are not done."""
+        with Progress(progress, self.plan.tasks, "rechunked", "boxes") as report:
+            for stage, boxes in enumerate(self.plan.stages):
+                left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.record.done or ())]
+                for _ in range(len(boxes) - len(left)):
+                    report.advance("done before")
+                carried = (self.carry(stage, k) for k in left) if client is None else self._carried(client, stage, left)
+                for region in carried:
+                    report.advance(region)
+
+    def _carried(self, client: Any, stage: int, left: list[int]) -> Iterator[str]:
+        """Boxes carried by the workers of a cluster, as they finish."""
+        from distributed import as_completed
+
+        # The job goes to the workers once, by a task that can be repeated if the one that has it is lost; then the
+        # tasks are small, however many edges and boxes there are.
+        done = None if self.record.done is None else frozenset[str]()
+        source = _at(self.source, abilities.fork(self.source.store))
+        job = pickle.dumps(replace(self, source=source, record=replace(self.record, done=done)))
+        held = client.submit(pickle.loads, job, pure=False, key=f"rechunk-job-{uuid4().hex}")
+        futures = client.map(_carry_there, left, stage=stage, job=held, pure=False, key=f"rechunk-{stage}")
+        try:
+            finished = as_completed(futures, loop=client.loop, with_results=True)  # type: ignore[no-untyped-call]
+            for future, (region, fork) in finished:
+                future.release()  # else its box is carried once more if the process that has this result is lost
+                if fork is not None:
+                    abilities.merge(self.target.store, [fork])
+                yield region
+        finally:
+            client.cancel([held, *futures])
+            client.run(_settle, on_error="ignore")  # those that are lost carry nothing
+
+    def carry(self, stage: int, number: int) -> str:
+        """Carry one box, and say which region it was."""
+        region = self.plan.stages[stage][number]
+        here, there = self.source, self.target
+        if self.middle is not None:
+            here, there = (here, self.middle) if stage == 0 else (self.middle, there)
+        here, there = (_at(array, array.store.with_concurrency(self.limits.requests)) for array in (here, there))
+        with config.set({"threading.max_workers": self.limits.workers}):
+            if self.record.done is None or not (self.record.fresh or (stage == 0 and self.middle is not None)):
+                there[region] = here[region]
+            else:
+                self._carry_rest(here, there, region)
+        self.record.finish_box(f"{stage}.{number}")
+        return "[" + ", ".join(f"{part.start}:{part.stop}" for part in region) + "]"
+
+    def carry_in_fork(self, stage: int, number: int) -> tuple[str, Store | None]:
+        """The same in a process of a cluster; and if others do not see what it wrote, what they have to merge."""
+        fork = abilities.fork(self.target.store)
+        region = replace(self, target=_at(self.target, fork)).carry(stage, number)
+        return region, None if fork is self.target.store else fork
+
+    def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:
+        """Carry the chunks of a box that are not there yet."""
+        chunks = list(there.iter_chunks(region))
+        exists = threads.gather(there.store.exists, [chunk.key for chunk in chunks], there.store)
+        if not any(exists):
+            there[region] = here[region]
+            return
+        for chunk, found in zip(chunks, exists, strict=True):
+            if not found:
+                there[chunk.slices] = here[chunk.slices]
+
+
+_one_box = threading.Lock()
+"""Held while a process of a cluster carries a box: several threads of it would need more memory."""
+
+
+async def _settle() -> None:
+    """Wait for the box that this process carries: one more time, or although another failed."""
+    import asyncio  # is there already in the processes of a cluster
+
+    def wait() -> None:
+        with _one_box:
+            pass
+
+    await asyncio.to_thread(wait)
+
+
+def _carry_there(number: int, stage: int, job: _Job) -> tuple[str, Store | None]:
+    """Carry a box in a process of a cluster."""
+    with _one_box:
+        return job.carry_in_fork(stage, number)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How much may go on at once, so that the memory suffices."""
+
+    workers: int
+    """Threads that encode and decode."""
+    requests: int
+    """Threads that wait for a store, where there are any; each has one chunk as bytes."""
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What chunks, boxes and threads need, in bytes."""
+
+    source: Boxes
+    target: Boxes
+    size: int
+    """The bytes of an element."""
+    waiting: int
+    """How many requests at once the stores want."""
+
+    def chunks(self, plan: RechunkPlan | None) -> tuple[int, int]:
+        """The largest chunk that is read, and the largest that is written; those of an intermediate array are both."""
+        middle = 0 if plan is None or plan.middle is None else plan.middle.largest
+        return self.size * max(self.source.largest, middle), self.size * max(self.target.largest, middle)
+
+    def limits(self, memory: int, workers: int, plan: RechunkPlan | None) -> _Limits:
+        """What is waited for has a quarter of the memory."""
+        return _Limits(workers, max(workers, min(self.waiting, memory // 4 // max(*self.chunks(plan), 1))))
+
+    def held(self, limits: _Limits, plan: RechunkPlan | None) -> int:
+        """Beside the box: a thread keeps what it read and what it wrote last, each as bytes and as values."""
+        read, written = self.chunks(plan)
+        return limits.workers * 2 * (read + written) + (limits.requests - limits.workers) * max(read, written)
+
+    def fit(self, memory: int, workers: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits] | None:
+        """The largest boxes that fit; chunks of an intermediate array are smaller if boxes are."""
+        limits = self.limits(memory, workers, None)
+        most = (memory - self.held(limits, None)) // self.size
+        for _ in range(_TRIES):
+            plan = make_plan(self.source, self.target, most, by_middle=by_middle)
+            limits = self.limits(memory, workers, plan)
+            if plan.largest * self.size + self.held(limits, plan) <= memory:
+                return plan, limits
+            most = most * 3 // 4
+        return None
+
+
+_TRIES = 8
+
+
+def _plan(source: Array, target: Array, memory: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits]:
+    """The boxes, and how many threads there may be: fewer need less memory, and leave more for the boxes."""
+    budget = _Budget(
+        Boxes(tuple(map(ends_of, source.read_chunk_sizes))),
+        Boxes(tuple(map(ends_of, target.write_chunk_sizes))),
+        max(_itemsize(source.dtype), _itemsize(target.dtype)),
+        max(source.store.traits.concurrency or 0, target.store.traits.concurrency or 0),
+    )
+    for way in (True, False) if by_middle else (False,):
+        for workers in range(threads.workers(), 0, -1):
+            found = budget.fit(memory, workers, by_middle=way)
+            if found is not None:
+                return found
+    read, written = budget.chunks(None)
+    raise ValueError(
+        f"max_memory of {memory:,} bytes is too little for the chunks of source and target; give at least "
+        f"{written + 2 * (read + written):,}"
+    )
+
+
+def _described(array: Array) -> str:
+    """A digest of the documents of an array, whether it is being filled or not."""
+    metadata = _flagged(array.metadata, unfinished=False)
+    return digest(json.dumps(metadata.to_documents(), sort_keys=True).encode())
+
+
+def _intermediate(source: Array, place: tuple[Store, str], plan: RechunkPlan) -> Array | None:
+    """The array between source and target; its document is never stored, since the plan tells it."""
+    middle = plan.middle
+    if middle is None:
+        return None
+    edges = [np.diff(ends, prepend=0) for ends in middle.ends]
+    fill = source.metadata.fill_value
+    model = create_array(
+        shape=source.shape, dtype=source.metadata.data_type, chunks=edges, fill_value=fill, zarr_format=3
+    )
+    return Array(*place, model.metadata, replace(model.config))
+
+
+def _itemsize(dtype: np.dtype[Any]) -> int:
+    return _OBJECT if dtype.hasobject or dtype.kind == "T" else dtype.itemsize

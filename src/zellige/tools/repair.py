@@ -1,0 +1,333 @@
+"""`repair` and `vacuum`: mending what `validate` finds, as far as it can be mended without the lost bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from typing import Any, Literal, TypeAlias
+
+from zellige.nodes import commit
+from zellige.nodes import node
+from zellige.nodes import removal
+from zellige.nodes import unfinished
+from zellige.tools.validate import LEVELS, QUARANTINE, Finding, Inspection, Kind, Report
+from zellige.nodes.consolidated import follow_changes
+from zellige.errors import BadArchiveError, NodeNotFoundError
+from zellige.nodes.group import Group
+from zellige.metadata import document
+from zellige.nodes import resize
+from zellige.display.progress import ProgressLike
+from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
+
+Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What `repair` has done, or would do in a dry run."""
+
+    actions: tuple[tuple[Done, Finding], ...]
+    dry_run: bool
+    notes: tuple[Finding, ...] = ()
+    """What there is to know, and nothing to do about."""
+
+    @property
+    def left(self) -> tuple[Finding, ...]:
+        """What could not be mended: each needs a person."""
+        return tuple(finding for done, finding in self.actions if done == "left")
+
+    def __str__(self) -> str:
+        would = "would be " if self.dry_run else ""
+        lines = [f"{'left' if done == 'left' else would + done}: {finding}" for done, finding in self.actions]
+        return "\n".join([*(lines or ["nothing to repair"]), *map(str, self.notes)])
+
+
+def repair(
+    store: StoreLike,
+    path: str = "",
+    *,
+    dry_run: bool = True,
+    deep: bool = True,
+    drop: bool = False,
+    stray: bool = False,
+    shrink: bool = False,
+    progress: ProgressLike = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Repaired:
+    """Mend what `validate` finds at a path and below it; by default only say what would be done.
+
+    Damaged chunks, and chunks beyond the end of an array, are put aside below `__zellige_quarantine`. What a killed
+    writer left is removed. A change of several arrays that was stopped is finished if it was committed, and undone
+    otherwise. A document that is damaged, or missing above keys that are there, is restored from consolidated metadata,
+    and the damaged one is put aside. The same is done with a document that says that an array is shorter, or stored
+    otherwise, if chunks can be read by the consolidated metadata only; if the chunks do not tell which of the two is
+    right, both are left. A group without a document gets that of an empty group, but not at the path itself, which may
+    be a directory of several stores. Consolidated metadata that differs from the documents is made anew, and the old is
+    put aside; it is left where nothing else knows a node whose keys are there, or whose document is blocked by what is
+    no value. Other documents that cannot be read are left, since nothing tells what they said. Chunks that were
+    never written are no damage: the result has them among its `notes`. What a `rechunk`, `copy` or `convert` has left
+    that was stopped stays, since the same call can finish it.
+
+    Parameters
+    ----------
+    store, path
+        Where the node is.
+    dry_run
+        Whether only to say what would be done.
+    deep
+        Whether to decode every chunk to find damage.
+    drop
+        Whether to remove damaged chunks, and those beyond the end, instead of putting them aside. Damaged chunks read
+        as the fill value from then on, either way. Damaged values of a zip file whose bytes cannot be read are left
+        unless this is given.
+    stray
+        Whether to put aside, or remove, keys that belong to no node; otherwise they are left, and named.
+    shrink
+        Whether to make arrays of a dataset that disagree about the length of a dimension all as long as the shortest
+        one. What the longer ones hold beyond that is lost. Otherwise they are left, and named.
+    progress
+        Whether to show a progress bar, or a function to be called; see `zellige.progress`.
+    storage_options
+        How to reach a server; see `zellige.open`.
+
+    >>> import zellige
+    >>> a = zellige.create_array(data=range(4), chunks=2)
+    >>> a.store.put("c/1", b"nonsense")
+    >>> print(zellige.repair(a.store))  # doctest: +ELLIPSIS
+    would be put aside: error: chunk c/1: ...
+    >>> _ = zellige.repair(a.store, dry_run=False)
+    >>> a[:]
+    array([0, 1, 0, 0])
+    """
+    kinds = {kind for kind, level in LEVELS.items() if level != "note"}
+    where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
+    with finishing(store, where):
+        inspection, settled = _settled(where, top, dry_run=dry_run)
+        if inspection is None:
+            return Repaired(tuple(settled), dry_run)
+        report = inspection.report(deep=deep, progress=progress)
+        done = _Mending(inspection, kinds, drop=drop, dry_run=dry_run, stray=stray, shrink=shrink).mend(report)
+    notes = tuple(found for found in report.findings if found.level == "note")
+    return replace(done, actions=(*settled, *done.actions), notes=notes)
+
+
+def _settled(store: Store, top: str, *, dry_run: bool) -> tuple[Inspection | None, list[tuple[Done, Finding]]]:
+    """Finish or undo changes of several arrays that were stopped, before anything else is looked at.
+
+    Returns what is there then, None if nothing is, and what was done.
+    """
+    inspection = Inspection(store, top)
+    if dry_run or not inspection.records:
+        return inspection, []
+    store.check_writable()
+    told = {found.key: found for found in inspection.report(deep=False).findings if found.kind == "leftover"}
+    paths = {key: key.removesuffix(node.RECORD).rstrip("/") for key in inspection.records}
+    done: list[tuple[Done, Finding]] = [
+        ("mended", told[key]) for key, path in paths.items() if commit.owner_of(store, path) is None
+    ]
+    try:
+        return Inspection(store, top), done
+    except NodeNotFoundError:
+        return None, done
+
+
+def vacuum(
+    store: StoreLike,
+    path: str = "",
+    *,
+    dry_run: bool = False,
+    quarantine: bool = False,
+    unfinished: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Repaired:
+    """Remove what is of no use: chunks beyond the end of arrays, and what killed writers left. No chunk is read.
+
+    store, path
+        The place, and the path of the node within it.
+    dry_run
+        Change nothing, and tell what would be removed.
+    quarantine
+        Remove what `repair` has put aside, too.
+    unfinished
+        Remove what a `rechunk`, `copy` or `convert` has left that was stopped, too. The same call could still finish
+        it. Nobody may be at work there: what is under way looks the same.
+    storage_options
+        For the place.
+
+    >>> import zellige
+    >>> a = zellige.create_array(data=range(4), chunks=2)
+    >>> a.store.put("c/7", b"old")
+    >>> print(vacuum(a.store))
+    removed: warning: outside c/7: chunk (7,) lies beyond the end of the array
+    """
+    where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
+    with finishing(store, where):
+        inspection, settled = _settled(where, top, dry_run=dry_run)
+        if inspection is None:
+            return Repaired(tuple(settled), dry_run)
+        report = inspection.report(deep=False)
+        kinds: set[Kind] = {"outside", "leftover"}
+        mending = _Mending(inspection, kinds, drop=True, dry_run=dry_run, unfinished=unfinished)
+        done = mending.mend(report)
+        if quarantine and not dry_run:
+            where.delete_prefix(node.join(top, QUARANTINE) + "/")
+        return replace(done, actions=(*settled, *done.actions))
+
+
+class _Mending:
+    """Carries out what is to be done about findings of some kinds."""
+
+    def __init__(
+        self,
+        inspection: Inspection,
+        kinds: Collection[Kind],
+        *,
+        drop: bool,
+        dry_run: bool,
+        stray: bool = False,
+        shrink: bool = False,
+        unfinished: bool = False,
+    ) -> None:
+        self.store, self.top = inspection.store, inspection.top
+        self.inspection, self.kinds, self.drop, self.dry_run = inspection, kinds, drop, dry_run
+        self.unfinished, self.shrink = unfinished, shrink
+        self._ways: dict[Kind, Callable[[Finding], Done]] = {
+            "chunk": self._set_aside,
+            "index": self._set_aside,
+            "stray": self._set_stray_aside if stray else lambda _: "left",
+            "outside": self._set_aside,
+            "leftover": self._finish,
+            "consolidated": self._consolidate,
+            "document": self._restore,
+            "nested": lambda _: "left",
+            "dataset": self._shrink if shrink else lambda _: "left",
+        }
+        self._consolidated: set[str] = set()
+        self._restored: set[str] = set()
+
+    def mend(self, report: Report) -> Repaired:
+        """Do it, or say what would be done."""
+        if not self.dry_run:
+            self.store.check_writable()
+            if isinstance(self.store, LocalStore):
+                self.store.clean()
+        found = [one for one in report.findings if one.kind in self.kinds]
+        # Documents first: what else is mended may need them.
+        done = {one: self._ways[one.kind](one) for one in sorted(found, key=lambda one: one.kind != "document")}
+        return Repaired(tuple((done[one], one) for one in found), self.dry_run)
+
+    def _set_aside(self, found: Finding) -> Done:
+        if found.key in self.inspection.obstacles:
+            return "left"  # it is no value, and what is below it may be
+        if found.path in self.inspection.disputed:
+            return "left"  # by the consolidated metadata it may be a good chunk
+        if not self.drop and not self._put_aside(found.key):
+            return "left"
+        if not self.dry_run:
+            self.store.delete([found.key])
+        return "removed" if self.drop else "put aside"
+
+    def _put_aside(self, key: str) -> bool:
+        """Keep a value below the quarantine, beside what was put aside from the same place before.
+
+        False if its bytes cannot be read, because it is a damaged entry of a zip file.
+        """
+        try:
+            raw = self.store.get(key)
+        except BadArchiveError:
+            return False
+        place = node.join(self.top, f"{QUARANTINE}/{key[len(self.top and self.top + '/') :]}")
+        names = chain([place], (f"{place}.{number}" for number in count(1)))
+        while raw is not None and not self.dry_run and not self.store.create(name := next(names), raw):
+            if self.store.get(name) == raw:
+                break
+        return True
+
+    def _restore(self, found: Finding) -> Done:
+        """Write the documents of a node that are known from elsewhere, and put the damaged ones aside."""
+        lost = self.inspection.lost.get(found.path)
+        if lost is None:
+            return "left"
+        if not self.dry_run and found.path not in self._restored:
+            self._restored.add(found.path)
+            for key in (node.join(lost.path, name) for name in lost.damaged):
+                self._put_aside(key)
+                self.store.delete([key])
+            for name in lost.written:
+                self.store.put(node.join(lost.path, name), document.dump(lost.whole[name]))
+        return "mended"
+
+    def _set_stray_aside(self, found: Finding) -> Done:
+        """Put a key aside; those below a node that cannot be read may be its chunks, and stay."""
+        below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
+        return "left" if below_broken else self._set_aside(found)
+
+    def _finish(self, found: Finding) -> Done:
+        """Undo what a killed writer had begun; what the same call can finish is left, unless it is to go."""
+        if found.key in self.inspection.records:
+            return "mended" if self.dry_run else "left"  # what is still there is under way
+        if found.key == unfinished.key_of(found.path):
+            return self._finish_mark(found.path)
+        array = self.inspection.arrays.get(found.path)
+        if not found.key.endswith(node.PENDING) or array is None:
+            return "left"
+        if not self.dry_run:
+            with resize.lease(array) as held:
+                held.recover()
+        return "mended"
+
+    def _shrink(self, found: Finding) -> Done:
+        """Make the arrays of a group as long as the shortest one, along every dimension; all of them, or none."""
+        if any(path.rpartition("/")[0] == found.path for path in self.inspection.disputed):
+            return "left"
+        longer = [
+            (dim, min(lengths), node.join(found.path, name))
+            for dim, lengths in self.inspection.disagreements(found.path).items()
+            for length, names in lengths.items()
+            if length > min(lengths)
+            for name in names
+        ]
+        changed = {path: self.inspection.arrays[path] for _, _, path in longer}
+        if any(array.metadata.chunk_grid.bounded for array in changed.values()):
+            return "left"  # they keep their shape
+        if self.dry_run:
+            return "mended"
+        for dim, length, path in longer:
+            array = changed[path]
+            names_there = array.dimension_names or ()
+            array.resize([length if k == dim else n for k, n in zip(names_there, array.shape, strict=True)])
+        follow_changes(self.store, found.path, {p: a.metadata.to_documents() for p, a in changed.items()}, {})
+        return "mended"
+
+    def _finish_mark(self, path: str) -> Done:
+        """Remove a mark whose node is whole, and what is left of a removal; of a node that was being made, if told."""
+        mark, array = self.inspection.marks[path], self.inspection.arrays.get(path)
+        if self.inspection.is_node(path):
+            if array is not None and document.UNFINISHED in array.metadata.extra:
+                return "left"
+            if not self.dry_run:
+                self.store.delete_prefix(node.join(path, unfinished.WORK) + "/")
+                unfinished.remove(self.store, path)
+            return "removed"
+        if mark.work is not None and not self.unfinished:
+            return "left"
+        if not self.dry_run:
+            removal.clear(self.store, path, whole=False)
+        return "removed"
+
+    def _consolidate(self, found: Finding) -> Done:
+        """Make consolidated metadata anew; the old is kept.
+
+        It is left where it is the only place that still knows a node, and where it hides that arrays of a dataset
+        disagree: by the new one the dataset would not open any more.
+        """
+        hides = (one.path for one in self.inspection.torn if node.is_below(one.path, found.path))
+        if found.path in self.inspection.last_copies or (not self.shrink and any(True for _ in hides)):
+            return "left"
+        if not self.dry_run and found.path not in self._consolidated:
+            self._consolidated.add(found.path)
+            if not self._put_aside(found.key):
+                self.store.delete([found.key])
+            Group.open(self.store, found.path, use_consolidated=False)._consolidate()
+        return "mended"

@@ -1,0 +1,358 @@
+"""Values on their way from one store to another, and what is said about it: `copy_store` and logs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+
+from zellige.nodes import node
+from zellige.nodes import removal
+from zellige.stores import threads
+from zellige.nodes import unfinished
+from zellige.nodes.consolidated import meaning
+from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, UnsafeLinkError, ZelligeError
+from zellige.metadata import document
+from zellige.metadata.groups import ARRAY_V2, GROUP_V2
+from zellige.metadata.v3 import DOCUMENT
+from zellige.display.progress import Progress, ProgressLike, check_progress
+from zellige.stores import Store, StoreLike, abilities, finishing, locate
+from zellige.stores.abilities import Obstacle
+from zellige.stores.base import DOCUMENTS
+from zellige.stores.path import Place, place
+from zellige.nodes.unfinished import Chunks, Mark, Work
+
+
+class _File(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+LogLike: TypeAlias = str | os.PathLike[str] | _File | Callable[[str], object] | None
+
+
+class CopyError(ZelligeError, OSError):
+    """A key is in the way, or what arrived is not what was sent; `key` says where."""
+
+    key: str
+
+
+class _Counts(NamedTuple):
+    n_copied: int
+    n_skipped: int
+    n_bytes_copied: int
+
+
+class Copied(_Counts):
+    """What was copied: three numbers, as a tuple.
+
+    `n_copied` and `n_skipped` are arrays and groups, or keys for `copy_store`. `n_bytes_copied` are bytes as they are
+    stored, of chunks and documents; of arrays that were encoded anew, the bytes of their values; in a dry run 0.
+    """
+
+    left_out: tuple[str, ...] = ()
+    """The keys of the source that belong to no node, and so were not copied."""
+
+    def summary(self, *, dry_run: bool) -> str:
+        """One line for people."""
+        found = f"{self.n_copied:,} copied, {self.n_skipped:,} skipped"
+        return f"dry run: {found}" if dry_run else f"all done: {found}, {self.n_bytes_copied:,} bytes copied"
+
+
+def copy_store(
+    source: StoreLike,
+    dest: StoreLike,
+    source_path: str = "",
+    dest_path: str = "",
+    excludes: str | Sequence[str] | None = None,
+    includes: str | Sequence[str] | None = None,
+    flags: int = 0,
+    if_exists: Literal["raise", "replace", "skip"] = "raise",
+    dry_run: bool = False,
+    verify: bool = False,
+    progress: ProgressLike = None,
+    log: LogLike = None,
+) -> Copied:
+    """Copy the keys below one path to another, whatever they are; the documents of nodes come last.
+
+    source, dest
+        A place each, as `store` elsewhere.
+    source_path, dest_path
+        The paths within them, below which the keys lie.
+    excludes, includes
+        A key in which one of the regular expressions `excludes` is found is left out, unless one of `includes` is found
+        in it, too.
+    flags
+        Of the regular expressions, as for `re.compile`.
+    if_exists
+        For keys that are there already: `"raise"`; `"replace"`, of which documents are removed first; `"skip"`. A node
+        that is replaced by one of the source loses all its old chunks and documents, as far as the regular expressions
+        let their keys through. Nodes that the source does not have, and keys of no node, stay.
+    dry_run, verify, progress, log
+        See `copy`.
+
+    What listings leave out is never left out in silence: a symbolic link that leads out of a local store or nowhere
+    raises `UnsafeLinkError`, a FIFO or the like raises `CopyError`, both before anything is written. `excludes` leaves
+    them out.
+
+    A source without any key raises `NodeNotFoundError`, and nothing is touched.
+
+    A copy that was stopped is finished by the same call: all keys are copied again, and chunks that the source has no
+    longer are removed. Until then there is a mark, and no documents that would make others take it for whole.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> zellige.group(store)["a"] = [1, 2, 3]
+    >>> copied = copy_store(store, zellige.MemoryStore(), excludes="/c/", log=print)  # doctest: +ELLIPSIS
+    copy a/zarr.json
+    copy zarr.json
+    all done: 2 copied, 0 skipped, ... bytes copied
+    """
+    check(if_exists, ("raise", "replace", "skip"), progress, log)
+    here, path = locate(source, node.normalize_path(source_path), read_only=True)
+    wanted = _filter(excludes, includes, flags)
+    refuse_hidden(here, path, wanted)
+    found = list(here.list(path and path + "/"))
+    if not found:  # stores that are not there are listed like empty ones
+        raise NodeNotFoundError(
+            f"there is no array and no group at '/{path}' in {here!r}, and no other key; check source and source_path"
+        )
+    there, top = locate(dest, node.normalize_path(dest_path))
+    there.check_writable()
+    if not top:
+        node.check_outer(there)
+    keys = {moved(key, path, top): key for key in found if wanted(key)}
+    if keys.pop(unfinished.key_of(top), None) is not None and node.there(here, path) is None:
+        unfinished.is_begun(here, path)  # which raises if it is a node that is being made
+    _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
+    work = Work("copy", {"from": repr(place(here, path)), "keys": repr((excludes, includes, flags))})
+    earlier = unfinished.read(there, top)
+    resumed = earlier is not None and work.is_same(earlier.work)
+    clears = earlier is not None and not resumed and node.there(there, top) is None
+    if clears and if_exists != "replace":
+        unfinished.is_begun(there, top)  # which raises if it is a node that is being made
+    begun = earlier.nodes if earlier is not None and resumed else {}
+    mode = "replace" if resumed and if_exists == "raise" else if_exists
+    skipped = {key: keys.pop(key) for key in _existing((there, top), keys, mode, removal.Owners(begun))}
+    batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional)]
+    with finishing(dest, there), opened(log) as say, Progress(progress, len(keys), "copied") as report:
+        for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
+            for key, from_key in pairs.items():
+                say(line(verb, from_key, key))
+        if clears and not dry_run:
+            removal.clear(there, top, whole=False)
+        old = _Old(begun, lambda key: key not in skipped and wanted(moved(key, top, path)))
+        known = {} if dry_run else _begin((here, keys), (there, top), work, old, replaces=mode == "replace")
+        courier = Courier((here, path), (there, top), {}, report, known, verify=verify)
+        carried = [] if dry_run else [courier.carry_all(batch) for batch in batches]
+        if not dry_run:
+            unfinished.remove(there, top)
+        n_copied = len(keys) if dry_run else sum(count for count, _ in carried)
+        copied = Copied(n_copied, len(skipped), sum(nbytes for _, nbytes in carried))
+        say(copied.summary(dry_run=dry_run))
+    return copied
+
+
+def refuse_hidden(store: Store, path: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
+    """Raise if listings leave out something below a path that is to be copied."""
+    for key, what in abilities.obstacles(store, path and path + "/"):
+        if what.is_hidden and wanted(key) and wanted(key + "/"):
+            refuse_obstacle(store, key, what)
+
+
+def refuse_obstacle(store: Store, key: str, what: Obstacle) -> NoReturn:
+    """Raise for something that a copy would have to leave out in silence."""
+    error = CopyError if what in (Obstacle.DIRECTORY, Obstacle.SPECIAL) else UnsafeLinkError
+    raise error(f"key {key!r} in {store!r} cannot be copied: it is {what}; {what.remedy}; nothing was copied", key=key)
+
+
+def _filter(
+    excludes: str | Sequence[str] | None, includes: str | Sequence[str] | None, flags: int
+) -> Callable[[str], bool]:
+    """Whether a key is to be copied."""
+
+    def searches(given: str | Sequence[str] | None) -> list[Callable[[str], object]]:
+        return [re.compile(text, flags).search for text in ([given] if isinstance(given, str) else given or [])]
+
+    out, back = searches(excludes), searches(includes)
+    return lambda key: not any(found(key) for found in out) or any(found(key) for found in back)
+
+
+class _Old(NamedTuple):
+    """What the target may have of the nodes that are copied."""
+
+    begun: Mapping[str, Iterable[Chunks]]
+    """The nodes that an earlier call was copying, which was stopped."""
+    may_go: Callable[[str], bool]
+    """Whether a key of the target is one that this copy is about."""
+
+
+def _begin(
+    source: tuple[Store, Mapping[str, str]], target: tuple[Store, str], work: Work, old: _Old, *, replaces: bool
+) -> dict[str, bytes]:
+    """Leave a mark, and remove what is replaced; returns the documents of nodes that were read for that.
+
+    Documents go first. Of a node that comes, or that an earlier call was copying, so do chunks and documents that it
+    has no longer: in the new node they would be read as its own.
+    """
+    (here, keys), (there, top) = source, target
+    if not keys and not old.begun:
+        return {}
+    mains = [key for key in keys if key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)]
+    found = zip(mains, threads.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
+    known = {key: raw for key, raw in found if raw is not None}
+    cut = len(top and top + "/")
+    nodes = {key[cut:].rpartition("/")[0]: removal.chunks_of(key, raw) for key, raw in known.items()}
+    changed = {*(nodes if replaces else ()), *old.begun}
+    if not changed:
+        unfinished.write(there, top, Mark(nodes, work=work))
+        return known
+    before = removal.Removal(there, top, nodes={**old.begun, **nodes})
+    unfinished.write(there, top, Mark({path: before.nodes[path] for path in {**nodes, **old.begun}}, work=work))
+
+    def goes(key: str) -> bool:
+        full = node.join(top, key)
+        if full not in keys:
+            return old.may_go(full)
+        # In a transaction nobody sees a document before its chunks.
+        return key.rpartition("/")[2] in DOCUMENTS and not there.traits.transactional
+
+    before.remove_only(key for key in before.own if before.owner(key) in changed and goes(key))
+    return known
+
+
+def _existing(target: tuple[Store, str], keys: Mapping[str, str], if_exists: str, begun: removal.Owners) -> list[str]:
+    """The keys that are there already, and stay; not those that an earlier call, which was stopped, has copied."""
+    if if_exists == "replace":
+        return []
+    store, top = target
+    found = [
+        key
+        for key, exists in zip(keys, threads.gather(store.exists, list(keys), store, large=True), strict=True)
+        if exists and begun.owner(moved(key, top, "")) is None
+    ]
+    if found and if_exists == "raise":
+        key = min(found)
+        raise CopyError(f"key {key!r} is in {store!r} already; pass if_exists='replace' or 'skip'", key=key)
+    return sorted(found)
+
+
+def _refuse_overlap(source: Place, target: Place, names: Iterable[str]) -> None:
+    """A key that is both read and written would be copied before or after the change, as it happens."""
+    if source.owner == target.owner and (source.within(target) or target.within(source)):
+        both = {source.path + name for name in names} & {target.path + name for name in names}
+        if both:
+            raise ValueError(f"{min(both)!r} would be both read and overwritten; copy to another path, or exclude it")
+
+
+# -- where ----------------------------------------------------------------------------------------
+
+
+def moved(path: str, base: str, top: str) -> str:
+    """A path, or key, below one path as that below another."""
+    return node.join(top, path[len(base and base + "/") :])
+
+
+# -- carrying -------------------------------------------------------------------------------------
+
+
+class Courier:
+    """Carries values from below a path of one store to below a path of another, each thread one at a time."""
+
+    def __init__(
+        self,
+        source: tuple[Store, str],
+        target: tuple[Store, str],
+        content: Mapping[str, bytes],
+        progress: Progress,
+        known: Mapping[str, bytes] | None = None,
+        *,
+        verify: bool,
+    ) -> None:
+        (self.source, self.base), (self.target, self.top) = source, target
+        self.content = content
+        """Values of keys of the target that are not taken from the source; there must be no such keys yet."""
+        self.known = known or {}
+        """Values of keys of the target that were read from the source already."""
+        self.progress, self.verify = progress, verify
+
+    def carry_all(self, keys: Sequence[str]) -> tuple[int, int]:
+        """Write some keys of the target, several at a time; returns how many there were, and how many bytes."""
+        store = threads.farther(self.source, self.target)
+        sizes = [size for size in threads.gather(self._carry, keys, store, large=True) if size is not None]
+        return len(sizes), sum(sizes)
+
+    def _carry(self, key: str) -> int | None:
+        """Write one key; None if the source has no value any more."""
+        raw = self.content.get(key)
+        if raw is not None:
+            self._create(key, raw)
+        else:
+            raw = self.known.get(key) or self.source.get(moved(key, self.top, self.base))
+            if raw is not None:
+                self.target.put(key, raw)
+        if raw is not None and self.verify:
+            self._compare(key, raw)
+        self.progress.advance(key)
+        return None if raw is None else len(raw)
+
+    def _create(self, key: str, raw: bytes) -> None:
+        if not self.target.create(key, raw):
+            node.check_free(self.target, key.rpartition("/")[0])
+            raise ConflictError(f"key {key!r} in {self.target!r} was written by somebody else meanwhile")
+
+    def _compare(self, key: str, raw: bytes) -> None:
+        back = self.target.get(key)
+        if back != raw and not _is_same_document(key, raw, back):
+            self.target.delete([key])
+            found = (
+                "nothing" if back is None else f"{len(back)} other bytes" if len(back) != len(raw) else "other bytes"
+            )
+            raise CopyError(
+                f"key {key!r} in {self.target!r}: {len(raw)} bytes were written, {found} read back", key=key
+            )
+
+
+def _is_same_document(key: str, raw: bytes, back: bytes | None) -> bool:
+    """Whether the document of an array means what was written: icechunk spells the edges of chunks anew."""
+    if key.rpartition("/")[2] != DOCUMENT or back is None:
+        return False
+    try:
+        sent, found = document.parse(raw), document.parse(back)
+    except MetadataError:
+        return False
+    return sent.get("node_type") == "array" and meaning({DOCUMENT: sent}) == meaning({DOCUMENT: found})
+
+
+# -- saying ---------------------------------------------------------------------------------------
+
+
+def check(if_exists: str, modes: Sequence[str], progress: Any, log: Any) -> None:
+    """Refuse arguments that have no meaning."""
+    if if_exists not in modes:
+        raise ValueError(f"if_exists={if_exists!r} must be one of {', '.join(map(repr, modes))}")
+    check_progress(progress)
+    if log is not None and not isinstance(log, str | os.PathLike) and not callable(log) and not hasattr(log, "write"):
+        raise TypeError(f"log={log!r} must be a path, a file, a function that takes lines, or None")
+
+
+def line(verb: str, source: str, target: str) -> str:
+    """What happens to a key or a node."""
+    return f"{verb} {source}" if source == target else f"{verb} {source} -> {target}"
+
+
+@contextmanager
+def opened(log: LogLike) -> Iterator[Callable[[str], object]]:
+    """A function that takes lines for a log."""
+    if log is None:
+        yield lambda _: None
+    elif callable(log):
+        yield log
+    elif isinstance(log, str | os.PathLike):
+        with open(log, "w", encoding="utf-8") as file:
+            yield lambda text: print(text, file=file, flush=True)
+    else:
+        flush = getattr(log, "flush", lambda: None)
+        write = log.write
+        yield lambda text: (write(text + "\n"), flush())

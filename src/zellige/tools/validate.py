@@ -1,0 +1,652 @@
+"""`validate`: what is wrong with a tree of nodes; it reads, and changes nothing.
+
+Every key below a path is accounted for: it is a document of a node, a chunk of an array, something that zellige keeps
+for itself, or it is stray. What can be read of each document, shard index and chunk is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from zellige.nodes import commit
+from zellige.nodes import lease
+from zellige.nodes import node
+from zellige.stores import threads
+from zellige.nodes import unfinished
+from zellige.nodes.array import Array
+from zellige.tools.lost import (
+    DAMAGE,
+    Dispute,
+    Lost,
+    Right,
+    find_disputes,
+    find_lost,
+    held_entries,
+    new_group,
+    read_documents,
+)
+from zellige.nodes.consolidated import bare, differences
+from zellige.tools.copy_plan import Survey
+from zellige.errors import (
+    BadArchiveError,
+    CodecError,
+    CorruptChunkError,
+    MetadataError,
+    NodeNotFoundError,
+    ShortReadError,
+)
+from zellige.metadata import document
+from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
+from zellige.nodes.record import Record
+from zellige.display.progress import Progress, ProgressLike
+from zellige.stores import Store, StoreLike, locate
+from zellige.stores.abilities import Obstacle
+from zellige.stores.base import DOCUMENTS
+from zellige.types import Coords
+from zellige.nodes.unfinished import Chunks
+
+if TYPE_CHECKING:
+    from zellige.nodes.node import NodeMetadata
+
+Kind: TypeAlias = Literal[
+    "document",
+    "chunk",
+    "index",
+    "consolidated",
+    "dataset",
+    "outside",
+    "leftover",
+    "stray",
+    "nested",
+    "missing",
+    "lengths",
+]
+Level: TypeAlias = Literal["error", "warning", "note"]
+
+QUARANTINE = f"{node.OWN}_quarantine"
+"""Below the node that was repaired: damaged values that were put aside."""
+
+LEVELS: dict[Kind, Level] = {
+    "document": "error",
+    "index": "error",
+    "chunk": "error",
+    "consolidated": "error",
+    "dataset": "error",
+    "outside": "warning",
+    "leftover": "warning",
+    "stray": "warning",
+    "nested": "warning",
+    "missing": "note",
+    "lengths": "note",
+}
+
+
+_UNREADABLE = "its bytes cannot be put aside, so repair leaves it, or removes it with drop=True (--drop)"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong, or worth knowing."""
+
+    kind: Kind
+    path: str
+    """The path of the node that it belongs to, or is below."""
+    key: str
+    """The key in the store; of missing chunks, where they would be."""
+    message: str
+    coords: Coords | None = None
+    """The coordinates of a chunk."""
+
+    @property
+    def level(self) -> Level:
+        """How bad it is: an error loses data, a warning does not, a note is as it may be."""
+        return LEVELS[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.kind} {self.key or '/' + self.path}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `validate` has found."""
+
+    findings: tuple[Finding, ...]
+    arrays: int
+    groups: int
+    chunks: int
+    """Chunks that are stored within the grids."""
+    deep: bool
+    """Whether all of them were decoded."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is neither an error nor a warning."""
+        return all(found.level == "note" for found in self.findings)
+
+    def summary(self) -> str:
+        """One line for people."""
+        counts = Counter(found.level for found in self.findings)
+        seen = [_counted(self.groups, "group"), _counted(self.arrays, "array"), _counted(self.chunks, "chunk")]
+        found = [_counted(counts[level], level) for level in ("error", "warning")]
+        return f"{', '.join(seen)} {'decoded' if self.deep else 'looked at'}: {', '.join(found)}"
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.findings), self.summary()])
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'s' * (count != 1)}"
+
+
+def validate(
+    store: Array | StoreLike,
+    path: str = "",
+    *,
+    deep: bool = False,
+    progress: ProgressLike = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Report:
+    """Check the node at a path, and everything below it; nothing is changed.
+
+    Documents are read and checked, consolidated metadata is compared with them, every key must belong to something,
+    shard indexes are read, and chunks whose size is known must have it. Nodes that no reader lists are reported: those
+    below a path without a document of a group, inside of an array, or behind a link out of a local store.
+
+    Parameters
+    ----------
+    store, path
+        An array, or the place, and the path of the node within it.
+    deep
+        Whether to decode every chunk.
+    progress
+        Whether to show a progress bar, or a function to be called; see `zellige.progress`.
+    storage_options
+        How to reach a server; see `zellige.open`.
+
+    >>> import zellige
+    >>> root = zellige.group()
+    >>> _ = root.create_array("t", data=range(59), chunks=[[31, 28]])
+    >>> zellige.validate(root.store, deep=True).summary()
+    '1 group, 1 array, 2 chunks decoded: 0 errors, 0 warnings'
+    >>> root.store.put("t/c/1", b"nonsense")
+    >>> [found.key for found in zellige.validate(root.store, deep=True).findings]
+    ['t/c/1']
+    """
+    if isinstance(store, Array):
+        where, top = store.store, node.join(store.path, path)
+    else:
+        where, top = locate(store, node.normalize_path(path), read_only=True, storage_options=storage_options)
+    return Inspection(where, top).report(deep=deep, progress=progress)
+
+
+class Inspection:
+    """The nodes below a path, read once, and what is wrong with them."""
+
+    def __init__(self, store: Store, top: str) -> None:
+        self.store, self.top = store, top
+        self.survey = Survey(store, [top], 3)
+        self.obstacles = self.survey.obstacles
+        self.arrays: dict[str, Array] = {}
+        self.groups: dict[str, tuple[GroupMetadata, Documents]] = {}
+        self.stored: dict[str, list[tuple[Coords, str]]] = {}
+        """The chunks of each array that lie within its grid."""
+        self._claimed: set[str] = set()
+        self._broken: list[Finding] = []
+        self.last_copies: set[str] = set()
+        """The groups whose consolidated metadata knows nodes that have keys, and cannot be read or restored."""
+        self.lost: dict[str, Lost] = {}
+        """The nodes that `repair` can give back their documents, by path."""
+        self.disputed: set[str] = set()
+        """The arrays whose documents contradict consolidated metadata, and nothing tells which of them is right."""
+        self._refused: dict[str, Documents] = {}
+        """Documents of arrays that can be parsed, but not used, such as those with a codec that is not known."""
+        for place in sorted(self.survey.names):
+            self._load(place)
+        self.records = sorted(key for key in self.survey.keys if f"/{key}".endswith(f"/{node.RECORD}"))
+        """The keys of changes of several arrays that are under way, or were stopped."""
+        self.marks = {path: mark for path in self._marked() if (mark := unfinished.read(store, path)) is not None}
+        """What is unfinished, by path: nodes that are being made, moved or removed."""
+        self._find_lost()
+        self._broken += self._blocked_documents()
+        if not (self.arrays or self.groups or self._broken or self.records or self.marks):
+            raise NodeNotFoundError(f"there is no array and no group at or below '/{top}' in {store!r}")
+
+    @property
+    def broken(self) -> list[str]:
+        """The paths of the nodes whose documents cannot be read."""
+        return [found.path for found in self._broken if found.path not in self.lost]
+
+    def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
+        """All findings, in the order of their keys."""
+        found = [*self._broken, *self._hidden_nodes(), *self._nested()]
+        found += [*self._consolidated(), *self._own(), *self._lengths()]
+        for path, array in self.arrays.items():
+            found += self._places(path, array)
+        found += self._stray()
+        found += self._chunks(deep=deep, progress=progress)
+        found.sort(key=lambda one: (one.key, one.kind))
+        return Report(tuple(found), len(self.arrays), len(self.groups), sum(map(len, self.stored.values())), deep)
+
+    # -- documents --------------------------------------------------------------------------------
+
+    def _load(self, path: str) -> None:
+        """Read the documents of a node."""
+        names = self.survey.own(path)
+        keys = [node.join(path, name) for name in names]
+        if not names or f"/{node.OWN}" in f"/{path}":
+            return  # attributes or consolidated metadata without a node, which are stray
+        if not self.obstacles.keys().isdisjoint(keys):
+            self._claimed.update(keys)
+            return
+        # Those of the other format as well, which a migration leaves beside the new one.
+        self._claimed.update(node.join(path, name) for name in self.survey.names[path])
+        documents, damaged = read_documents(self.store, path, names)
+        self._broken += [Finding("document", path, node.join(path, name), what) for name, what in damaged.items()]
+        try:
+            if not damaged:
+                metadata = node.parse(documents)
+                self._refused[path] = documents
+                self._take(path, metadata, documents)
+                del self._refused[path]
+        except MetadataError as error:
+            self._broken.append(Finding("document", path, keys[0], str(error)))
+
+    def _take(self, path: str, metadata: NodeMetadata, documents: Documents) -> None:
+        if isinstance(metadata, GroupMetadata):
+            self.groups[path] = metadata, documents
+        else:
+            self.arrays[path] = Array.from_documents(self.store, path, documents)
+
+    def _find_lost(self) -> None:
+        """Find out which documents can be restored, and which groups have none; both are nodes from here on."""
+        groups = {path: metadata for path, (metadata, _) in self.groups.items()}
+        self._held = held_entries(self.store, self.survey, groups)
+        for lost in find_lost(self.store, self.survey, self._held, self._is_settled):
+            with suppress(MetadataError):
+                self._take(lost.path, lost.metadata, lost.whole)
+                self._note_lost(lost, "the document is missing")
+        self._find_disputes()
+        for path in self._groups_without_document():
+            below = [found.zarr_format for place, found in self._nodes() if node.is_below(place, path)]
+            lost = new_group(path, 2 if below and set(below) == {2} else 3)
+            missing = "there are nodes below, but no document of a group here, so that they are not listed"
+            if path == self.top:  # it may be a directory of several stores
+                remedy = "if they belong together, make one with zellige.open_group(…, mode='a')"
+                key = node.join(path, lost.written[-1])
+                self._broken.append(Finding("document", path, key, f"{missing}; {remedy}"))
+                continue
+            self._take(path, lost.metadata, lost.whole)
+            self._note_lost(lost, missing)
+
+    def _find_disputes(self) -> None:
+        """Find out which documents contradict consolidated metadata, by which the chunks can be read."""
+        arrays = self.arrays.items() if self._held else ()
+        known = {path: array.metadata.to_documents() for path, array in arrays} | self._refused
+        pending = {key.removesuffix(node.PENDING).rstrip("/") for key in self.survey.keys if key.endswith(node.PENDING)}
+        left = {path for path in known if path in self.lost or path in pending or self._is_changing(path)}
+        documents = {path: found for path, found in known.items() if path not in left}
+        disputes = list(find_disputes(self.survey, self._held, documents))
+        self.disputed = {found.path for found in disputes if found.right == "unclear"}
+        settled: set[str] = set()
+        for found in sorted(disputes, key=lambda found: found.right == "unclear"):
+            right = self._right_by_others(found) if found.right == "unclear" else found.right
+            settled |= {found.path} if right != "unclear" else set()
+            contradicts = f"it contradicts the consolidated metadata of '/{found.holder}' ({found.why})"
+            if right == "entry":
+                self._take(found.path, found.lost.metadata, found.lost.whole)
+                by_chunks = "chunks can be read by that one only"
+                told = by_chunks if found.right == right else "the other arrays are as long as that one says"
+                self._note_lost(found.lost, f"{contradicts}, and {told}")
+            elif right == "unclear":
+                self.last_copies.add(found.holder)
+                message = (
+                    f"{contradicts}, and nothing stored tells which of them is right, so that repair leaves both; call "
+                    "zellige.consolidate_metadata if the document is right, or else put the other one in its place"
+                )
+                key = node.join(found.path, self.survey.own(found.path)[0])
+                self._broken.append(Finding("document", found.path, key, message))
+        self.disputed -= settled
+
+    def _right_by_others(self, found: Dispute) -> Right:
+        """Whether the other arrays of a group are as long as a document says, or as an entry does.
+
+        The chunks of an array tell nothing if it ends within the same chunk by both, as coordinates often do.
+        """
+        parent = found.path.rpartition("/")[0]
+        others = [
+            array
+            for path, array in self.arrays.items()
+            if path.rpartition("/")[0] == parent and path not in self.disputed
+        ]
+        right = set[Right]()
+        for dim, (mine, theirs) in found.lengths.items():
+            pairs = (pair for array in others for pair in zip(array.dimension_names or (), array.shape, strict=False))
+            lengths = {length for name, length in pairs if name == dim}
+            right.add("entry" if lengths == {theirs} else "document" if lengths == {mine} else "unclear")
+        return right.pop() if len(right) == 1 else "unclear"
+
+    def _is_changing(self, path: str) -> bool:
+        """Whether a change of a node, or of one above it, is not finished."""
+        changing = {*self.marks, *(key.removesuffix(node.RECORD).rstrip("/") for key in self.records)}
+        return not changing.isdisjoint([*node.parents(path), path])
+
+    def _note_lost(self, lost: Lost, missing: str) -> None:
+        path = lost.path
+        self.lost[path] = lost
+        self._claimed.update(node.join(path, name) for name in self.survey.names.get(path, ()))
+        told = [found for found in self._broken if found.path == path]
+        for found in told:
+            self._broken[self._broken.index(found)] = replace(found, message=f"{found.message}; {lost.remedy}")
+        if not told:
+            key = node.join(path, lost.written[-1])
+            self._broken.append(Finding("document", path, key, f"{missing}; {lost.remedy}"))
+
+    def _nodes(self) -> list[tuple[str, NodeMetadata]]:
+        found = [(path, array.metadata) for path, array in self.arrays.items()]
+        return [*found, *((path, metadata) for path, (metadata, _) in self.groups.items())]
+
+    def _groups_without_document(self) -> list[str]:
+        """The paths that have nodes below, and no documents; not within arrays, which hold no nodes."""
+        places = {*self.arrays, *self.groups, *(found.path for found in self._broken)}
+        above = {path for place in places for path in node.parents(place) if node.is_below(path, self.top)}
+        return sorted(
+            path
+            for path in above - places
+            if not self._is_settled(path) and self.arrays.keys().isdisjoint(node.parents(path))
+        )
+
+    def _is_settled(self, path: str) -> bool:
+        """Whether there is nothing to restore at a path: it is whole, blocked, or a change of it is not finished."""
+        if path in self.arrays or path in self.groups or f"/{node.OWN}" in f"/{path}":
+            return True
+        return self._is_blocked(path) or self._is_changing(path)
+
+    def _is_blocked(self, path: str) -> bool:
+        """Whether something that is no value is in the place of a document, or hides the node."""
+        hidden = (self.obstacles[above].is_hidden for above in [*node.parents(path), path] if above in self.obstacles)
+        return any(node.join(path, name) in self.obstacles for name in DOCUMENTS) or any(hidden)
+
+    def _blocked_documents(self) -> Iterator[Finding]:
+        """What lies in the place of documents and is none."""
+        for key, what in self.obstacles.items():
+            path, _, name = key.rpartition("/")
+            if name in DOCUMENTS and f"/{node.OWN}" not in f"/{path}":
+                self._claimed.add(key)
+                message = f"{what} is in the place of the document; {what.remedy}"
+                for holder in [holder for holder, entries in self._held if _entry_of(path, holder) in entries][:1]:
+                    message += f"; the consolidated metadata of '/{holder}' has the document, and repair writes it then"
+                yield Finding("document", path, key, message)
+
+    def _hidden_nodes(self) -> Iterator[Finding]:
+        """Links out of the store that lie where members of groups do; what they lead to may be nodes."""
+        for key, what in self.obstacles.items():
+            hides = what is Obstacle.OUTER_DIRECTORY and not key.rpartition("/")[2].startswith(node.OWN)
+            if hides and not any(above in self.arrays for above in self._above(key)):
+                self._claimed.add(key)
+                message = f"{what}; what it leads to is neither listed nor copied; {what.remedy}"
+                yield Finding("document", key, key, message)
+
+    def _nested(self) -> Iterator[Finding]:
+        """Nodes that lie inside of arrays."""
+        for path, metadata in self._nodes():
+            outer = next((above for above in node.parents(path) if above in self.arrays), None)
+            if outer is not None:
+                message = (
+                    f"a node inside of the array '/{outer}', where no reader lists it; copy it to a place of its own "
+                    "(copy_store), and remove it here"
+                )
+                yield Finding("nested", path, node.join(path, node.document_names(metadata)[0]), message)
+
+    def _consolidated(self) -> Iterator[Finding]:
+        """What consolidated metadata says otherwise than the documents."""
+        for path, (metadata, _) in self.groups.items():
+            key = node.join(path, node.document_names(metadata)[0])
+            try:
+                held = metadata.consolidated
+                if metadata.zarr_format == 2 and CONSOLIDATED_V2 in self.survey.names.get(path, ()):
+                    key = node.join(path, CONSOLIDATED_V2)
+                    documents = node.load(self.store, path, zarr_format=2, consolidated=True, expect="group") or {}
+                    held = getattr(node.parse(documents), "consolidated", None)
+            except DAMAGE as error:
+                yield Finding("consolidated", path, key, str(error))
+                continue
+            if held is not None:
+                found = dict(self._below(path, metadata.zarr_format))
+                inner = {entry: documents for entry, documents in held.items() if entry}
+                places = [node.join(path, entry) for entry in inner if entry not in found]
+                kept = (self.survey.under(place) and not self._is_settled(place) for place in places)
+                if any(kept) or any(map(self._is_blocked, places)):
+                    self.last_copies.add(path)
+                for sentence in differences(inner, found):
+                    yield Finding("consolidated", path, key, sentence)
+
+    def _below(self, path: str, zarr_format: int) -> Iterator[tuple[str, Documents]]:
+        """The documents of the nodes below a group, as consolidated metadata holds them: those of its own format."""
+        arrays = {place: (array.metadata, array.metadata.to_documents()) for place, array in self.arrays.items()}
+        for place, (metadata, documents) in {**arrays, **self.groups}.items():
+            if place != path and node.is_below(place, path) and metadata.zarr_format == zarr_format:
+                yield place[len(path and path + "/") :], bare(documents)
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    def _marked(self) -> list[str]:
+        """The paths at which there is a mark of something unfinished."""
+        name = node.UNFINISHED
+        return [key[: -len(name)].rstrip("/") for key in self.survey.keys if f"/{key}".endswith(f"/{name}")]
+
+    def is_node(self, path: str) -> bool:
+        """Whether there are the documents of a node at a path."""
+        return bool(self.survey.own(path))
+
+    def _claim_unfinished(self) -> None:
+        """What lies where a node is being made, or removed, belongs to it."""
+        for path, mark in self.marks.items():
+            if self.is_node(path):
+                continue
+            for below, chunks in mark.nodes.items():
+                place = node.join(path, below)
+                cut, names = len(place and place + "/"), list(chunks)
+                own = (key for key in self.survey.under(place) if any(found.has(key[cut:]) for found in names))
+                self._claimed.update(own, (node.join(place, name) for name in DOCUMENTS))
+
+    def _own(self) -> Iterator[Finding]:
+        """What zellige keeps for itself while it works, and leaves when it is killed."""
+        self._claim_unfinished()
+        seen: set[str] = set()
+        for key in self.survey.keys:
+            head, mark, tail = f"/{key}".partition(f"/{node.OWN}")
+            if not mark:
+                continue
+            self._claimed.add(key)
+            name = node.OWN + tail.partition("/")[0]
+            path = head[1:]
+            if (found := node.join(path, name)) not in seen and name != QUARANTINE:
+                seen.add(found)
+                if name == unfinished.WORK and path in self.marks:
+                    continue  # which the mark beside it says
+                yield Finding("leftover", path, found, self._said(path, found))
+
+    def _said(self, path: str, key: str) -> str:
+        """What is to be known about something that zellige keeps for itself."""
+        if key in self.records:
+            return self._told(key)
+        mark = self.marks.get(path) if key == unfinished.key_of(path) else None
+        if mark is None or mark.work is None:
+            return "an operation on this node was stopped, or is under way"
+        if path in self.arrays and document.UNFINISHED in self.arrays[path].metadata.extra:
+            return f"the array {document.UNFINISHED_WORDS}"
+        if self.is_node(path):
+            return f"a {mark.work.name} was finished here but for this mark"
+        return unfinished.said(mark.work)
+
+    def _told(self, key: str) -> str:
+        """What is known of an operation that has left its document, or is under way."""
+        raw = self.store.get(key) if key in self.records else None
+        if raw is None:
+            return "an operation on this node was stopped, or is under way"
+        try:
+            found = lease.read(raw)
+            record = Record.from_json(found.content, key)
+        except MetadataError as error:
+            return str(error)
+        path = key.removesuffix(node.RECORD)
+        self._claimed.update(
+            key for place in record.created for key in self.survey.under(f"{path}{place}".rstrip("/")) if place
+        )
+        what = f"a change of {_counted(len(record.grown) + len(record.created), 'node')} at once"
+        if (owner := found.live_owner) is not None:
+            return f"{what} is under way, by {owner}"
+        if commit.is_committed(self.store, path.rstrip("/"), record):
+            return f"{what} was committed and not finished; repair, or the next write, finishes it"
+        return f"{what} was stopped before its commit; repair, or the next write, removes what it left"
+
+    def _lengths(self) -> Iterator[Finding]:
+        """Arrays of one group that disagree about the length of a dimension.
+
+        Where the dimension has a coordinate, they are a dataset that cannot be opened. Elsewhere, as in the levels of
+        an image pyramid, that may be meant.
+        """
+        changing = [key.removesuffix(node.RECORD).rstrip("/") for key in self.records]
+        for path in self.groups:
+            if any(node.is_below(path, group) for group in changing):
+                continue  # finishing or undoing the change brings them into line
+            for dim, lengths in self.disagreements(path).items():
+                told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
+                message = f"arrays disagree about the length of dimension {dim!r} ({told})"
+                kind: Kind = "lengths"
+                if node.join(path, dim) in self.arrays:
+                    kind = "dataset"
+                    message += f"; shrink=True (--shrink) cuts all to the shortest one, and removes {_removed(lengths)}"
+                yield Finding(kind, path, path, message)
+
+    @property
+    def torn(self) -> list[Finding]:
+        """The datasets whose arrays disagree about the length of a dimension."""
+        return [found for found in self._lengths() if found.kind == "dataset"]
+
+    def disagreements(self, path: str) -> dict[str, dict[int, list[str]]]:
+        """The dimensions of the arrays of a group that have several lengths: the names of the arrays by length."""
+        found: dict[str, dict[int, list[str]]] = {}
+        for place, array in self.arrays.items():
+            parent, _, name = place.rpartition("/")
+            if parent == path and name:
+                for dim, length in zip(array.dimension_names or (), array.shape, strict=False):
+                    if dim is not None and name not in found.setdefault(dim, {}).setdefault(length, []):
+                        found[dim][length].append(name)
+        return {dim: lengths for dim, lengths in found.items() if len(lengths) > 1}
+
+    def _places(self, path: str, array: Array) -> Iterator[Finding]:
+        """Chunks beyond the end of an array, and chunks that are not stored."""
+        rank, start = array.ndim, len(path and path + "/")
+        here = self.stored[path] = []
+        names = Chunks(array._chunks.keys, rank)
+        for key in self.survey.under(path):
+            coords = None if key in self._claimed else names.keys.decode_chunk_key(key[start:], rank)
+            if coords is None:
+                if key not in self._claimed and names.has_folder(key[start:]):
+                    self._claimed.add(key)
+                    message = "a file is in the place of a directory of chunks; restore the directory"
+                    yield Finding("chunk", path, key, message)
+                continue
+            self._claimed.add(key)
+            if all(k < n for k, n in zip(coords, array.grid.grid_shape, strict=True)):
+                here.append((coords, key))
+            else:
+                yield Finding("outside", path, key, f"chunk {coords} lies beyond the end of the array", coords)
+        blocked = 0
+        for key, place in self.survey.blocked(path, array.metadata):
+            coords = names.keys.decode_chunk_key(key[start:], rank)
+            blocked += coords is not None
+            self._claimed.add(key)
+            message = f"{self.obstacles[key]} is in the place of {place}; {self.obstacles[key].remedy}"
+            yield Finding("chunk", path, key, message, coords)
+        total = prod(array.grid.grid_shape)
+        if 0 < len(here) < total - blocked:
+            stored = {coords for coords, _ in here}
+            first = next(coords for coords in array.grid.all_chunk_coords() if coords not in stored)
+            message = f"{total - len(here):,} of {total:,} chunks are not stored, and read as the fill value"
+            yield Finding("missing", path, array._chunks.key(first), f"{message}; the first is {first}", first)
+
+    def _stray(self) -> Iterator[Finding]:
+        hidden = {key: f"{what}, which" for key, what in self.obstacles.items() if what.is_hidden}
+        for key in [*self.survey.keys, *hidden]:
+            if key not in self._claimed and f"/{node.OWN}" not in f"/{key}":
+                path = next((above for above in self._above(key) if above in self.survey.names), self.top)
+                yield Finding("stray", path, key, f"{hidden.get(key, '')} belongs to no node".strip())
+
+    def _above(self, key: str) -> Iterator[str]:
+        while key:
+            key = key.rpartition("/")[0]
+            yield key
+
+    # -- chunks -----------------------------------------------------------------------------------
+
+    def _chunks(self, *, deep: bool, progress: ProgressLike) -> list[Finding]:
+        """What is wrong with the chunks, several at a time."""
+        found: list[Finding] = []
+        tasks = [
+            (path, coords, key)
+            for path, chunks in self.stored.items()
+            for coords, key in chunks
+            if key not in self.obstacles
+        ]
+        with Progress(progress, len(tasks), "checked", "chunks") as report:
+
+            def look(task: tuple[str, Coords, str]) -> None:
+                found.extend(self._chunk(*task, deep=deep))
+                report.advance(task[2])
+
+            threads.run(look, tasks, len(tasks), threads.crew(None, len(tasks) << 20))
+        return found
+
+    def _chunk(self, path: str, coords: Coords, key: str, *, deep: bool) -> Iterator[Finding]:
+        array = self.arrays[path]
+        spec = array.grid.spec(coords)
+        bound = array._chunks.chain.bound[spec.codec_shape]
+        finding = partial(Finding, path=path, key=key, coords=coords)
+        try:
+            if bound.shard is not None:
+                self._index(bound.shard, key)
+            elif bound.encoded_size is not None and (size := self.store.size(key)) not in (None, bound.encoded_size):
+                yield finding(kind="chunk", message=f"has {size} bytes, {bound.encoded_size} are expected")
+                return
+        except (CodecError, ShortReadError) as error:
+            yield finding(kind="index", message=str(error))
+            return
+        except BadArchiveError as error:
+            yield finding(kind="chunk", message=f"{error}; {_UNREADABLE}")
+            return
+        try:
+            if deep:
+                array[spec.slices]
+        except CorruptChunkError as error:
+            yield finding(kind="chunk", message=str(error.__cause__ or error))
+        except BadArchiveError as error:
+            yield finding(kind="chunk", message=f"{error}; {_UNREADABLE}")
+
+    def _index(self, shard: Any, key: str) -> None:
+        """Read and check the index of a shard."""
+        size = self.store.size(key)
+        raw = None if size is None else self.store.get_range(key, *shard.index.span)
+        if raw is not None and size is not None:
+            shard.index.parse(raw, size if shard.index.at_start else size - shard.index.size)
+
+
+def _entry_of(path: str, holder: str) -> str | None:
+    """The path of a node relative to a group; None if it is not below that one."""
+    return path[len(holder) :].lstrip("/") if node.is_below(path, holder) else None
+
+
+def _removed(lengths: Mapping[int, list[str]]) -> str:
+    """What is removed if all arrays become as long as the shortest one."""
+    least = min(lengths)
+    cut = ", ".join(
+        f"{name} {length} -> {least}" for length in sorted(lengths) if length > least for name in lengths[length]
+    )
+    return f"what the others have beyond it: {cut}" if least else f"all that the others have: {cut}"
