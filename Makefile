@@ -6,7 +6,7 @@ CODE := src tests examples bench reliability tools hatch_build.py
 # Compiled modules are kept, whatever the machine prefers: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-PLAIN := tests/test_indexing.py tests/test_array.py tests/test_engine.py tests/test_sharded_arrays.py tests/codecs
+PLAIN := tests/io/test_indexing.py tests/nodes/test_array.py tests/io/test_read_write.py tests/io/test_sharded_arrays.py tests/codecs
 
 .PHONY: help demo test plain lint format check peer browser docs soak fuzz kernelfuzz asan tsan bench before remote datasets reliability oldest clean
 
@@ -44,7 +44,7 @@ docs: $(VENV)/.docs  ## build the documentation site, strictly, into build/site
 	@$(BIN)/python tools/check_site.py build/site
 
 soak: $(VENV)/.dev  ## the long form of the tests against faults, kills and races: about 30 minutes
-	ZELLIGE_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults tests/test_rechunk.py
+	ZELLIGE_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults tests/tools/test_rechunk.py
 
 fuzz:  ## look for input that breaks a promise, FUZZ_SECONDS=60 in all; what is found is kept as a test
 	@bash tools/fuzz_env.sh

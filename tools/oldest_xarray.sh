@@ -46,4 +46,4 @@ if [ ! -f "$env/.ready" ] || ! "$env/bin/python" -c 'import xarray' 2>/dev/null;
 fi
 "$env/bin/python" -c 'import dask, sys, xarray
 print("oldest environment: xarray", xarray.__version__, "and dask", dask.__version__, "on Python", sys.version.split()[0])'
-"$env/bin/python" -m pytest -q -n 2 tests/test_xarray*.py tests/test_dask*.py tests/test_rechunk*.py "$@"
+"$env/bin/python" -m pytest -q -n 2 tests/xarray tests/dask tests/tools/test_rechunk*.py "$@"

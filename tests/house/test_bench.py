@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 if not (ROOT / "bench" / "cases.py").exists():
     pytest.skip("installed without the bench", allow_module_level=True)
 sys.path.insert(0, str(ROOT))

@@ -112,7 +112,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-# Without a shape, `open` opens or creates a group where there is no array: tests/test_groups.py.
+# Without a shape, `open` opens or creates a group where there is no array: tests/nodes/test_groups.py.
 CASES = [(there, mode, zellige.open_array) for there in MODES for mode in MODES[there]]
 CASES += [
     (*case[:2], zellige.open) for case in CASES if (case[1], MODES[case[0]][case[1]]) != ("a?", ArrayNotFoundError)

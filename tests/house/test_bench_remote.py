@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 if not (ROOT / "bench" / "remote.py").exists():
     pytest.skip("installed without the bench", allow_module_level=True)
 sys.path.insert(0, str(ROOT))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 if not (ROOT / "reliability" / "scenarios.py").exists():
     pytest.skip("installed without the comparison", allow_module_level=True)
 if sys.platform != "linux":

@@ -25,7 +25,7 @@ import zellige
 
 zarr = pytest.importorskip("zarr", reason="the peer zarr-python is missing: pip install 'zarr>=3.1'")
 
-SCRIPTS = {path.stem: path for path in sorted((Path(__file__).parent / "scripts").glob("*.py"))}
+SCRIPTS = {path.stem: path for path in sorted((Path(__file__).parents[1] / "scripts").glob("*.py"))}
 OURS_ONLY = "# zellige only"
 
 every_script = pytest.mark.parametrize("name", SCRIPTS)
