@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
+import xarray as xr
 from zellige.xarray import ZelligeBackend
 
 OTHERS_SAY = ("Consolidated metadata", "does not have a Zarr V3", "not part in the Zarr format 3", "decode_timedelta")

@@ -17,6 +17,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zellige import aio, codecs, dtype, errors, experimental, storage
     from zellige.aio import AsyncArray, AsyncGroup
+    from zellige.display.progress import progress
+    from zellige.grid.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
+    from zellige.nodes.array import Array
+    from zellige.nodes.commit import change
+    from zellige.nodes.create import create, create_array, empty, full, ones, zeros
+    from zellige.nodes.derive import array, empty_like, from_array, full_like, ones_like, zeros_like
+    from zellige.nodes.group import Group
+    from zellige.nodes.hierarchy import create_hierarchy
+    from zellige.nodes.info import print_debug_info
     from zellige.nodes.open import (
         consolidate_metadata,
         create_group,
@@ -32,24 +41,15 @@ if TYPE_CHECKING:
         save_group,
         tree,
     )
-    from zellige.nodes.array import Array
-    from zellige.tools.diff import diff
-    from zellige.tools.repair import repair, vacuum
-    from zellige.tools.validate import validate
-    from zellige.nodes.commit import change
     from zellige.settings import config
+    from zellige.stores import LocalStore, MemoryStore, Store
     from zellige.tools.convert import convert
     from zellige.tools.copy import copy, copy_all, copy_store
-    from zellige.nodes.create import create, create_array, empty, full, ones, zeros
-    from zellige.nodes.derive import array, empty_like, from_array, full_like, ones_like, zeros_like
-    from zellige.grid.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
-    from zellige.nodes.group import Group
-    from zellige.nodes.hierarchy import create_hierarchy
-    from zellige.nodes.info import print_debug_info
+    from zellige.tools.diff import diff
     from zellige.tools.migrate import migrate
     from zellige.tools.rechunk import rechunk
-    from zellige.display.progress import progress
-    from zellige.stores import LocalStore, MemoryStore, Store
+    from zellige.tools.repair import repair, vacuum
+    from zellige.tools.validate import validate
     from zellige.views import LazyArray, concat, stack
 
 __version__ = "0.1.0"

@@ -10,15 +10,15 @@ from dataclasses import replace
 from functools import partial
 
 import cloudpickle
-import dask
 import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dask
+import xarray as xr
 import zellige
 import zellige.xarray
 from counting_store import WRITES, CountingStore

@@ -8,11 +8,11 @@ import traceback
 import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
+from test_dask import lost_in
 
+import xarray as xr
 import zellige
 from stores.servers import ENVIRONMENT, s3, s3_process
-from test_dask import lost_in
 from xarray_data import daily, opened
 from zellige.dask import AlignmentWarning, from_array, store
 from zellige.storage import ZipStore

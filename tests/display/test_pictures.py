@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import zellige
-from zellige.display.svg import grid_svg, ruler_svg
 from zellige.display.html import coverage_svg
+from zellige.display.svg import grid_svg, ruler_svg
 
 NS = "{http://www.w3.org/2000/svg}"
 

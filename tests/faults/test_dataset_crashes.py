@@ -17,9 +17,9 @@ import numpy as np
 import obstore.store
 import pandas as pd
 import pytest
-import xarray as xr
 from crashing_store import LONG, CrashingStore, Killed
 
+import xarray as xr
 import zellige
 from xarray_data import opened
 from zellige.stores import LocalStore, MemoryStore, Store, resolve

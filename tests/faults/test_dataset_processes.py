@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import xarray as xr
 from crashing_store import LONG
 
+import xarray as xr
 import zellige
 from xarray_data import opened
 

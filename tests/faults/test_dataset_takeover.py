@@ -15,17 +15,17 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-import dask
 import numpy as np
 import obstore.store
 import pytest
-import xarray as xr
 from crashing_store import LONG
 
+import dask
+import xarray as xr
 import zellige
 from xarray_data import opened
-from zellige.nodes import lease
 from zellige.errors import ConflictError
+from zellige.nodes import lease
 from zellige.stores import Store, files
 from zellige.stores.objects import ObjectStore
 from zellige.xarray import write

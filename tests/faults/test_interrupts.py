@@ -21,9 +21,9 @@ from crashing_store import LONG, CrashingStore, counted, held_locks
 
 import zellige
 from running import fork, run_threads, settled
-from zellige.stores import threads as team
 from zellige.io import shard
 from zellige.stores import LocalStore, MemoryStore, Store, base, files
+from zellige.stores import threads as team
 
 CHUNKS = 32
 SHAPE, CHUNK = (CHUNKS * 64, 1024), (64, 1024)  # 256 KiB a chunk: enough for threads to be used

@@ -11,9 +11,9 @@ import pytest
 
 import zellige
 from zellige import kernel
-from zellige.tools.copy import CopyError
 from zellige.errors import CorruptChunkError, NotANodeError, UnsafeLinkError
 from zellige.storage import LocalStore, MemoryStore
+from zellige.tools.copy import CopyError
 
 
 @pytest.fixture(params=["kernel", "plain"], autouse=True)

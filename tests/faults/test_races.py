@@ -18,8 +18,8 @@ from crashing_store import LONG, CrashingStore, counted
 
 import zellige
 from running import run_threads
-from zellige.nodes.node import PENDING
 from zellige.nodes import leftovers
+from zellige.nodes.node import PENDING
 from zellige.stores import LocalStore, MemoryStore, Store, abilities, files
 
 WORKERS = 4

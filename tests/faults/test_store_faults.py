@@ -23,8 +23,7 @@ import pytest
 from crashing_store import LONG, held_locks
 
 import zellige
-from zellige.stores import threads
-from zellige.stores import LocalStore, MemoryStore, base
+from zellige.stores import LocalStore, MemoryStore, base, threads
 
 ERRORS = [errno.ENOSPC, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO]
 CALLS: dict[str, ModuleType] = {

@@ -191,9 +191,9 @@ def or_it_is_whole(store: Store, name: str) -> Iterator[None]:
 
 
 def dask_store(store: Store, name: str, **options: Any) -> None:
-    import dask
     import dask.array as da
 
+    import dask
     from zellige.dask import store as store_blocks
 
     with dask.config.set(scheduler="synchronous"), or_it_is_whole(store, name):

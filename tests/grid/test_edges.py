@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from zellige import VaryingDimension
-from zellige.grid import edges as runs
 from zellige.errors import ChunkShapeError
+from zellige.grid import edges as runs
 from zellige.grid.edges import Computed, Edges, InnerEdges, LazyTuple, as_tuple, compress_rle, expand_rle
 
 MOST = 2**63 - 1

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import zellige
 from zellige import ChunkGrid, FixedDimension, VaryingDimension
-from zellige.grid.parse import auto_chunks, parse_chunks, parse_new_chunks
 from zellige.errors import ChunkShapeError
 from zellige.grid.edges import Edges
+from zellige.grid.parse import auto_chunks, parse_chunks, parse_new_chunks
 
 MiB = 1 << 20
 TRILLION = 10**12

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_grid import SeedDimension
+from test_indexing import Ix
 
 import strategies as ours
 import zellige
-from test_grid import SeedDimension
-from test_indexing import Ix
 from zellige import ChunkGrid, ChunkSpec
 from zellige.core.indexing import OrthogonalIndexer
 from zellige.errors import BoundsCheckError, ChunkShapeError

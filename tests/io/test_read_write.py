@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import strategies as ours
 import zellige
 from counting_store import READS, CountingStore, contents
-from zellige.stores import threads as team
 from zellige.codecs import GzipCodec
 from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, EncodeError
 from zellige.stores import LocalStore, MemoryStore
+from zellige.stores import threads as team
 from zellige.stores.latency import LatencyStore
 
 TRILLION = 10**12

@@ -17,8 +17,8 @@ import pytest
 import zellige
 from counting_store import CountingStore, contents
 from running import settled
-from zellige.stores import threads as team
 from zellige.storage import CacheStore, LatencyStore, LocalStore, MemoryStore, Store
+from zellige.stores import threads as team
 
 MODEL = np.arange(256 * 50).reshape(256, 50)
 KiB = 1024

@@ -11,8 +11,8 @@ import pytest
 
 import zellige
 from counting_store import CountingStore
-from zellige.stores import threads
 from zellige.io import write
+from zellige.stores import threads
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], Any]] = {
     "one after the other": ((60,), 5),

@@ -21,10 +21,9 @@ import strategies as ours
 import zellige
 from running import fork, run_threads
 from zellige import kernel
-from zellige.stores import threads
 from zellige.io import write
 from zellige.nodes import leftovers
-from zellige.stores import LocalStore, MemoryStore
+from zellige.stores import LocalStore, MemoryStore, threads
 from zellige.stores.latency import LatencyStore
 
 if kernel.native is None:

@@ -11,9 +11,9 @@ import pytest
 import zellige
 from counting_store import CountingStore
 from documents import BYTES, MISSING, compressed, document, open_document, regular
-from zellige.nodes import blueprint
 from zellige.errors import MetadataError
 from zellige.metadata import ArrayV3Metadata
+from zellige.nodes import blueprint
 
 
 @pytest.fixture(autouse=True)

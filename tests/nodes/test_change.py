@@ -14,8 +14,8 @@ import pytest
 
 import zellige
 from counting_store import CountingStore, contents
-from zellige.nodes import node
 from zellige.errors import ArrayNotFoundError, BroadcastError, ConflictError, ContainsArrayError, MetadataError
+from zellige.nodes import node
 from zellige.nodes.record import Growth, Record
 from zellige.storage import ZipStore
 from zellige.stores import LocalStore, MemoryStore, Store

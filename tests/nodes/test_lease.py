@@ -17,8 +17,8 @@ import pytest
 
 import zellige
 from running import fork
-from zellige.nodes import lease
 from zellige.errors import ConflictError
+from zellige.nodes import lease
 from zellige.nodes.lease import Lease, Owner
 from zellige.stores import LocalStore, MemoryStore, Store
 from zellige.stores.objects import ObjectStore

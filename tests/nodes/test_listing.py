@@ -13,9 +13,9 @@ import pytest
 import zellige
 from counting_store import CountingStore
 from documents import document
-from zellige.nodes import blueprint
 from zellige.errors import BrokenNodeWarning, CompatibilityWarning, MetadataError
 from zellige.metadata import ArrayV3Metadata
+from zellige.nodes import blueprint
 from zellige.nodes.node import UNFINISHED
 from zellige.stores import LocalStore, MemoryStore, Store
 

@@ -14,8 +14,6 @@ import pytest
 
 import zellige
 from counting_store import CountingStore, contents
-from zellige.nodes import placing
-from zellige.nodes import removal
 from zellige.errors import (
     BrokenNodeWarning,
     ConflictError,
@@ -26,6 +24,7 @@ from zellige.errors import (
     UnsafeLinkError,
 )
 from zellige.metadata import GroupMetadata
+from zellige.nodes import placing, removal
 from zellige.nodes.node import UNFINISHED
 from zellige.stores import LocalStore, MemoryStore, Store, abilities
 

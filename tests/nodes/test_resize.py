@@ -11,10 +11,8 @@ import obstore.store
 import pytest
 
 import zellige
-from zellige.nodes import lease
-from zellige.nodes import node
 from zellige.errors import ConflictError
-from zellige.nodes import resize
+from zellige.nodes import lease, node, resize
 from zellige.stores import MemoryStore, Store
 from zellige.stores.objects import ObjectStore
 from zellige.stores.wrappers import LoggingStore

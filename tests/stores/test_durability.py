@@ -20,9 +20,8 @@ from store_suite import enter
 
 import zellige
 from running import run_threads
-from zellige.stores import threads
 from zellige.io.chunks import Chunks
-from zellige.stores import LocalStore, MemoryStore, abilities
+from zellige.stores import LocalStore, MemoryStore, abilities, threads
 from zellige.stores.base import TEMPORARY
 
 DOCUMENTS = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"]

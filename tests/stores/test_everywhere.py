@@ -19,10 +19,10 @@ import numpy as np
 import obstore.store
 import pandas as pd
 import pytest
-import xarray as xr
 import zarr.storage
 from node_laws import MODEL, RECTILINEAR, check_arrays, check_groups
 
+import xarray as xr
 import zellige
 import zellige.dask
 import zellige.xarray

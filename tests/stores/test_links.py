@@ -15,9 +15,9 @@ import pytest
 from store_suite import READING, enter
 
 import zellige
-from zellige.tools.copy import CopyError
 from zellige.errors import ReadOnlyError, UnsafeLinkError
 from zellige.stores import LocalStore, files
+from zellige.tools.copy import CopyError
 
 SECRET = b"secret"
 

@@ -16,8 +16,9 @@ from store_suite import READING, WRITING, StoreSuite
 
 import zellige
 from running import fork, run_threads
-from zellige.nodes import lease
 from zellige.errors import AccessDeniedError, ConflictError, CredentialsWarning, RemoteError, ShortReadError
+from zellige.nodes import lease
+from zellige.nodes.node import PENDING
 from zellige.stores import base, objects, resolve
 from zellige.stores.base import coalesced
 from zellige.stores.objects import ObjectStore

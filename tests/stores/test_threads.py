@@ -22,8 +22,8 @@ import strategies as ours
 import zellige
 from counting_store import CountingStore
 from running import run_threads, settled
-from zellige.stores import threads as team
 from zellige.stores import LocalStore, MemoryStore
+from zellige.stores import threads as team
 
 CHUNKS = 64
 SHAPE, CHUNK = (CHUNKS * 64, 1024), (64, 1024)  # 256 KiB a chunk: enough for threads to be used

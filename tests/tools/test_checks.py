@@ -12,10 +12,10 @@ import pytest
 
 import zellige
 from counting_store import WRITES, CountingStore
-from zellige.nodes import node
-from zellige.tools.validate import QUARANTINE
 from zellige.errors import CompatibilityWarning, CorruptChunkError, NodeNotFoundError, ReadOnlyError
+from zellige.nodes import node
 from zellige.stores import files
+from zellige.tools.validate import QUARANTINE
 
 
 @pytest.fixture

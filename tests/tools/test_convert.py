@@ -10,8 +10,8 @@ import pytest
 
 import zellige
 from counting_store import WRITES, CountingStore
-from zellige.tools.convert import NotRepresentableError
 from zellige.errors import ChunkShapeError, ContainsGroupError, NodeNotFoundError, ZelligeWarning
+from zellige.tools.convert import NotRepresentableError
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'zellige[hdf5]'")
 

@@ -21,10 +21,7 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import WRITES, CountingStore, contents
-from zellige.nodes import node
 from zellige.display import progress as reporting
-from zellige.stores import threads
-from zellige.tools.copy import Copied, CopyError, copy, copy_all, copy_store
 from zellige.errors import (
     BrokenNodeWarning,
     CompatibilityWarning,
@@ -38,7 +35,9 @@ from zellige.errors import (
     ReadOnlyError,
     StoreKeyError,
 )
-from zellige.stores import LocalStore, MemoryStore, Store, StorePath
+from zellige.nodes import node
+from zellige.stores import LocalStore, MemoryStore, Store, StorePath, threads
+from zellige.tools.copy import Copied, CopyError, copy, copy_all, copy_store
 
 MODEL = ours.counted((6, 7), "int16")
 DOCUMENTS = {"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"}

@@ -10,8 +10,8 @@ import pytest
 import strategies as ours
 import zellige
 from counting_store import CountingStore, contents
-from zellige.nodes import create as creation
 from zellige.errors import ContainsArrayError, CorruptChunkError, MetadataError
+from zellige.nodes import create as creation
 from zellige.stores import LocalStore, MemoryStore
 
 MODEL = ours.counted((6, 7), "int16")

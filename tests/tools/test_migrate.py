@@ -13,14 +13,14 @@ import pytest
 
 import zellige
 from counting_store import WRITES, CountingStore, contents
-from zellige.tools import migrate as migration
 from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, ReadOnlyError
-from zellige.metadata.upgrade import NotConvertibleError, to_v3
 from zellige.metadata.groups import GroupMetadata
+from zellige.metadata.upgrade import NotConvertibleError, to_v3
 from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import ArrayV3Metadata
-from zellige.tools.migrate import Migration, migrate
 from zellige.stores import MemoryStore, Store
+from zellige.tools import migrate as migration
+from zellige.tools.migrate import Migration, migrate
 
 zarr = pytest.importorskip("zarr", reason="the peer zarr-python is missing: pip install 'zarr>=3.1'")
 

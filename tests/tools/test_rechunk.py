@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import zellige
 from counting_store import CountingStore
-from zellige.tools import rechunk_plan as plans
 from zellige.errors import BroadcastError, ConflictError, ContainsArrayError
 from zellige.nodes.node import UNFINISHED
-from zellige.tools.rechunk import bytes_of
 from zellige.nodes.unfinished import WORK
+from zellige.tools import rechunk_plan as plans
+from zellige.tools.rechunk import bytes_of
 
 
 def sample(shape, dtype="int32"):

@@ -13,12 +13,12 @@ import time
 
 import numpy as np
 import pytest
+from test_dask_cluster import PLACES, Icechunk, s3, s3_process
 
 import zellige
-from test_dask_cluster import PLACES, Icechunk, s3, s3_process
-from zellige.tools import rechunk as rechunking
-from zellige.storage import LatencyStore, LocalStore, ZipStore
 from zellige.nodes.unfinished import WORK
+from zellige.storage import LatencyStore, LocalStore, ZipStore
+from zellige.tools import rechunk as rechunking
 
 __all__ = ["s3", "s3_process"]
 

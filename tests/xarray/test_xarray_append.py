@@ -7,16 +7,16 @@ import tracemalloc
 import warnings
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-import xarray as xr
 import zarr
 from hypothesis import given, settings, strategies
 from hypothesis.strategies import booleans, integers, lists, sampled_from
 
+import dask
+import xarray as xr
 import zellige
 import zellige.dask
 from counting_store import WRITES, CountingStore, contents

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import cftime
-import dask
 import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dask
 import strategies as ours
+import xarray as xr
 import zellige
 from counting_store import contents
 from xarray_data import OTHERS_SAY, opened

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-import xarray as xr
 
+import dask
+import xarray as xr
 import zellige
 from counting_store import contents
 from xarray_data import OTHERS_SAY, opened

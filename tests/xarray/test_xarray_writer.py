@@ -8,14 +8,14 @@ import os
 import warnings
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-import xarray as xr
 from dask.diagnostics import Callback
 
+import dask
+import xarray as xr
 import zellige
 import zellige.dask
 from counting_store import WRITES, CountingStore, contents

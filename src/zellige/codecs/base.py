@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
-from zellige.settings import config
 from zellige.dtypes import DataType
 from zellige.errors import MetadataError
+from zellige.settings import config
 from zellige.types import JSON, AnyArray, Buffer, Shape
 
 T = TypeVar("T")

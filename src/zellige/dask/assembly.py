@@ -13,11 +13,11 @@ from itertools import accumulate, product
 from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
+import dask
 from zellige import Array, storage
 from zellige.dask.reading import Handle
 

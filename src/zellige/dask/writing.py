@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
+import dask
 from zellige import Array, Store, create_array, open_array, storage
 from zellige.dask.alignment import Part, aligned_chunks, edges_of, shared_axes
 from zellige.dask.assembly import assembled

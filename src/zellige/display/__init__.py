@@ -1,1 +1,1 @@
-"""What people look at: grids as text and SVG, trees, tables, progress. It draws what it is handed, and knows no arrays."""
+"""What people look at: grids as text and SVG, trees, tables, progress. It draws what it is handed."""

@@ -20,6 +20,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, Protocol, overload
 
+from zellige.errors import BoundsCheckError, ChunkShapeError, RectilinearChunksError
 from zellige.grid.axis import (
     Axis,
     AxisChunks,
@@ -32,7 +33,6 @@ from zellige.grid.axis import (
     is_size,
     no_chunk,
 )
-from zellige.errors import BoundsCheckError, ChunkShapeError, RectilinearChunksError
 from zellige.grid.edges import EdgeEntries, Edges, Sizes, as_tuple
 from zellige.types import Coords, Shape
 

@@ -18,11 +18,11 @@ from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 
-from zellige.settings import config
-from zellige.grid.axis import AxisChunks, from_chunks, is_size
 from zellige.errors import ChunkShapeError
-from zellige.grid.grid import ChunkGrid
+from zellige.grid.axis import AxisChunks, from_chunks, is_size
 from zellige.grid.edges import Edges, positive_integer
+from zellige.grid.grid import ChunkGrid
+from zellige.settings import config
 from zellige.types import Shape
 
 GridName: TypeAlias = Literal["regular", "rectilinear", "zarrs.regular_bounded"]

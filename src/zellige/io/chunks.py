@@ -9,12 +9,12 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 from zellige.codecs.chain import BoundChain, CodecChain
-from zellige.settings import ArrayConfig
 from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, EncodeError
 from zellige.grid.grid import ChunkGrid
 from zellige.io.shard import GAP, IndexCache
 from zellige.kernel.program import inner_shape, program_of
 from zellige.metadata import ChunkKeyEncoding
+from zellige.settings import ArrayConfig
 from zellige.stores import Store
 from zellige.types import Coords, Shape
 

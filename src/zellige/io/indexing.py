@@ -16,9 +16,9 @@ from zellige.types import AnyArray, Casting, Shape
 
 if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
+    from zellige.grid.edges import LazyTuple
     from zellige.grid.grid import ChunkGrid
     from zellige.io.select import Selection
-    from zellige.grid.edges import LazyTuple
 
 
 Fields: TypeAlias = Sequence[str] | str | None

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from zellige import kernel
-from zellige.stores import threads
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.sharding import BoundShard, inner_error
-from zellige.settings import told
 from zellige.errors import CodecError, ConflictError, ShortReadError, UnsupportedCodecError
 from zellige.io.chunks import Chunks, Files
 from zellige.io.plan import Copy, Plan, Target, parts, shard_table, table
 from zellige.io.shard import ShardSource, StaleIndexError, plan_within, work_within
 from zellige.kernel.program import inner_shape, program_of
+from zellige.settings import told
+from zellige.stores import threads
 from zellige.stores.abilities import DecodedChunks
 from zellige.types import AnyArray, Buffer, Coords
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zellige import kernel
-from zellige.stores import threads
+from zellige.grid.edges import Edges
 from zellige.grid.grid import Axis, ChunkGrid
 from zellige.io import results
 from zellige.io.chunks import Files
-from zellige.grid.edges import Edges
+from zellige.stores import threads
 from zellige.types import Buffer
 
 if TYPE_CHECKING:

@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zellige import kernel
-from zellige.stores import threads
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.sharding import BoundShard, inner_error
-from zellige.settings import told
 from zellige.dtypes.fill import equals_fill
 from zellige.errors import CodecError, CorruptChunkError, EncodeError, ShortReadError, UnsupportedCodecError
 from zellige.grid.grid import ChunkGrid
@@ -32,6 +30,8 @@ from zellige.io.plan import Copy, Plan, Table, parts, shard_table, table
 from zellige.io.read import BATCH, MANY, part_size
 from zellige.io.shard import plan_within, replaced, stored_parts, work_within
 from zellige.kernel.program import inner_shape, program_of
+from zellige.settings import told
+from zellige.stores import threads
 from zellige.stores.abilities import batch
 from zellige.stores.files import temporary_name
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Kept, Old, Part, Shape

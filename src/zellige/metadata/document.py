@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from zellige.settings import config
 from zellige.errors import MetadataError
+from zellige.settings import config
 from zellige.types import JSON, not_finite
 
 _MOST = 2**63 - 1

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from zellige.errors import ChunkShapeError, MetadataError
+from zellige.grid.edges import Edges, LazyTuple, Sizes, as_tuple, positive_integer
 from zellige.grid.grid import AxisChunks, ChunkGrid
 from zellige.metadata.document import as_extension, fail, only, require
-from zellige.grid.edges import Edges, LazyTuple, Sizes, as_tuple, positive_integer
 from zellige.types import JSON, Shape
 
 _FIELD = "chunk_grid.configuration"

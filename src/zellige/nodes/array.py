@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from zellige.nodes import node
-from zellige.nodes.blueprint import Blueprint, remember, remember_similar, remembered, similar
-from zellige.grid.parse import ChunksLike, nearest_divisor
 from zellige.codecs.base import ArrayBytesCodec
 from zellige.codecs.sharding import Uneven, chunk_chain, uneven
-from zellige.settings import ArrayConfig, told
 from zellige.dtypes.fill import fill_bits
 from zellige.dtypes.values import as_value, boxed
 from zellige.errors import (
@@ -29,33 +25,37 @@ from zellige.errors import (
     UnfinishedWarning,
     warn_caller,
 )
+from zellige.grid.edges import EdgeEntries, InnerEdges, LazyTuple, Sizes, as_tuple
 from zellige.grid.grid import ChunkGrid, ChunkSpec, FixedDimension
+from zellige.grid.parse import ChunksLike, nearest_divisor
 from zellige.io import results, select
 from zellige.io.chunks import Chunks
+from zellige.io.indexing import Selecting
 from zellige.io.plan import plan_for
 from zellige.io.read import read
 from zellige.io.select import Selection
 from zellige.io.write import write, write_fields
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes import node
+from zellige.nodes.blueprint import Blueprint, remember, remember_similar, remembered, similar
 from zellige.nodes.node import NodeHandle
-from zellige.grid.edges import EdgeEntries, InnerEdges, LazyTuple, Sizes, as_tuple
-from zellige.io.indexing import Selecting
+from zellige.settings import ArrayConfig, told
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, AnyArray, Casting, Coords, Shape
 
 if TYPE_CHECKING:
     from zellige.aio import AsyncArray
-    from zellige.nodes.consolidated import Consolidated
-    from zellige.dtypes.structs import FieldNames
-    from zellige.nodes.info import Info
-    from zellige.kernel._native import Reader
     from zellige.display.progress import ProgressLike
-    from zellige.nodes.explain import Explanation
-    from zellige.nodes.stats import Coverage, Stats
+    from zellige.dtypes.structs import FieldNames
+    from zellige.kernel._native import Reader
     from zellige.metadata.groups import Documents
+    from zellige.nodes.consolidated import Consolidated
+    from zellige.nodes.explain import Explanation
+    from zellige.nodes.info import Info
     from zellige.nodes.node import ArrayMetadata
     from zellige.nodes.resize import PendingAppend
+    from zellige.nodes.stats import Coverage, Stats
     from zellige.stores.path import StorePath
     from zellige.views import LazyArray
 

@@ -28,12 +28,21 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from zellige.nodes import lease
-from zellige.nodes import node
-from zellige.nodes import placing
-from zellige.nodes import removal
+from zellige.dtypes.values import as_value
+from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError, StaleMetadataError
+from zellige.grid.edges import EdgeEntries
+from zellige.metadata.document import new_attributes
+from zellige.metadata.groups import (
+    ARRAY_V2,
+    ATTRIBUTES_V2,
+    CONSOLIDATED_V2,
+    Documents,
+    Entries,
+    GroupMetadata,
+)
+from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes import lease, node, placing, removal, resize
 from zellige.nodes.array import Array, open_array_or
-from zellige.settings import ArrayConfig, config
 from zellige.nodes.consolidated import (
     Consolidated,
     bare,
@@ -46,26 +55,13 @@ from zellige.nodes.consolidated import (
     stored_entries,
     warn_of_growth,
 )
-from zellige.dtypes.values import as_value
-from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError, StaleMetadataError
 from zellige.nodes.lease import Lease, Owner
-from zellige.metadata.document import new_attributes
-from zellige.metadata.groups import (
-    ARRAY_V2,
-    ATTRIBUTES_V2,
-    CONSOLIDATED_V2,
-    Documents,
-    Entries,
-    GroupMetadata,
-)
-from zellige.metadata.v3 import DOCUMENT
-from zellige.nodes import resize
 from zellige.nodes.leftovers import clear_uncovered, trim
 from zellige.nodes.record import Growth, Record
-from zellige.grid.edges import EdgeEntries
+from zellige.settings import ArrayConfig, config
 from zellige.stores import LocalStore, Store, StoreLike, abilities, finishing, locate
-from zellige.stores.wrappers import FencedStore
 from zellige.stores.threads import gather
+from zellige.stores.wrappers import FencedStore
 
 if TYPE_CHECKING:
     from zellige.nodes.group import Group

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from zellige.nodes import node
 from zellige.errors import CompatibilityWarning, MetadataError, StaleMetadataError, StaleMetadataWarning
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.grids import spelled_out
@@ -33,6 +32,7 @@ from zellige.metadata.groups import (
     with_attributes,
 )
 from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes import node
 from zellige.stores import Store
 from zellige.types import JSON
 

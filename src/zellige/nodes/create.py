@@ -35,23 +35,23 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from zellige.nodes import node
-from zellige.nodes.array import Array
-from zellige.grid.parse import ChunksLike, GridName, parse_shards
 from zellige.codecs import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, parse_codec, parse_codecs
 from zellige.codecs.base import ArraySpec
 from zellige.codecs.chain import CodecChain, resolved
 from zellige.codecs.sharding import ShardingCodec
-from zellige.settings import ArrayConfig
-from zellige.settings import config as settings
 from zellige.dtypes import DataType, parse_dtype
 from zellige.dtypes.values import as_value, as_values, unmasked
 from zellige.errors import as_mapping
 from zellige.grid.grid import ChunkGrid
+from zellige.grid.parse import ChunksLike, GridName, parse_shards
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.document import Extension, new_attributes
 from zellige.metadata.grids import grid_document
 from zellige.metadata.keys import chunk_key_encoding_argument
+from zellige.nodes import node
+from zellige.nodes.array import Array
+from zellige.settings import ArrayConfig
+from zellige.settings import config as settings
 from zellige.stores import StoreLike, locate
 from zellige.types import NOT_GIVEN, Shape
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zellige.nodes import node
-from zellige.nodes.array import Array
 from zellige.codecs.chain import CodecChain
 from zellige.codecs.sharding import chunk_chain
-from zellige.nodes.create import as_data, copy_values, create_array, empty, full, ones, put, type_of, zeros
 from zellige.dtypes.fill import fill_bits
 from zellige.io.write import copy_chunks
 from zellige.metadata import ArrayV3Metadata
+from zellige.nodes import node
+from zellige.nodes.array import Array
+from zellige.nodes.create import as_data, copy_values, create_array, empty, full, ones, put, type_of, zeros
 from zellige.stores import StoreLike, locate
 from zellige.types import NOT_GIVEN
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
-from zellige.stores import threads
 from zellige.codecs.sharding import BoundShard
-from zellige.grid.grid import ChunkGrid
 from zellige.display.text import human_bytes
+from zellige.grid.grid import ChunkGrid
 from zellige.io.plan import Copy, Plan, plan_for
 from zellige.io.select import Selection
 from zellige.io.shard import IndexCache, ShardSource, plan_within
+from zellige.stores import threads
 from zellige.stores.base import coalesced
 from zellige.types import Shape
 

@@ -8,9 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from zellige.nodes import node
-from zellige.nodes.array import Array, open_array_or, warned
-from zellige.nodes.consolidated import Consolidated, bare, differences, warn_of_rectilinear
 from zellige.errors import (
     BrokenNodeWarning,
     ConflictError,
@@ -24,8 +21,6 @@ from zellige.errors import (
     StaleMetadataError,
     warn_caller,
 )
-from zellige.nodes.listing import Listing
-from zellige.nodes.making import Making, as_name
 from zellige.metadata import document
 from zellige.metadata.groups import (
     Documents,
@@ -36,15 +31,20 @@ from zellige.metadata.groups import (
     consolidated_document,
     with_attributes,
 )
+from zellige.nodes import node
+from zellige.nodes.array import Array, open_array_or, warned
+from zellige.nodes.consolidated import Consolidated, bare, differences, warn_of_rectilinear
+from zellige.nodes.listing import Listing
+from zellige.nodes.making import Making, as_name
 from zellige.nodes.node import NodeHandle
 from zellige.stores import Store, StoreLike, locate
 from zellige.stores.base import is_key
 from zellige.types import JSON
 
 if TYPE_CHECKING:
+    from zellige.display.tree import Tree
     from zellige.nodes.info import Info
     from zellige.nodes.node import NodeMetadata
-    from zellige.display.tree import Tree
 
 Node: TypeAlias = "Array | Group"
 Found: TypeAlias = tuple[str, "NodeMetadata | MetadataError"]
@@ -304,8 +304,10 @@ class Group(Listing, Making, NodeHandle):
 
         Stopped half-way, it can be repeated.
         """
-        from zellige.nodes import removal  # only for those who write
-        from zellige.nodes import unfinished  # only for those who write
+        from zellige.nodes import (
+            removal,  # only for those who write
+            unfinished,  # only for those who write
+        )
 
         self._check_writable()
         place = self._place(path)

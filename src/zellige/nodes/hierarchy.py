@@ -7,16 +7,13 @@ from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from zellige.nodes import node
-from zellige.nodes import placing
-from zellige.nodes import removal
-from zellige.stores import threads
-from zellige.nodes.array import Array
-from zellige.settings import ArrayConfig
 from zellige.errors import ContainsArrayError, as_mapping
-from zellige.nodes.group import Group, Node
 from zellige.metadata import GroupMetadata
-from zellige.stores import Store, StoreLike, locate
+from zellige.nodes import node, placing, removal
+from zellige.nodes.array import Array
+from zellige.nodes.group import Group, Node
+from zellige.settings import ArrayConfig
+from zellige.stores import Store, StoreLike, locate, threads
 
 if TYPE_CHECKING:
     from zellige.nodes.node import NodeMetadata

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from zellige.display.text import human_bytes
 from zellige.display.tree import Member
-from zellige.grid.axis import as_axis
 from zellige.errors import MetadataError, UnfinishedError
+from zellige.grid.axis import as_axis
 from zellige.metadata.document import UNFINISHED, UNFINISHED_WORDS
 from zellige.nodes.array import Array
 

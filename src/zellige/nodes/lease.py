@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from zellige.settings import config
 from zellige.errors import ConflictError
+from zellige.settings import config
 from zellige.stores import Store, files
 from zellige.stores.base import Tag
 from zellige.types import JSON

@@ -12,12 +12,12 @@ from contextlib import suppress
 from itertools import product
 from math import prod
 
-from zellige.stores import threads
 from zellige.dtypes.fill import equals_fill
 from zellige.errors import CorruptChunkError
 from zellige.grid.grid import ChunkGrid, ChunkSpec
 from zellige.io.chunks import Chunks
 from zellige.io.write import encoded, load
+from zellige.stores import threads
 from zellige.types import Buffer, Coords, Encoded, Shape
 
 _FEW = 1000  # chunks that are looked for one by one; to list a store of millions would take longer

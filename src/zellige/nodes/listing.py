@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from zellige.nodes.array import Array
 from zellige.errors import MetadataError
+from zellige.nodes.array import Array
 
 if TYPE_CHECKING:
     from zellige.nodes.group import Group, Node

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zellige.nodes import create as creation
-from zellige.nodes import derive
-from zellige.nodes import node
-from zellige.nodes.array import Array
 from zellige.dtypes import parse_dtype
 from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError
+from zellige.nodes import create as creation
+from zellige.nodes import derive, node
+from zellige.nodes.array import Array
 
 if TYPE_CHECKING:
+    from zellige.metadata.groups import GroupMetadata
     from zellige.nodes.consolidated import Consolidated
     from zellige.nodes.group import Group
     from zellige.nodes.hierarchy import NodeLike
-    from zellige.metadata.groups import GroupMetadata
     from zellige.stores import Store
 
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
 from zellige.nodes import node
 from zellige.nodes.array import Array, open_array_or
-from zellige.settings import ArrayConfig
 from zellige.nodes.consolidated import warn_of_rectilinear
 from zellige.nodes.create import KNOWN_OPTIONS, NO_MEANING, ZarrFormat, check_format, create_array, modern_options
 from zellige.nodes.derive import from_array, like
-from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
 from zellige.nodes.group import Group, Node, make_group
+from zellige.settings import ArrayConfig
 from zellige.stores import Store, StoreLike, finishing, locate, opened, reopened
 
 if TYPE_CHECKING:

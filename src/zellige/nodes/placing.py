@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from zellige.nodes import node
-from zellige.nodes import removal
-from zellige.nodes import unfinished
 from zellige.errors import ConflictError, NotANodeError
-from zellige.nodes.lease import Lease, busy
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes import node, removal, unfinished
+from zellige.nodes.lease import Lease, busy
 from zellige.nodes.removal import Removal
+from zellige.nodes.unfinished import Chunks, Mark, Work
 from zellige.stores import Store
 from zellige.stores.abilities import Folders
 from zellige.stores.threads import gather
-from zellige.nodes.unfinished import Chunks, Mark, Work
 
 if TYPE_CHECKING:
     from zellige.nodes.node import NodeMetadata

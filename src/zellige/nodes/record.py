@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zellige.nodes import node
 from zellige.errors import MetadataError
 from zellige.metadata.groups import ARRAY_V2, Documents
 from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes import node
 from zellige.types import JSON, is_key
 
 if TYPE_CHECKING:

@@ -18,17 +18,16 @@ from contextvars import ContextVar
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from zellige.nodes import node
-from zellige.nodes import unfinished
 from zellige.errors import ContainsArrayError, ContainsGroupError, MetadataError, NotANodeError
 from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2
 from zellige.metadata.keys import DefaultChunkKeyEncoding, V2ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes import node, unfinished
+from zellige.nodes.unfinished import WORK, Chunks, Mark
 from zellige.stores import Store, abilities
 from zellige.stores.abilities import Folders
 from zellige.stores.threads import gather
-from zellige.nodes.unfinished import WORK, Chunks, Mark
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata, NodeMetadata

@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zellige.nodes import lease as leases
-from zellige.nodes import node
-from zellige.nodes.array import Array
-from zellige.grid.parse import ChunksLike, parse_new_chunks
 from zellige.dtypes.values import as_value
 from zellige.errors import BroadcastError, ConflictError
+from zellige.grid.edges import EdgeEntries, Edges
 from zellige.grid.grid import ChunkGrid
+from zellige.grid.parse import ChunksLike, parse_new_chunks
 from zellige.io import select
 from zellige.io.plan import plan_for
 from zellige.io.write import write
+from zellige.nodes import lease as leases
+from zellige.nodes import node
+from zellige.nodes.array import Array
 from zellige.nodes.lease import Lease, Owner
 from zellige.nodes.leftovers import clear_uncovered, trim
-from zellige.grid.edges import EdgeEntries, Edges
 from zellige.types import Shape
 
 if TYPE_CHECKING:

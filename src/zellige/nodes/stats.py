@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zellige.display.progress import Progress, ProgressLike
 from zellige.io import select
 from zellige.io.plan import plan_for
-from zellige.display.progress import Progress, ProgressLike
 from zellige.types import AnyArray, Coords, Shape
 
 if TYPE_CHECKING:

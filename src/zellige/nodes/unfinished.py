@@ -18,11 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zellige.nodes import node
 from zellige.errors import ConflictError, MetadataError, RemoteError
 from zellige.metadata import document
 from zellige.metadata.groups import GroupMetadata
 from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
+from zellige.nodes import node
 from zellige.stores import Store
 from zellige.types import JSON
 

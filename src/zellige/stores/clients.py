@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from zellige.settings import config
 from zellige.errors import CredentialsWarning
+from zellige.settings import config
 from zellige.stores import credentials
 from zellige.stores.base import KeyLock
 

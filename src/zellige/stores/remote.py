@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from zellige.settings import config
 from zellige.errors import AccessDeniedError, ConflictError, RemoteError, ShortReadError, StoreKeyError
+from zellige.settings import config
 from zellige.stores.base import Store, Traits, Value, check_key, coalesced, divided, is_key, resolve_span
 from zellige.stores.clients import Client, library, redacted
 from zellige.stores.threads import gather

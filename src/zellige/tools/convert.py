@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.lib import format as npy
 
-from zellige.nodes import node
-from zellige.nodes import placing
-from zellige.nodes import unfinished
-from zellige.nodes.array import Array
-from zellige.nodes.create import create_array
+from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import (
     ChunkShapeError,
     ConflictError,
@@ -33,15 +29,17 @@ from zellige.errors import (
     warn_caller,
 )
 from zellige.metadata import GroupMetadata, document
-from zellige.tools.migrate import migrate, upgraded
-from zellige.tools.rechunk_plan import Boxes, ends_of, group
-from zellige.display.progress import Progress, ProgressLike, check_progress
+from zellige.nodes import node, placing, unfinished
+from zellige.nodes.array import Array
+from zellige.nodes.create import create_array
+from zellige.nodes.unfinished import Work
 from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
 from zellige.stores.path import place
+from zellige.tools.migrate import migrate, upgraded
+from zellige.tools.rechunk_plan import Boxes, ends_of, group
 from zellige.tools.transfer import Courier, moved, refuse_hidden
 from zellige.types import JSON, AnyArray, Shape
-from zellige.nodes.unfinished import Work
 
 if TYPE_CHECKING:
     from zellige.nodes.node import NodeMetadata

@@ -13,21 +13,18 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from zellige.nodes import node
-from zellige.nodes import placing
-from zellige.nodes import removal
-from zellige.nodes import unfinished
-from zellige.nodes.array import Array
-from zellige.tools.copy_plan import Found, Options, Plan, Survey
-from zellige.nodes.create import copy_values
-from zellige.nodes.derive import same_chunks
+from zellige.display.progress import Progress, ProgressLike
 from zellige.dtypes.values import as_value
 from zellige.errors import ConflictError, ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
-from zellige.nodes.group import Group
 from zellige.io.write import copy_chunks
 from zellige.metadata.groups import GroupMetadata
-from zellige.display.progress import Progress, ProgressLike
+from zellige.nodes import node, placing, removal, unfinished
+from zellige.nodes.array import Array
+from zellige.nodes.create import copy_values
+from zellige.nodes.derive import same_chunks
+from zellige.nodes.group import Group
 from zellige.stores import StoreLike, finishing, locate
+from zellige.tools.copy_plan import Found, Options, Plan, Survey
 from zellige.tools.transfer import Copied, CopyError, Courier, LogLike, copy_store, opened
 from zellige.types import AnyArray
 

@@ -8,26 +8,25 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from zellige.display.progress import ProgressLike
+from zellige.errors import ContainsArrayError, ContainsGroupError, MetadataError, NotANodeError
+from zellige.grid.grid import ChunkGrid
+from zellige.metadata import document
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, GroupMetadata
+from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
-from zellige.stores import threads
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import Consolidated
 from zellige.nodes.create import modern_options
 from zellige.nodes.derive import from_array
-from zellige.errors import ContainsArrayError, ContainsGroupError, MetadataError, NotANodeError
-from zellige.grid.grid import ChunkGrid
 from zellige.nodes.group import Group
-from zellige.metadata import document
-from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, GroupMetadata
-from zellige.metadata.v3 import DOCUMENT
-from zellige.display.progress import ProgressLike
-from zellige.stores import Store, abilities
+from zellige.nodes.unfinished import Chunks, Mark, Work, is_begun, key_of, read
+from zellige.stores import Store, abilities, threads
 from zellige.stores.abilities import Folders, Obstacle
 from zellige.stores.base import DOCUMENTS
 from zellige.stores.path import place
 from zellige.tools.transfer import CopyError, LogLike, check, line, moved, refuse_obstacle
 from zellige.types import JSON, Coords
-from zellige.nodes.unfinished import Chunks, Mark, Work, is_begun, key_of, read
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata, NodeMetadata

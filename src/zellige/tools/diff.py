@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from zellige.nodes.array import Array
-from zellige.errors import NodeNotFoundError
-from zellige.nodes.group import Group
-from zellige.tools.rechunk_plan import Boxes, ends_of, group
 from zellige.display.progress import Progress, ProgressLike
+from zellige.errors import NodeNotFoundError
+from zellige.nodes.array import Array
+from zellige.nodes.group import Group
 from zellige.stores import StoreLike, locate
+from zellige.tools.rechunk_plan import Boxes, ends_of, group
 from zellige.types import AnyArray
 
 _ELEMENTS = 1 << 24

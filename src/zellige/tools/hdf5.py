@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from zellige.tools.convert import NotRepresentableError, Part, Region, Source, Unsupported
 from zellige.errors import NodeNotFoundError
+from zellige.tools.convert import NotRepresentableError, Part, Region, Source, Unsupported
 
 _BOOKKEEPING = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
 _BOOKKEEPING |= {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties"}

@@ -7,10 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from zellige.nodes import node
-from zellige.nodes.array import Array
-from zellige.nodes.consolidated import conflict
-from zellige.tools.copy_plan import Survey
 from zellige.errors import BadArchiveError, CodecError, MetadataError, ShortReadError
 from zellige.metadata import document
 from zellige.metadata.groups import (
@@ -24,7 +20,11 @@ from zellige.metadata.groups import (
     consolidated_entries,
 )
 from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes import node
+from zellige.nodes.array import Array
+from zellige.nodes.consolidated import conflict
 from zellige.stores import Store
+from zellige.tools.copy_plan import Survey
 from zellige.types import Coords
 
 if TYPE_CHECKING:

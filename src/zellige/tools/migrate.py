@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from zellige.nodes import node
-from zellige.stores import threads
-from zellige.nodes.array import Array, layout
 from zellige.codecs.chain import CodecChain
-from zellige.settings import ArrayConfig
+from zellige.display.progress import Progress, ProgressLike
 from zellige.errors import (
     CodecError,
     ConflictError,
@@ -29,7 +26,6 @@ from zellige.errors import (
     ReadOnlyError,
 )
 from zellige.metadata import ArrayV3Metadata, GroupMetadata, document
-from zellige.metadata.upgrade import NotConvertibleError, to_v3
 from zellige.metadata.groups import (
     ARRAY_V2,
     ATTRIBUTES_V2,
@@ -38,10 +34,13 @@ from zellige.metadata.groups import (
     Documents,
     Entries,
 )
+from zellige.metadata.upgrade import NotConvertibleError, to_v3
 from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import DOCUMENT
-from zellige.display.progress import Progress, ProgressLike
-from zellige.stores import Store, StoreLike, finishing, locate
+from zellige.nodes import node
+from zellige.nodes.array import Array, layout
+from zellige.settings import ArrayConfig
+from zellige.stores import Store, StoreLike, finishing, locate, threads
 from zellige.types import AnyArray, Shape
 
 if TYPE_CHECKING:

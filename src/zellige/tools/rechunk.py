@@ -16,18 +16,15 @@ from uuid import uuid4
 
 import numpy as np
 
-from zellige.nodes import node
-from zellige.nodes import placing
-from zellige.stores import threads
-from zellige.nodes import unfinished
-from zellige.nodes.array import Array
-from zellige.settings import config
-from zellige.nodes.create import create_array
-from zellige.nodes.derive import from_array
+from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import BroadcastError, ConflictError
 from zellige.metadata.document import UNFINISHED
-from zellige.tools.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
-from zellige.display.progress import Progress, ProgressLike, check_progress
+from zellige.nodes import node, placing, unfinished
+from zellige.nodes.array import Array
+from zellige.nodes.create import create_array
+from zellige.nodes.derive import from_array
+from zellige.nodes.unfinished import WORK, Mark, Work
+from zellige.settings import config
 from zellige.stores import (
     LocalStore,
     MemoryStore,
@@ -38,11 +35,12 @@ from zellige.stores import (
     locate,
     opened,
     reopened,
+    threads,
 )
 from zellige.stores.base import digest
 from zellige.stores.path import place
+from zellige.tools.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
 from zellige.types import JSON
-from zellige.nodes.unfinished import WORK, Mark, Work
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata

@@ -7,18 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any, Literal, TypeAlias
 
-from zellige.nodes import commit
-from zellige.nodes import node
-from zellige.nodes import removal
-from zellige.nodes import unfinished
-from zellige.tools.validate import LEVELS, QUARANTINE, Finding, Inspection, Kind, Report
-from zellige.nodes.consolidated import follow_changes
-from zellige.errors import BadArchiveError, NodeNotFoundError
-from zellige.nodes.group import Group
-from zellige.metadata import document
-from zellige.nodes import resize
 from zellige.display.progress import ProgressLike
+from zellige.errors import BadArchiveError, NodeNotFoundError
+from zellige.metadata import document
+from zellige.nodes import commit, node, removal, resize, unfinished
+from zellige.nodes.consolidated import follow_changes
+from zellige.nodes.group import Group
 from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
+from zellige.tools.validate import LEVELS, QUARANTINE, Finding, Inspection, Kind, Report
 
 Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
 

@@ -8,21 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from zellige.nodes import node
-from zellige.nodes import removal
-from zellige.stores import threads
-from zellige.nodes import unfinished
-from zellige.nodes.consolidated import meaning
+from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, UnsafeLinkError, ZelligeError
 from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2
 from zellige.metadata.v3 import DOCUMENT
-from zellige.display.progress import Progress, ProgressLike, check_progress
-from zellige.stores import Store, StoreLike, abilities, finishing, locate
+from zellige.nodes import node, removal, unfinished
+from zellige.nodes.consolidated import meaning
+from zellige.nodes.unfinished import Chunks, Mark, Work
+from zellige.stores import Store, StoreLike, abilities, finishing, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
 from zellige.stores.path import Place, place
-from zellige.nodes.unfinished import Chunks, Mark, Work
 
 
 class _File(Protocol):

@@ -14,12 +14,26 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from zellige.nodes import commit
-from zellige.nodes import lease
-from zellige.nodes import node
-from zellige.stores import threads
-from zellige.nodes import unfinished
+from zellige.display.progress import Progress, ProgressLike
+from zellige.errors import (
+    BadArchiveError,
+    CodecError,
+    CorruptChunkError,
+    MetadataError,
+    NodeNotFoundError,
+    ShortReadError,
+)
+from zellige.metadata import document
+from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
+from zellige.nodes import commit, lease, node, unfinished
 from zellige.nodes.array import Array
+from zellige.nodes.consolidated import bare, differences
+from zellige.nodes.record import Record
+from zellige.nodes.unfinished import Chunks
+from zellige.stores import Store, StoreLike, locate, threads
+from zellige.stores.abilities import Obstacle
+from zellige.stores.base import DOCUMENTS
+from zellige.tools.copy_plan import Survey
 from zellige.tools.lost import (
     DAMAGE,
     Dispute,
@@ -31,25 +45,7 @@ from zellige.tools.lost import (
     new_group,
     read_documents,
 )
-from zellige.nodes.consolidated import bare, differences
-from zellige.tools.copy_plan import Survey
-from zellige.errors import (
-    BadArchiveError,
-    CodecError,
-    CorruptChunkError,
-    MetadataError,
-    NodeNotFoundError,
-    ShortReadError,
-)
-from zellige.metadata import document
-from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
-from zellige.nodes.record import Record
-from zellige.display.progress import Progress, ProgressLike
-from zellige.stores import Store, StoreLike, locate
-from zellige.stores.abilities import Obstacle
-from zellige.stores.base import DOCUMENTS
 from zellige.types import Coords
-from zellige.nodes.unfinished import Chunks
 
 if TYPE_CHECKING:
     from zellige.nodes.node import NodeMetadata

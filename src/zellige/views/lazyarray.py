@@ -13,9 +13,9 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from zellige.dtypes.values import as_values, unmasked
-from zellige.io.select import Selection
 from zellige.grid.edges import Edges, Sizes, as_tuple
 from zellige.io.indexing import Indexer
+from zellige.io.select import Selection
 from zellige.types import AnyArray, Shape
 from zellige.views.sizes import cut, one_chunk
 from zellige.views.sources import Source, source_of

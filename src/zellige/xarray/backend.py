@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint, StoreBackendEntrypoint
 
+import xarray as xr
 from zellige import Array, Group, MemoryStore, Store, errors, open_group, storage
 from zellige.xarray import compat
 

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
+import xarray as xr
 from zellige import errors
 
 WORDS = ("year", "quarter", "month", "week", "day", "hour", "minute")

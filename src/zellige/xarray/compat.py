@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from xarray.backends import zarr as engine
 from xarray.coding.strings import check_vlen_dtype, create_vlen_dtype
 from xarray.conventions import decode_cf_variables, encode_dataset_coordinates
 from xarray.core import indexing
 from xarray.core.common import contains_cftime_datetimes as holds_cftime
+
+import xarray as xr
 
 LazilyIndexedArray = indexing.LazilyIndexedArray
 encode_attribute = engine.encode_zarr_attr_value

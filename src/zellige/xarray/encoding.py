@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
+import xarray as xr
 from zellige import Array, MemoryStore, create_array, create_group, create_hierarchy, errors
 from zellige.xarray import compat
 from zellige.xarray.calendar import Cut, Ends

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
+import xarray as xr
 from zellige import Array, errors
 from zellige.xarray import compat, packing, text
 from zellige.xarray.backend import RULES, check_lengths, name_dimensions, stored_variable

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
+import xarray as xr
 from zellige import errors
 from zellige.xarray import compat
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
-import xarray as xr
 
+import xarray as xr
 from zellige import Array, Group, errors, open_group, storage
 from zellige.xarray.planning import Plan, Stored, There, join
 

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import xarray as xr
 
+import xarray as xr
 from zellige import Array, Group, MemoryStore, config, errors, open_group, storage
 from zellige import change as begin_change
 from zellige import open as open_any
