@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
+import xarray as xr
 import zellige.xarray  # noqa: F401 - for ds.zellige
 
 DAYS, WIDTH, GOAL = 10, 50, 1.0

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import zellige
-from zellige.display.svg import grid_svg
 from zellige.display.html import coverage_svg
+from zellige.display.svg import grid_svg
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
