@@ -135,7 +135,7 @@ class Zellige(Library):
     """Our own library, from here."""
 
     name = title = "zellige"
-    imports = ("zellige", "zellige.nodes.open", "zellige.nodes.create", "zellige.group", "zellige.stores")
+    imports = ("zellige", "zellige.nodes.open", "zellige.nodes.create", "zellige.nodes.group", "zellige.stores")
 
     def put_key(self, root: str, key: str) -> None:
         """Write a value with the store."""

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import zellige
-from zellige.display.html import coverage_svg
 from zellige.display.svg import grid_svg
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +30,7 @@ def pictures() -> dict[str, str]:
     found = {
         "months": grid_svg(year.grid, names=names, width=480, height=320),
         "regular": grid_svg(zellige.zeros((365, 720), chunks=(30, 240)).grid, names=names, width=480, height=320),
-        "coverage": coverage_svg(sparse, sparse.coverage()),
+        "coverage": sparse.coverage().to_svg(),
         "shards": grid_svg(shards.grid, inner=(10, 10)),
         "tutorial": tutorial.grid.to_svg(),
     }

@@ -57,7 +57,7 @@ from zellige import consolidate_metadata as _consolidate_metadata
 
 if TYPE_CHECKING:
     from zellige.settings import ArrayConfig
-    from zellige.stores import StoreLike
+    from zellige.storage import StoreLike
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import zellige
-from zellige.display.html import coverage_svg
 from zellige.display.svg import grid_svg, ruler_svg
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -53,7 +52,7 @@ def test_a_grid_of_any_size_has_few_lines_and_asks_for_few_chunks(monkeypatch):
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (0, 4), (3, 4), (2, 3, 4)])
 def test_every_shape_has_a_picture(shape):
     a = zellige.zeros(shape, chunks=2)
-    for svg in (a.grid.to_svg(), coverage_svg(a, a.coverage()), *map(ruler_svg, a.grid.dimensions)):
+    for svg in (a.grid.to_svg(), a.coverage().to_svg(), *map(ruler_svg, a.grid.dimensions)):
         root = ET.fromstring(svg)
         assert root.attrib["role"] == "img"
         assert root.attrib["aria-label"] == root.find(f"{NS}title").text != ""
@@ -90,15 +89,15 @@ def filled(svg):
 
 def test_stored_chunks_are_filled():
     a = zellige.zeros((4, 6), chunks=2)
-    assert filled(coverage_svg(a, a.coverage())) == []
+    assert filled(a.coverage().to_svg()) == []
     a[0, 0] = a[3, 5] = 1
-    assert filled(coverage_svg(a, a.coverage())) == ["0.80", "0.80"]
+    assert filled(a.coverage().to_svg()) == ["0.80", "0.80"]
 
 
 def test_a_cell_of_many_chunks_is_filled_in_part():
     a = zellige.zeros((10_000,), chunks=1, dtype="int8")
     a[:5000] = 1
-    parts = sorted(map(float, filled(coverage_svg(a, a.coverage()))))
+    parts = sorted(map(float, filled(a.coverage().to_svg())))
     assert parts[-1] == 0.8
     assert 50 < len(parts) < 70
 

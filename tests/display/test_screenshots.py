@@ -20,7 +20,6 @@ import pytest
 from PIL import Image
 
 import zellige
-from zellige.display.html import coverage_svg
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -67,7 +66,7 @@ def views() -> dict[str, str]:
     """Everything that shows itself as HTML, by a name."""
     made = arrays()
     found = {name: array._repr_html_() for name, array in made.items()}
-    found |= {f"coverage of {name}": coverage_svg(made[name], made[name].coverage()) for name in ("months", "volume")}
+    found |= {f"coverage of {name}": made[name].coverage().to_svg() for name in ("months", "volume")}
     return {**found, "group": group()._repr_html_(), "tree": group().tree(expand=True)._repr_html_()}
 
 
