@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from zellige.errors import as_mapping, hint
@@ -296,8 +298,10 @@ class ArrayConfig:
     @classmethod
     def of(cls, given: Mapping[str, Any] | ArrayConfig | None = None) -> ArrayConfig:
         """The process's settings, changed by what is given for one array."""
-        values = config._values
-        return cls(*[values[key] for key in _ARRAY_KEYS]).changed(given)
+        if isinstance(given, ArrayConfig):
+            return given
+        of_process = _array_config(_array_values(config._values))
+        return of_process.changed(given) if given else of_process
 
     def changed(self, given: Mapping[str, Any] | ArrayConfig | None) -> ArrayConfig:
         """These settings with some of them changed; an `ArrayConfig` changes all."""
@@ -312,7 +316,14 @@ class ArrayConfig:
         return replace(self, **own)
 
 
-_ARRAY_KEYS = [f"array.{name}" for name in ArrayConfig.__slots__]
+_array_values = itemgetter(*[f"array.{name}" for name in ArrayConfig.__slots__])
+
+
+@cache
+def _array_config(values: tuple[Any, ...]) -> ArrayConfig:
+    """The same object for the same settings, since it never changes."""
+    return ArrayConfig(*values)
+
 
 told: ContextVar[bool | Callable[[int, int, str], object] | None] = ContextVar("progress", default=None)
 """What operations of this thread report their progress to, as `zellige.progress` sets it; None for nothing."""

@@ -1,12 +1,12 @@
 """The kernel's entry points; `module.c` has them. A plan that does not fit raises ValueError and touches nothing.
 
 `axes` has for each axis of the work array its rows, the axes of the array that they stand for, listed positions and
-their places (`zellige.plans.Table`); `program` is what `zellige.kernel.program` writes; `statuses` has a byte for each
-item. Functions that return a number return how many items did not end with the status 0.
+their places (`zellige.io.plan.Table`); `program` is what `zellige.kernel.program` writes; `statuses` has a byte for
+each item. Functions that return a number return how many items did not end with the status 0.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 class Reader:
     """An array whose chunks are files, prepared for reading by integers and plain slices; `reader.c` has it.
@@ -74,4 +74,6 @@ def encode(
 def bind(name: str, address: int, /) -> bool: ...
 def can(codec: int, /) -> bool: ...
 def crc32c(value: Any, /) -> int: ...
+def has_no_links(path: bytes, /) -> bool: ...
+def read_file(path: str, /) -> tuple[bytes, int, int] | Literal[False] | None: ...
 def pool_size() -> int: ...

@@ -73,6 +73,16 @@ int z_open(const char *path, bool follow, int *error) {
     return fd;
 }
 
+bool z_has_no_links(const char *path) {
+#ifdef O_PATH
+    int fd = open_here(path, O_PATH, 0, false);
+#else
+    int fd = open_here(path, O_RDONLY | O_NONBLOCK, 0, false);
+#endif
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
 bool z_is_missing(int error) { return error == ENOENT || error == ENAMETOOLONG; }
 
 int64_t z_size(int fd) {

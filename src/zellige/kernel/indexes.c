@@ -13,12 +13,6 @@
 #define MOST ((int64_t)16 << 20) /* bytes that a reader keeps */
 #define OLD 2                    /* seconds; file systems count time in steps of up to so many */
 
-#ifdef __APPLE__
-#define NANOSECONDS(info, which) ((info)->st_##which##timespec.tv_nsec)
-#else
-#define NANOSECONDS(info, which) ((info)->st_##which##tim.tv_nsec)
-#endif
-
 static pthread_mutex_t lock; /* one for all, held for a moment */
 
 void z_make_index_lock(void) { pthread_mutex_init(&lock, NULL); }

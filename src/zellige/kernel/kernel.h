@@ -139,6 +139,7 @@ int z_read_raw(z_context *context, z_copy *copy, const z_chain *chain, int fd, u
 #define Z_PATH 4096
 
 int z_open(const char *path, bool follow, int *error); /* for reading; -1: *error says why */
+bool z_has_no_links(const char *path); /* false also where that cannot be told */
 bool z_is_missing(int error);
 int64_t z_size(int fd);                          /* -1 if it is no regular file */
 int z_pread(int fd, uint8_t *into, int64_t size, int64_t at); /* exactly; Z_OK, Z_DAMAGED if it ends early, Z_FAILED */

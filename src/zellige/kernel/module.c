@@ -1143,6 +1143,35 @@ static PyObject *crc32c(PyObject *self, PyObject *args) {
     return PyLong_FromUnsignedLong(sum);
 }
 
+static PyObject *has_no_links(PyObject *self, PyObject *path) {
+    (void)self;
+    const char *at = PyBytes_AsString(path);
+    return at ? PyBool_FromLong(z_has_no_links(at)) : NULL;
+}
+
+/* A whole value with the inode and the time of its file; False if it is missing, None if the plain path has to look. */
+static PyObject *read_file(PyObject *self, PyObject *path) {
+    (void)self;
+    PyObject *encoded, *value = NULL, *found = NULL;
+    struct stat info;
+    if (!PyUnicode_FSConverter(path, &encoded)) return NULL;
+    int error, fd = z_open(PyBytes_AsString(encoded), false, &error);
+    Py_DECREF(encoded);
+    if (fd < 0) return z_is_missing(error) ? PyBool_FromLong(0) : Py_NewRef(Py_None);
+    bool good = !fstat(fd, &info) && S_ISREG(info.st_mode) && info.st_size <= Z_MOST;
+    if (good && (value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)info.st_size))) {
+        uint8_t *at = (uint8_t *)PyBytes_AsString(value), more;
+        Py_BEGIN_ALLOW_THREADS /* longer than it said is for the plain path, too */
+        good = !z_pread(fd, at, (int64_t)info.st_size, 0) && z_pread(fd, &more, 1, (int64_t)info.st_size) == Z_DAMAGED;
+        Py_END_ALLOW_THREADS
+        long long time = (long long)info.st_mtime * 1000000000 + NANOSECONDS(&info, m);
+        if (good) found = Py_BuildValue("OKL", value, (unsigned long long)info.st_ino, time);
+    }
+    close(fd);
+    Py_XDECREF(value);
+    return found || PyErr_Occurred() ? found : Py_NewRef(Py_None);
+}
+
 static PyObject *pool_size(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return PyLong_FromLong(z_pool_size());
@@ -1156,6 +1185,8 @@ static PyMethodDef methods[] = {
     {"bind", bind, METH_VARARGS, "Hand over the address of a function of a compression library."},
     {"can", can, METH_VARARGS, "Whether the library of a codec was handed over."},
     {"crc32c", crc32c, METH_VARARGS, "The CRC-32C of some bytes."},
+    {"has_no_links", has_no_links, METH_O, "Whether an absolute path leads somewhere without any symbolic link."},
+    {"read_file", read_file, METH_O, "A file's content, inode and time; False if it is missing, None if that is unsure."},
     {"pool_size", pool_size, METH_NOARGS, "How many threads are kept."},
     {NULL, NULL, 0, NULL},
 };

@@ -16,6 +16,12 @@
 
 #define INLINE (256 << 10) /* decoded bytes for which no other thread is woken */
 
+#ifdef __APPLE__
+#define NANOSECONDS(info, which) ((info)->st_##which##timespec.tv_nsec)
+#else
+#define NANOSECONDS(info, which) ((info)->st_##which##tim.tv_nsec)
+#endif
+
 typedef struct {
     z_chain chain; /* of the chunks that the plan is about; with shards, of the inner ones */
     bool sharded, at_start, index_crc;

@@ -26,6 +26,7 @@ from zellige.metadata.document import (
     encode,
     fail,
     require,
+    with_attributes,
 )
 from zellige.metadata.grids import RegularChunkGridMetadata
 from zellige.metadata.keys import V2ChunkKeyEncoding
@@ -143,7 +144,7 @@ class ArrayV2Metadata:
 
     def with_attributes(self, attributes: dict[str, JSON]) -> ArrayV2Metadata:
         """The documents with other attributes."""
-        return replace(self, attributes=attributes)
+        return with_attributes(self, attributes)
 
     def resized(self, grid: ChunkGrid) -> ArrayV2Metadata:
         """The documents after a resize to this grid."""

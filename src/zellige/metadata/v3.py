@@ -24,6 +24,7 @@ from zellige.metadata.document import (
     ignorable,
     parse,
     require,
+    with_attributes,
 )
 from zellige.metadata.grids import (
     ChunkGridMetadata,
@@ -145,7 +146,7 @@ class ArrayV3Metadata:
 
     def with_attributes(self, attributes: dict[str, JSON]) -> ArrayV3Metadata:
         """The document with other attributes."""
-        return replace(self, attributes=attributes)
+        return with_attributes(self, attributes)
 
     def resized(self, grid: ChunkGrid) -> ArrayV3Metadata:
         """The document after a resize to this grid."""

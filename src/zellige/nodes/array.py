@@ -159,13 +159,7 @@ class Array(Selecting, NodeHandle):
         zarr_format: int | None = None,
     ) -> Array:
         """Open the array at a path of a store; one request, or a few for Zarr format 2."""
-        store, path = locate(store, node.normalize_path(path))
-        found = open_array_or(store, path, config, zarr_format)
-        if isinstance(found, Array):
-            return found
-        if found is None:
-            raise ArrayNotFoundError(f"there is no array at '/{path}' in {store!r}{node.why_missing(store, path)}")
-        raise ArrayNotFoundError(f"there is a group at '/{path}' in {store!r}, not an array; use open_group")
+        return open_array(*locate(store, node.normalize_path(path)), config, zarr_format)
 
     @classmethod
     def from_dict(cls, store_path: StorePath, data: Mapping[str, Any]) -> Array:
@@ -732,6 +726,18 @@ class Array(Selecting, NodeHandle):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Array.from_documents, (self.store, self.path, self.metadata.to_documents(), self.config, self._holder)
+
+
+def open_array(
+    store: Store, path: str, config: Mapping[str, Any] | ArrayConfig | None = None, zarr_format: int | None = None
+) -> Array:
+    """The array at a path; ArrayNotFoundError if there is none."""
+    found = open_array_or(store, path, config, zarr_format)
+    if isinstance(found, Array):
+        return found
+    if found is None:
+        raise ArrayNotFoundError(f"there is no array at '/{path}' in {store!r}{node.why_missing(store, path)}")
+    raise ArrayNotFoundError(f"there is a group at '/{path}' in {store!r}, not an array; use open_group")
 
 
 def open_array_or(

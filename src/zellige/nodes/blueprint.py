@@ -6,13 +6,12 @@ Opening an array again, or another one with the same document but for the attrib
 from __future__ import annotations
 
 import marshal
-from copy import deepcopy
 from typing import TYPE_CHECKING, NamedTuple
 
 from zellige.codecs.chain import CodecChain
 from zellige.codecs.sharding import Uneven, uneven
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata.document import as_attributes
+from zellige.metadata.document import as_attributes, copied
 from zellige.metadata.v3 import DOCUMENT
 from zellige.types import Shape
 
@@ -95,4 +94,4 @@ def _copied(blueprint: Blueprint) -> Blueprint:
     metadata = blueprint.metadata
     if not metadata.attributes:
         return blueprint
-    return blueprint._replace(metadata=metadata.with_attributes(deepcopy(metadata.attributes)))
+    return blueprint._replace(metadata=metadata.with_attributes(copied(metadata.attributes)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -183,11 +183,11 @@ class Consolidated:
 def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]:
     """A document whose attributes are a copy: those who get them may change them in place, and nothing else of it."""
     if name == ".zattrs":
-        return deepcopy(content)
+        return document.copied(content)
     if "attributes" not in content:
         return content
     own = copy(content)  # which knows of keys that occurred twice
-    own["attributes"] = deepcopy(content["attributes"])
+    own["attributes"] = document.copied(content["attributes"])
     return own
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundError
-from zellige.nodes import node
+from zellige.nodes import array, node
 from zellige.nodes.array import Array, open_array_or
 from zellige.nodes.consolidated import warn_of_rectilinear
 from zellige.nodes.create import KNOWN_OPTIONS, NO_MEANING, ZarrFormat, check_format, create_array, modern_options
@@ -134,15 +134,16 @@ def open_array(
     array([7, 7, 7, 7], dtype=int8)
     """
     mode = _mode(mode, store)
-    _check_known(create)
-    options = modern_options({**create, "config": config}, zarr_format)
-    options |= {"zarr_format": zarr_format}
+    options: dict[str, Any] = {"config": config, "zarr_format": zarr_format}
+    if create:
+        _check_known(create)
+        options |= modern_options({**create, "config": config}, zarr_format)
     if mode in ("w", "w-"):
         options = {"overwrite": mode == "w", "storage_options": storage_options, **options}
         return create_array(store, name=path, **options)
     target, place = _find(store, path, mode, storage_options)
     try:
-        return Array.open(target, place, options.get("config"), zarr_format)
+        return array.open_array(target, place, options["config"], zarr_format)
     except ArrayNotFoundError:
         if mode != "a" or ("shape" not in create and "data" not in create):
             raise

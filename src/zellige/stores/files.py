@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from zellige import kernel
 from zellige.stores.abilities import Joined, Work
 from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, Value, digest, resolve_span
 from zellige.types import Buffer, Span
@@ -104,6 +105,13 @@ def _read_rest(fd: int, value: bytes, size: int) -> bytes:
         parts.append(part)
         at += len(part)
     return b"".join(parts)
+
+
+def resolved(path: str) -> str:
+    """An absolute path without links, as `os.path.realpath` gives it, but by one system call where there are none."""
+    if kernel.native is not None and kernel.native.has_no_links(os.fsencode(path)):
+        return path
+    return os.path.realpath(path)
 
 
 def encloses(target: str, path: str) -> bool:

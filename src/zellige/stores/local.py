@@ -14,6 +14,7 @@ from stat import S_ISLNK
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from weakref import ref
 
+from zellige import kernel
 from zellige.errors import UnsafeLinkError
 from zellige.stores import files
 from zellige.stores.abilities import Batches, Folders, Joined, Obstacle, Splices
@@ -80,7 +81,7 @@ class LocalStore(Store, Folders, Batches, Splices):
             raise ValueError(f"links={links!r} must be 'inside' or 'anywhere'")
         self._root = os.path.abspath(path)
         # One store is one directory: if a link in the path is changed later, it stays with what it was opened with.
-        self._real = os.path.realpath(self._root)
+        self._real = files.resolved(self._root)
         self._base = self._real.rstrip("/") + "/"
         self._links = links
         self.traits = Traits(
@@ -102,24 +103,16 @@ class LocalStore(Store, Folders, Batches, Splices):
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
         """The whole value, or ranges of it, from one descriptor; see `Store.read`."""
-        # The body of `_with_file` once more: this is called for every chunk.
-        if not is_key(key):
-            check_key(key)
-        if key[: key.rfind("/") + 1] not in self._inside:
-            self._check_place(key)
-        try:
-            fd = os.open(self._base + key, files.READ)
-        except OSError as exc:
-            fd = self._after(exc, key)
-            if fd < 0:
+        if spans is None and kernel.native is not None:
+            if not is_key(key):
+                check_key(key)
+            found = kernel.native.read_file(self._base + key)
+            if found:
+                value, inode, mtime = found
+                return Value((value,), len(value), files.FileTag(inode, mtime, len(value), value))
+            if found is False:
                 return None
-        try:
-            try:
-                return files.read(fd, key, spans)
-            finally:
-                os.close(fd)
-        except OSError as exc:
-            raise self._named(exc, key) from exc
+        return self._with_file(key, lambda fd: files.read(fd, key, spans))
 
     def _with_file(self, key: str, use: Callable[[int], T]) -> T | None:
         """What is made of the file's descriptor, or None if there is no such key."""
