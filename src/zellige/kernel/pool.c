@@ -27,8 +27,9 @@ static z_context *contexts;
 uint8_t *z_room(z_context *context, int which, size_t size) {
     z_buffer *buffer = &context->buffers[which];
     if (buffer->room < size || !buffer->at) {
+        /* One that has to grow grows by half: each fresh page costs a fault. Pages that are not touched cost nothing. */
+        size_t room = (buffer->at ? size + size / 2 : size) + 4096;
         free(buffer->at);
-        size_t room = size + 4096; /* a little more, so that sizes that differ a little reuse it */
         buffer->at = malloc(room);
         buffer->room = buffer->at ? room : 0;
     }

@@ -183,7 +183,8 @@ class Consolidated:
 def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]:
     """A document whose attributes are a copy: those who get them may change them in place, and nothing else of it."""
     if name == ".zattrs":
-        return document.copied(content)
+        attributes: dict[str, JSON] = document.copied(content)
+        return attributes
     if "attributes" not in content:
         return content
     own = copy(content)  # which knows of keys that occurred twice
