@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from zellige.grid.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
     from zellige.nodes.array import Array
     from zellige.nodes.commit import change
-    from zellige.nodes.create import create, create_array, empty, full, ones, zeros
-    from zellige.nodes.derive import array, empty_like, from_array, full_like, ones_like, zeros_like
+    from zellige.nodes.create import (
+        array,
+        create,
+        create_array,
+        empty,
+        empty_like,
+        from_array,
+        full,
+        full_like,
+        ones,
+        ones_like,
+        zeros,
+        zeros_like,
+    )
     from zellige.nodes.group import Group
     from zellige.nodes.hierarchy import create_hierarchy
     from zellige.nodes.info import print_debug_info
@@ -61,8 +73,8 @@ _NAMES = {
     "grid.grid": "ChunkGrid ChunkSpec",
     "nodes.array": "Array",
     "nodes.commit": "change",
-    "nodes.create": "create create_array empty full ones zeros",
-    "nodes.derive": "array empty_like from_array full_like ones_like zeros_like",
+    "nodes.create": "array create create_array empty empty_like from_array full full_like ones ones_like zeros "
+    "zeros_like",
     "nodes.group": "Group",
     "nodes.hierarchy": "create_hierarchy",
     "nodes.info": "print_debug_info",

@@ -216,9 +216,9 @@ def filling(array: Array, *, overwrite: bool = False) -> Iterator[Callable[[], N
     >>> zellige.load(store, path="a")
     array([1, 2, 3], dtype=int8)
     """
-    from zellige.nodes import placing
+    from zellige.nodes import hierarchy
 
-    with placing.filling(array.store, array.path, array.metadata, overwrite=overwrite) as check:
+    with hierarchy.filling(array.store, array.path, array.metadata, overwrite=overwrite) as check:
         yield check
 
 

@@ -24,7 +24,7 @@ from zellige.errors import (
     UnsafeLinkError,
 )
 from zellige.metadata import GroupMetadata
-from zellige.nodes import placing, removal
+from zellige.nodes import move, remove
 from zellige.nodes.node import UNFINISHED
 from zellige.stores import LocalStore, MemoryStore, Store, abilities
 
@@ -546,8 +546,8 @@ def test_read_only_stores_stay_as_they_are(store):
     before, view = contents(store), store.as_read_only()
     for action in (
         lambda: zellige.create_group(view, path="t", overwrite=True),
-        lambda: removal.clear(view, "t"),
-        lambda: placing.move(view, "t", "m", 3, lambda: None),
+        lambda: remove.clear(view, "t"),
+        lambda: move.move(view, "t", "m", 3, lambda: None),
         lambda: abilities.delete_below(view, "t/", ["t/x/zarr.json"]),
         lambda: abilities.prune(view, "t/", lambda _: True),
     ):

@@ -18,7 +18,7 @@ import zellige
 from counting_store import CountingStore
 from zellige.errors import BroadcastError, ConflictError, ContainsArrayError
 from zellige.nodes.node import UNFINISHED
-from zellige.nodes.unfinished import WORK
+from zellige.nodes.remove import WORK
 from zellige.tools import rechunk_plan as plans
 from zellige.tools.rechunk import bytes_of
 

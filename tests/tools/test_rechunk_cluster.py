@@ -16,7 +16,7 @@ import pytest
 from test_dask_cluster import PLACES, Icechunk, s3, s3_process
 
 import zellige
-from zellige.nodes.unfinished import WORK
+from zellige.nodes.remove import WORK
 from zellige.storage import LatencyStore, LocalStore, ZipStore
 from zellige.tools import rechunk as rechunking
 

@@ -10,7 +10,7 @@ index arrays, negative steps, the place of broadcast axes) is a view of it: `to_
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -380,3 +380,21 @@ def _block_slice(item: Any, dim: DimensionGrid, axis: int) -> slice:
         return slice(0, 0)
     last = int(blocks[-1])
     return slice(dim.chunk_offset(int(blocks[0])), dim.chunk_offset(last) + dim.data_size(last))
+
+
+# -- square brackets ------------------------------------------------------------------------------
+
+
+class Indexer:
+    """Square brackets for one way of indexing, such as `array.oindex`."""
+
+    __slots__ = ("_get", "_set")
+
+    def __init__(self, get: Callable[[Any], Any], set_: Callable[[Any, Any], None]) -> None:
+        self._get, self._set = get, set_
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._get(selection)
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self._set(selection, value)

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from zellige.errors import (
     ChunkShapeError,
     ConflictError,
     MetadataError,
-    ReadOnlyError,
     RectilinearChunksError,
     UnfinishedWarning,
     warn_caller,
@@ -30,16 +29,15 @@ from zellige.grid.grid import ChunkGrid, ChunkSpec, FixedDimension
 from zellige.grid.parse import ChunksLike, nearest_divisor
 from zellige.io import results, select
 from zellige.io.chunks import Chunks
-from zellige.io.indexing import Selecting
 from zellige.io.plan import plan_for
 from zellige.io.read import read
-from zellige.io.select import Selection
+from zellige.io.select import Indexer, Selection
 from zellige.io.write import write, write_fields
 from zellige.metadata import ArrayV3Metadata, document
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
+from zellige.nodes.attributes import NodeHandle
 from zellige.nodes.blueprint import Blueprint, remember, remember_similar, remembered, similar
-from zellige.nodes.node import NodeHandle
 from zellige.settings import ArrayConfig, told
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, AnyArray, Casting, Coords, Shape
@@ -60,6 +58,12 @@ if TYPE_CHECKING:
     from zellige.views import LazyArray
 
 
+Fields: TypeAlias = Sequence[str] | str | None
+"""The fields of structs that are meant: some, one, or all."""
+Way: TypeAlias = Callable[[Any, Any], Selection]
+"""A way of indexing, one of the functions of `select`: from an index, and a shape or a grid, to what it picks."""
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayChunk(ChunkSpec):
     """A chunk with its place in the grid and its key in the store."""
@@ -68,7 +72,7 @@ class ArrayChunk(ChunkSpec):
     key: str
 
 
-class Array(Selecting, NodeHandle):
+class Array(NodeHandle):
     """An N-dimensional array in a store, cut into chunks of any size.
 
     Arrays are made by `zellige.create_array` and opened by `zellige.open`. The handle holds no data: each
@@ -94,6 +98,8 @@ class Array(Selecting, NodeHandle):
         "_holder",
         "__weakref__",
     )
+
+    _kind = "array"
 
     store: Store
     path: str
@@ -440,8 +446,78 @@ class Array(Selecting, NodeHandle):
             return self.get_basic_selection(index)
         return self._read(select.basic(index, self.metadata.shape))
 
+    def get_basic_selection(self, selection: Any = ..., *, out: AnyArray | None = None, fields: Fields = None) -> Any:
+        """`array[selection]`, optionally into an array that is there already.
+
+        Parameters
+        ----------
+        selection
+            Integers, slices, `...`, None, masks and integer arrays, mixed as in numpy.
+        out
+            A numpy array of the shape of the result, which is filled and returned. If its type is another one, the rule
+            of writing applies: values that it cannot hold raise `LossyCastError`, and nothing lands in it, unless the
+            array was opened with `config={"casting": "unsafe"}`.
+        fields
+            Names of fields of structs; all by default. Names within the selection mean the same. Elements are read
+            whole.
+
+        >>> import numpy as np, zellige
+        >>> out = np.zeros(2, "float32")
+        >>> zellige.array([1.5, 2.5, 3.5]).get_basic_selection(slice(1, None), out=out)
+        array([2.5, 3.5], dtype=float32)
+
+        """
+        return self._get(select.basic, selection, out, fields)
+
+    def get_orthogonal_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
+        """Each axis picked on its own: `array.oindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
+        return self._get(select.orthogonal, selection, out, fields)
+
+    def get_coordinate_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
+        """Point by point: `array.vindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
+        return self._get(select.points, selection, out, fields)
+
+    def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
+        """The elements where a mask of the array's shape is true. `out`, `fields`: see `get_basic_selection`."""
+        return self._get(select.points, np.asarray(mask, bool), out, fields)
+
+    def get_block_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
+        """Whole chunks by their position in the grid: `array.blocks[selection]`.
+
+        `out`, `fields`: see `get_basic_selection`.
+        """
+        return self._get(select.blocks, selection, out, fields)
+
+    @property
+    def oindex(self) -> Indexer:
+        """Orthogonal indexing: each axis is picked on its own."""
+        return Indexer(self.get_orthogonal_selection, self.set_orthogonal_selection)
+
+    @property
+    def vindex(self) -> Indexer:
+        """Pointwise indexing: one integer array for each axis, or a mask."""
+        return Indexer(self.get_coordinate_selection, self.set_coordinate_selection)
+
+    @property
+    def blocks(self) -> Indexer:
+        """Indexing by chunks: integers and slices count chunks."""
+        return Indexer(self.get_block_selection, self.set_block_selection)
+
+    def _select(self, way: Way, index: Any, fields: Fields) -> tuple[Selection, FieldNames | None]:
+        """Return what an index picks in one of the ways of indexing, and the fields that it, or `fields`, names."""
+        names: FieldNames | None = None
+        if fields is not None or self.dtype.names is not None:
+            from zellige.dtypes.structs import split_fields
+
+            index, names = split_fields(index, self.dtype, fields)
+        return select.blocks(index, self.grid) if way is select.blocks else way(index, self.shape), names
+
+    def _get(self, way: Way, index: Any, out: AnyArray | None, fields: Fields) -> Any:
+        selection, names = self._select(way, index, fields)
+        return self._read(selection, out, names)
+
     def _prepare(self) -> Reader | Literal[False]:
-        """The kernel's reader of this array, made on first use; False if there is none."""
+        """Make the kernel's reader of this array, on first use; False if there is none."""
         grid, dtype, made = self.grid, self.dtype, None
         files = self._chunks.files if self.config.order == "C" and dtype.names is None else None
         if files is not None and dtype == self._chunks.chain.dtype.numpy:
@@ -455,45 +531,32 @@ class Array(Selecting, NodeHandle):
         return made or False
 
     def _read(self, selection: Selection, out: AnyArray | None = None, fields: FieldNames | None = None) -> Any:
-        if fields is not None:
-            return self._read_fields(selection, out, fields)
-        plan = plan_for(selection, self.grid)
-        if out is None:
-            work = results.empty(selection.work_shape, self.dtype, self.config.order)
-            read(self._chunks, plan, work)
-            return selection.to_result(work)
-        target, dtype = out, self.metadata.data_type.numpy
-        if (
-            type(out) is not np.ndarray
-            or out.dtype != dtype
-            or out.shape != selection.result_shape
-            or not out.flags.writeable
-        ):
-            from zellige.dtypes.output import check_output, direct_output, fill_output
-
-            check_output(out, selection.result_shape, dtype, self.config.casting)
-            direct = direct_output(out, dtype)
-            if direct is None:
-                fill_output(self._read(selection), out, self.config.casting)
-                return out
-            target = direct
-        work = selection.to_work(target)
-        if np.may_share_memory(work, target) or not work.size:
-            read(self._chunks, plan, work)
-        else:  # numpy could not view `out` in the order of the work array
-            target[...] = self._read(selection)
-        return out
-
-    def _read_fields(self, selection: Selection, out: AnyArray | None, fields: FieldNames) -> Any:
+        if out is not None:
+            return self._read_into(selection, out, fields)
+        work = results.empty(selection.work_shape, self.dtype, self.config.order)
+        read(self._chunks, plan_for(selection, self.grid), work)
+        found = selection.to_result(work)
+        if fields is None:
+            return found
         from zellige.dtypes.structs import take_fields
 
-        if out is None:
-            return take_fields(self._read(selection), fields)
-        from zellige.dtypes.output import check_output, fill_output
+        return take_fields(found, fields)
 
-        check_output(out, selection.result_shape, np.empty(0, self.dtype)[fields].dtype, self.config.casting)
-        fill_output(take_fields(self._read(selection), fields), out, self.config.casting)
+    def _read_into(self, selection: Selection, out: AnyArray, fields: FieldNames | None) -> AnyArray:
+        from zellige.dtypes.output import check_output, direct_output, fill_output
+
+        dtype = self._dtype_of(fields)
+        check_output(out, selection.result_shape, dtype, self.config.casting)
+        if fields is None and (target := direct_output(out, dtype)) is not None:
+            work = selection.to_work(target)
+            if np.may_share_memory(work, target) or not work.size:  # numpy can view `out` as the work array
+                read(self._chunks, plan_for(selection, self.grid), work)
+                return out
+        fill_output(self._read(selection, None, fields), out, self.config.casting)
         return out
+
+    def _dtype_of(self, fields: FieldNames | None) -> np.dtype[Any]:
+        return self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
         if copy is False:
@@ -518,30 +581,67 @@ class Array(Selecting, NodeHandle):
     # -- writing ----------------------------------------------------------------------------------
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.set_basic_selection(index, value)
+        self._set(select.basic, index, value, None, None)
 
-    def _write(
-        self, selection: Selection, value: Any, fields: FieldNames | None = None, casting: Casting | None = None
+    def set_basic_selection(
+        self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
+        """`array[selection] = value`.
+
+        Parameters
+        ----------
+        selection
+            Integers, slices, `...`, None, masks and integer arrays, mixed as in numpy.
+        value
+            Anything that numpy can broadcast to the selection.
+        fields
+            Names of fields of structs, whose other fields stay as they are; all by default.
+        casting
+            `"unsafe"` lets values change that the array's type cannot hold; by default they raise `LossyCastError`.
+        """
+        self._set(select.basic, selection, value, fields, casting)
+
+    def set_orthogonal_selection(
+        self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
+    ) -> None:
+        """`array.oindex[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
+        self._set(select.orthogonal, selection, value, fields, casting)
+
+    def set_coordinate_selection(
+        self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
+    ) -> None:
+        """`array.vindex[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
+        self._set(select.points, selection, value, fields, casting)
+
+    def set_mask_selection(
+        self, mask: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
+    ) -> None:
+        """Write where a mask of the array's shape is true. `fields`, `casting`: see `set_basic_selection`."""
+        self._set(select.points, np.asarray(mask, bool), value, fields, casting)
+
+    def set_block_selection(
+        self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
+    ) -> None:
+        """`array.blocks[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
+        self._set(select.blocks, selection, value, fields, casting)
+
+    def _set(self, way: Way, index: Any, value: Any, fields: Fields, casting: Casting | None) -> None:
+        selection, names = self._select(way, index, fields)
         self._check_writable()
         if self._uneven is not None:
             self._check_uneven(self._uneven)
         if casting not in (None, "same_value", "unsafe"):
             raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
-        dtype = self.dtype if fields is None else np.empty(0, self.dtype)[fields].dtype
+        dtype = self._dtype_of(names)
         if self.metadata.data_type.name == "object" and selection.result_shape == ():
             value = boxed(value)  # one object, even if it is a list
         # Everything that can be wrong with the value shows here, before the first byte is written.
         work = selection.value_to_work(as_value(value, dtype, casting or self.config.casting))
         plan = plan_for(selection, self.grid)
-        if fields is None:
+        if names is None:
             write(self._chunks, plan, work)
         else:
-            write_fields(self._chunks, plan, work, fields)
-
-    def _check_writable(self) -> None:
-        if self.store.read_only:
-            raise ReadOnlyError(f"array {self.name!r} was opened for reading only; open it with mode='r+' to write")
+            write_fields(self._chunks, plan, work, names)
 
     # -- changing its shape -----------------------------------------------------------------------
 
@@ -620,11 +720,6 @@ class Array(Selecting, NodeHandle):
         return resize.start_append(self, length, axis, chunks)
 
     # -- changing its document --------------------------------------------------------------------
-
-    def update_attributes(self, new_attributes: Mapping[str, Any]) -> Array:
-        """Change several attributes in one write."""
-        self.attrs.update(new_attributes)
-        return self
 
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
         self._check_writable()
@@ -755,19 +850,17 @@ def open_array_or(
     `consolidated` is whether those of a group may come out of its `.zmetadata`, `likely` the format to be expected.
     """
     settings = ArrayConfig.of(config)
-    read = None
-    if store.traits.concurrency is not None and zarr_format is None and likely != 3:
-        read = node.at_once(store, path, consolidated=consolidated)
-        raw = read(DOCUMENT)
-    else:
-        raw = None if zarr_format == 2 else node.read_document(store, path, DOCUMENT)
+    read = node.reader(store, path, 3 if likely == 3 else zarr_format, consolidated=consolidated)
+    raw = None if zarr_format == 2 else read(DOCUMENT)
     if raw is not None and (known := remembered(raw)) is not None:
         return warned(Array(store, path, known.metadata, settings, holder, known))
-    if raw is None and zarr_format != 2:
-        if zarr_format == 3:
-            return None
-        zarr_format = 2  # the other document is known to be missing
-    documents = node.load(store, path, zarr_format=zarr_format, consolidated=consolidated, raw=raw, read=read)
+    if raw is not None:
+        documents: Documents | None = {DOCUMENT: node.parse_document(store, path, DOCUMENT, raw)}
+    elif zarr_format == 3:
+        return None
+    else:
+        ask = None if likely == 3 else read
+        documents = node.load(store, path, zarr_format=2, consolidated=consolidated, read=ask)
     if documents is None or node.is_group(documents):
         return documents
     array = Array.from_documents(store, path, documents, settings, holder)

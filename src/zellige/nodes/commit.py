@@ -41,7 +41,7 @@ from zellige.metadata.groups import (
     GroupMetadata,
 )
 from zellige.metadata.v3 import DOCUMENT
-from zellige.nodes import lease, node, placing, removal, resize
+from zellige.nodes import hierarchy, lease, node, remove, resize
 from zellige.nodes.array import Array, open_array_or
 from zellige.nodes.consolidated import (
     Consolidated,
@@ -303,7 +303,7 @@ class Change:
             else Array(self.store, places[path], metadata, ArrayConfig.of())
             for path, metadata in nodes.items()
         }
-        placing.missing_parents(self.store, self.path)  # raises if one of them is an array
+        hierarchy.missing_parents(self.store, self.path)  # raises if one of them is an array
         if overwrite:
             self._remove(nodes)
         else:
@@ -333,15 +333,15 @@ class Change:
     def _make_room(self, path: str, metadata: NodeMetadata) -> None:
         """Check that nothing is in the way of a new node; what is left of one that was being removed goes."""
         own = "" if self._lease is None else self._lease.id
-        if placing.check_place(self.store, path, metadata, overwrite=False, own=own):
-            removal.clear(self.store, path, whole=False, kept=(node.RECORD,))
+        if hierarchy.check_place(self.store, path, metadata, overwrite=False, own=own):
+            remove.clear(self.store, path, whole=False, kept=(node.RECORD,))
 
     def _remove(self, new: Mapping[str, NodeMetadata]) -> None:
         """Remove the group with everything below it, in whose place others come."""
         kept = (node.RECORD,)
-        if placing.check_place(self.store, self.path, GroupMetadata(), overwrite=True, kept=kept):
+        if hierarchy.check_place(self.store, self.path, GroupMetadata(), overwrite=True, kept=kept):
             follow = partial(_forget_nodes, self.store, self.path)
-            with removal.replacing(self.store, self.path, new, between=follow, kept=kept):
+            with remove.replacing(self.store, self.path, new, between=follow, kept=kept):
                 pass
 
     def append(self, path: str, data: Any, axis: int = 0, *, chunks: int | EdgeEntries | None = None) -> None:
@@ -379,10 +379,10 @@ class Change:
         options
             The keywords of `zellige.create_array`: `shape`, `dtype`, `data`, `chunks` and so on.
         """
-        from zellige.nodes.create import create_array
+        from zellige.nodes.create import new_array
 
-        data = options.get("data")
-        model = create_array(**{"zarr_format": self.zarr_format, **options, "write_data": False})
+        place = node.join(self.path, path)
+        model, data = new_array(self.store, place, **{"zarr_format": self.zarr_format, **options})
         made = self.create({path: model.metadata})[path]
         assert isinstance(made, Array)
         if data is not None:
@@ -722,7 +722,7 @@ def finish(store: Store, path: str, record: Record) -> None:
         if record.consolidate and not path:
             group = group.with_consolidated(dict(changed))
         node.put_documents(store, path, group.to_documents())
-        placing.make_parents(store, path, 3 if DOCUMENT in new else 2)
+        hierarchy.put_groups(store, hierarchy.missing_parents(store, path), 3 if DOCUMENT in new else 2)
         changed[path] = new
     attributes = {node.join(path, place): found for place, found in record.attributes.items()}
     growths = {node.join(path, place): growth for place, growth in record.grown.items()}
@@ -825,11 +825,11 @@ def _shorten(store: Store, path: str, growth: Growth) -> None:
 def _uncreate(store: Store, path: str, documents: Documents) -> None:
     """Remove the chunks of an array that was not created; in a transaction, where it was, the array."""
     if store.traits.transactional:
-        removal.clear(store, path)
+        remove.clear(store, path)
         return
     metadata = node.parse(documents)
     if not isinstance(metadata, GroupMetadata) and node.load(store, path) is None:
-        removal.remove_chunks(store, path, metadata)
+        remove.remove_chunks(store, path, metadata)
 
 
 # -- reading --------------------------------------------------------------------------------------

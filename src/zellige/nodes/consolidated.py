@@ -171,9 +171,12 @@ class Consolidated:
 
     def _take_below(self, entries: Entries, path: str) -> None:
         _drop(entries, self._relative(path), keep=True)
-        for place, found in node.walk(self.store, path, self.zarr_format):
+        for place, found in node.walk(self.store, path, None, self._load):
             if isinstance(found, dict):
                 entries[self._relative(place)] = bare(found)
+
+    def _load(self, path: str) -> Documents | None:
+        return node.load(self.store, path, first=self.zarr_format)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the entries, which can be large; they are read again if somebody asks for them.

@@ -1,66 +1,56 @@
-"""Making arrays: `create_array`, and `zeros`, `ones`, `full`, `empty` and `create` in its terms.
+"""Creating arrays: arguments, checked metadata, the node in its place with the groups above, data.
 
-Parameters that mean the same everywhere:
-
-store
-    A path, a `file://` URL, a `Store`, a `StorePath`, a dict, or None for memory.
-path, name
-    Where in the store; the root by default. Missing groups above it are created.
-chunks
-    One size for all axes; or for each axis a size, `-1` for the whole axis, or edges such as
-    `[31, 28, 31]` or `[[10, 365]]` (365 times 10); or `{"time": …}` with `dimension_names`; or `"auto"`.
-chunk_grid
-    `"rectilinear"` keeps uniform edges as edges, `"regular"` refuses uneven ones; inferred by default.
-filters, serializer, compressors
-    Codecs, names or JSON; None for none. The default compressor is zstd with its checksum.
-checksum
-    Add a crc32c to every chunk.
-fill_value
-    The value of elements that were never written; by default zero, or what is closest to it. None in Zarr format 2
-    means that there is no fill value: missing chunks read as zero, and xarray takes no element for missing.
-zarr_format
-    3, or 2 for readers that know nothing newer; by default the setting `default_zarr_format`.
-config
-    Settings of the handle: `order`, `write_empty_chunks`, `read_missing_chunks`.
-overwrite
-    Replace a node that is there already, with all nodes below it; otherwise that is an error. Files that are not
-    part of them stay, and what is no Zarr node is refused. Stopped half-way, it can be repeated.
+`create_array` is the whole story, for both Zarr formats. The other functions turn their arguments into its options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from zellige.codecs import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, parse_codec, parse_codecs
+from zellige.codecs import (
+    ArrayArrayCodec,
+    ArrayBytesCodec,
+    BytesBytesCodec,
+    Codec,
+    from_json,
+    parse_codec,
+    parse_codecs,
+)
 from zellige.codecs.base import ArraySpec
 from zellige.codecs.chain import CodecChain, resolved
-from zellige.codecs.sharding import ShardingCodec
+from zellige.codecs.sharding import ShardingCodec, chunk_chain
 from zellige.dtypes import DataType, parse_dtype
+from zellige.dtypes.fill import fill_bits
 from zellige.dtypes.values import as_value, as_values, unmasked
-from zellige.errors import as_mapping
-from zellige.grid.grid import ChunkGrid
+from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError, as_mapping
 from zellige.grid.parse import ChunksLike, GridName, parse_shards
+from zellige.io.write import copy_chunks
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.document import Extension, new_attributes
 from zellige.metadata.grids import grid_document
-from zellige.metadata.keys import chunk_key_encoding_argument
+from zellige.metadata.keys import V2ChunkKeyEncoding, chunk_key_encoding_argument
 from zellige.nodes import node
 from zellige.nodes.array import Array
 from zellige.settings import ArrayConfig
 from zellige.settings import config as settings
-from zellige.stores import StoreLike, locate
-from zellige.types import NOT_GIVEN, Shape
+from zellige.stores import Store, StoreLike, locate
+from zellige.types import JSON, NOT_GIVEN, Shape
 
 if TYPE_CHECKING:
+    from zellige.metadata.v2 import ArrayV2Metadata
     from zellige.nodes.node import ArrayMetadata
 
 ZarrFormat = Literal[2, 3]
 
 _AT_ONCE = 64 << 20  # data up to this size is converted in one go
+_COMPRESSOR_V2 = {"id": "zstd", "level": 1}  # without the checksum, which not every reader of this format knows
+_NAMES_V2 = "_ARRAY_DIMENSIONS"  # as xarray names axes in Zarr format 2
 
 
 def create_array(
@@ -91,136 +81,266 @@ def create_array(
 ) -> Array:
     """Create an array; with `data`, of its shape and type, and filled with it.
 
-    Parameters: see the module's text. `compressor` is the old name for a single compressor.
+    Parameters
+    ----------
+    store
+        A path, a URL, a `Store`, a `StorePath`, a dict, or None for memory.
+    name
+        The path in the store; the root by default. Missing groups above it are created.
+    shape
+        The lengths of the axes; an integer for one axis.
+    dtype
+        The type of the elements: anything that numpy takes, or the name of a Zarr data type. `float64` by default.
+    data
+        Anything array-like.
+    chunks
+        One size for all axes; or for each axis a size, `-1` for the whole axis, or edges such as `[31, 28, 31]` or
+        `[[10, 365]]` (365 times 10); or `{"time": …}` with `dimension_names`; or `"auto"`.
+    shards
+        The same for the stored values, each of which holds several chunks; None stores each chunk by itself.
+    chunk_grid
+        `"rectilinear"` keeps uniform edges as edges, `"regular"` refuses uneven ones; inferred by default.
+    filters, serializer, compressors
+        Codecs, names or JSON; None for none. The default compressor is zstd with its checksum.
+    compressor
+        The old name for a single compressor.
+    checksum
+        Whether to add a crc32c to every chunk.
+    fill_value
+        The value of elements that were never written; by default zero, or what is closest to it. None in Zarr format 2
+        means that there is no fill value: missing chunks read as zero, and xarray takes no element for missing.
+    order
+        The memory order of results, and of chunks in Zarr format 2.
+    zarr_format
+        3, or 2 for readers that know nothing newer; by default the setting `default_zarr_format`.
+    attributes
+        The attributes, as JSON.
+    chunk_key_encoding
+        How the chunks are named in the store: `"default"` (`c/0/1`) or `"v2"` (`0.1`), or
+        `{"name": …, "separator": …}`.
+    dimension_names
+        The names of the axes.
+    storage_options
+        How to reach a server; see `zellige.open`.
+    overwrite
+        Whether to replace a node that is there already, with all nodes below it; otherwise that is an error. Files that
+        are not part of them stay, and what is no Zarr node is refused. Stopped half-way, it can be repeated.
+    config
+        Settings of the handle: `order`, `write_empty_chunks`, `read_missing_chunks`.
+    write_data
+        Whether `data` is written; otherwise only its shape and type are taken.
 
     >>> import zellige
     >>> zellige.create_array(shape=(100, 20), chunks=(10, [5, 12, 3]), dtype="int16")
     <zellige.Array / (100, 20) int16, rectilinear chunks 10 × [5, 12, 3]>
     """
-    target, path = locate(store, node.new_path(name), storage_options=storage_options)
-    if not _is_auto(compressors) and not _is_auto(compressor):
-        raise ValueError("compressors= and its old name compressor= are both given; leave one out")
-    form = check_format(zarr_format)
-    if form == 2 and (dtype is object or (dtype is None and getattr(data, "dtype", np.dtype(bool)).kind == "O")):
-        from zellige.nodes.create_v2 import object_type
+    options = {key: value for key, value in locals().items() if key not in ("store", "name")}
+    return make(store, node.new_path(name), options)
 
-        dtype = object_type(filters)
-    data = as_data(data, dtype)
-    shape_, data_type = _shape_and_type(shape, dtype, data)
-    names = _check_dimension_names(dimension_names, len(shape_))
-    grid = parse_shards(
-        chunks,
-        shards,
-        shape_,
-        itemsize=data_type.numpy.itemsize,
-        dimension_names=names,
-        chunk_grid=chunk_grid,
-    )
-    if _is_auto(chunks) or _is_auto(shards):
-        _say_chosen(grid[1], grid[2], data_type)
-    codecs = _Codecs(filters, serializer, compressors if _is_auto(compressor) else compressor, checksum)
-    common = {
-        "shape": shape_,
-        "fill_value": fill_value,
-        "attributes": new_attributes(attributes),
-        "dimension_names": names,
-        "chunk_key_encoding": chunk_key_encoding,
-    }
-    metadata: ArrayMetadata
-    if form == 3:
-        metadata = _metadata_v3(data_type, grid, codecs, **common)
-    else:
-        from zellige.nodes.create_v2 import metadata_v2  # only for those who write such arrays
 
-        declared = dtype if dtype is not None else data_type if data is None else type_of(data)
-        metadata = metadata_v2(data_type, grid, codecs, declared=declared, order=order or "C", **common)
-    handle = ArrayConfig.of({**_as_dict(config), **({"order": order} if order else {})})
-    array = Array(target, path, metadata, handle)  # checks everything before anything is written
-    array._check_shards(array.grid)
-    if write_data:
-        put(array, data, copy_values, overwrite=overwrite)
-    else:
-        _check_data(array, data, overwrite=overwrite)
-        _create(array, overwrite=overwrite)
+_PLACE = {"name", "storage_options", "overwrite", "write_data"}
+_DEFAULTS = {key: value for key, value in (create_array.__kwdefaults__ or {}).items() if key not in _PLACE}
+
+
+def make(
+    store: StoreLike,
+    path: str,
+    options: Mapping[str, Any],
+    *,
+    copy: Callable[[Array, Any], None] | None = None,
+    between: Callable[[], object] = node.nothing,
+) -> Array:
+    """Create an array with the options of `create_array`.
+
+    `copy` writes the data, by default `copy_values`. `between`: see `hierarchy.create`.
+    """
+    given = dict(options)
+    overwrite, write_data = given.pop("overwrite", False), given.pop("write_data", True)
+    target, path = locate(store, path, storage_options=given.pop("storage_options", None))
+    array, data = new_array(target, path, **given)
+    put(array, data, overwrite=overwrite, write_data=write_data, copy=copy or copy_values, between=between)
     return array
 
 
-class _Codecs(NamedTuple):
-    """What a user says about codecs."""
-
-    filters: Any
-    serializer: Any
-    compressors: Any
-    checksum: bool
+# -- from arguments to metadata -------------------------------------------------------------------
 
 
-def _metadata_v3(
-    data_type: DataType, grid: tuple[GridName, Any, Shape | None], codecs: _Codecs, **common: Any
-) -> ArrayV3Metadata:
-    grid_name, axes, inner = grid
-    given = common.pop("fill_value")
-    fill = data_type.cast_fill(None if given is NOT_GIVEN else given)
-    shape = tuple(c if isinstance(c, int) else c[0] for c in axes)
-    chain = _chain(ArraySpec(inner or shape, data_type, fill), codecs)
+@dataclass(frozen=True)
+class _Layout:
+    """What arguments come to that are the same in both formats."""
+
+    shape: Shape
+    data_type: DataType
+    declared: Any
+    """The type as it was given, which may have a byte order."""
+    grid: GridName
+    axes: tuple[Any, ...]
+    inner: Shape | None
+    """The shape of the inner chunks of shards."""
+    names: tuple[str | None, ...] | None
+
+
+def new_array(store: Store, path: str, **options: Any) -> tuple[Array, Any]:
+    """Return an array that is not stored yet, by the options of `create_array`, and its data; checks everything."""
+    if unknown := options.keys() - _DEFAULTS.keys():
+        raise TypeError(f"create_array() got an unexpected keyword argument {min(unknown)!r}")
+    given = SimpleNamespace(**{**_DEFAULTS, **options})
+    if not _is_auto(given.compressors) and not _is_auto(given.compressor):
+        raise ValueError("compressors= and its old name compressor= are both given; leave one out")
+    given.compressors = given.compressors if _is_auto(given.compressor) else given.compressor
+    form = check_format(given.zarr_format)
+    dtype = given.dtype
+    is_object = dtype is object or (dtype is None and getattr(given.data, "dtype", np.dtype(bool)).kind == "O")
+    if form == 2 and is_object:
+        dtype = _object_type(given.filters)
+    data = as_data(given.data, dtype)
+    shape, data_type = _shape_and_type(given.shape, dtype, data)
+    names = _check_dimension_names(given.dimension_names, len(shape))
+    grid, axes, inner = parse_shards(
+        given.chunks,
+        given.shards,
+        shape,
+        itemsize=data_type.numpy.itemsize,
+        dimension_names=names,
+        chunk_grid=given.chunk_grid,
+    )
+    if _is_auto(given.chunks) or _is_auto(given.shards):
+        _log_choice(axes, inner, data_type)
+    declared = dtype if dtype is not None else data_type if data is None else type_of(data)
+    layout = _Layout(shape, data_type, declared, grid, axes, inner, names)
+    metadata: ArrayMetadata = _metadata_v3(layout, given) if form == 3 else _metadata_v2(layout, given)
+    order = {"order": given.order} if given.order else {}
+    array = Array(store, path, metadata, ArrayConfig.of({**_as_dict(given.config), **order}))
+    array._check_shards(array.grid)
+    return array, data
+
+
+def _metadata_v3(layout: _Layout, given: SimpleNamespace) -> ArrayV3Metadata:
+    data_type, inner = layout.data_type, layout.inner
+    fill = data_type.cast_fill(None if given.fill_value is NOT_GIVEN else given.fill_value)
+    shape = tuple(c if isinstance(c, int) else c[0] for c in layout.axes)
+    codecs = _codecs(ArraySpec(inner or shape, data_type, fill), given)
     if inner is not None:
-        chain = [_sharding(inner, chain)]
-    checked = CodecChain(chain, data_type, fill, shape)
-    serializer = checked.serializer.evolve(checked.specs(shape)[-1])
+        codecs = [ShardingCodec(inner, tuple(codecs), (parse_codec("bytes"), parse_codec("crc32c")))]
+    chain = CodecChain(codecs, data_type, fill, shape)
+    serializer = chain.serializer.evolve(chain.specs(shape)[-1])
     return ArrayV3Metadata(
+        shape=layout.shape,
         data_type=data_type,
-        chunk_grid=grid_document(grid_name, axes),
+        chunk_grid=grid_document(layout.grid, layout.axes),
+        chunk_key_encoding=chunk_key_encoding_argument(given.chunk_key_encoding),
         fill_value=fill,
         codecs=tuple(
-            Extension(codec.name, codec.configuration())
-            for codec in (*checked.filters, serializer, *checked.compressors)
+            Extension(codec.name, codec.configuration()) for codec in (*chain.filters, serializer, *chain.compressors)
         ),
-        **{**common, "chunk_key_encoding": chunk_key_encoding_argument(common["chunk_key_encoding"])},
+        attributes=new_attributes(given.attributes),
+        dimension_names=layout.names,
     )
 
 
-def put(array: Array, data: Any, copy: Callable[[Array, Any], None], *, overwrite: bool) -> None:
-    """Put a new array into its store with its values, if there are any; an error, or a kill, leaves no array by half.
-
-    Values that are not in memory are read first if they are few. If they are many, the document comes after them.
-    """
-    _check_data(array, data, overwrite=overwrite)
-    if data is None:
-        _create(array, overwrite=overwrite)
-        return
-    from zellige.nodes import placing
-
-    place = (array.store, array.path, array.metadata)
-    if isinstance(data, np.ndarray) or array.nbytes <= _AT_ONCE:
-        values = data if isinstance(data, np.ndarray | Array) else _loaded(data)
-        placing.create_with_values(*place, lambda: copy(array, values), overwrite=overwrite)
-        return
-    with placing.filling(*place, overwrite=overwrite):
-        copy(array, data)
+def _codecs(spec: ArraySpec, given: SimpleNamespace) -> list[Codec]:
+    """Return the codecs of a new array, whose chunks are like this."""
+    filters = [] if _is_auto(given.filters) else parse_codecs(given.filters)
+    if _is_auto(given.serializer):
+        dtype = resolved(spec, filters)[-1].dtype  # filters may make another one
+        serializer = parse_codec({"name": dtype.codec, "configuration": {"endian": "little"} if dtype.endian else {}})
+    else:
+        serializer = parse_codec(given.serializer)
+    if not _is_auto(given.compressors):
+        compressors = parse_codecs(given.compressors)
+    else:  # around a shard, a compressor would hide its parts; it belongs inside
+        compressors = [] if isinstance(serializer, ShardingCodec) else [parse_codec("zstd")]
+    return [*filters, serializer, *compressors, *([parse_codec("crc32c")] if given.checksum else [])]
 
 
-def _check_data(array: Array, data: Any, *, overwrite: bool) -> None:
-    """Refuse data that does not fit, or would be removed before it is read, before anything is changed."""
-    if isinstance(data, np.ndarray):
-        as_value(data, array.dtype, array.config.casting)
-    elif overwrite and data is not None:
-        from zellige.nodes.sources import refuse_to_remove
+def _metadata_v2(layout: _Layout, given: SimpleNamespace) -> ArrayV2Metadata:
+    """Return the metadata of a new array of Zarr format 2; raises for what the format cannot say."""
+    from zellige.dtypes.v2 import declared, to_v2, write_v2_fill  # only for those who write such arrays
+    from zellige.metadata.v2 import ArrayV2Metadata
 
-        refuse_to_remove(data, array.store, array.path)
+    if layout.inner is not None:
+        raise ValueError("Zarr format 2 has no shards; leave shards= out, or use zarr_format=3")
+    if layout.grid != "regular":
+        raise ChunkShapeError("Zarr format 2 has chunks of one shape only; use zarr_format=3 for others", axis=None)
+    if given.serializer is not None and not _is_auto(given.serializer):
+        raise MetadataError("Zarr format 2 has no serializers; leave serializer= out", field="serializer")
+    compressors = _as_list(given.compressors)
+    if len(compressors) > 1:
+        raise MetadataError("Zarr format 2 takes one compressor; give the others as filters", field="compressor")
+    separator = "."
+    if given.chunk_key_encoding is not None:
+        encoding = chunk_key_encoding_argument(given.chunk_key_encoding)
+        if not isinstance(encoding, V2ChunkKeyEncoding):
+            raise MetadataError(
+                "Zarr format 2 has chunk keys of its own; give chunk_key_encoding={'name': 'v2', 'separator': …}",
+                field="chunk_key_encoding",
+            )
+        separator = encoding.separator
+    data_type = layout.data_type
+    filters = list(map(_codec_v2, _as_list(given.filters)))
+    if data_type.codec != "bytes" and not filters:
+        filters = list(map(_codec_v2, parse_codecs(data_type.codec)))
+    filters += [{"id": "crc32c"}] if given.checksum else []
+    dtype = to_v2(data_type if isinstance(layout.declared, DataType) else layout.declared)
+    fill = None if given.fill_value is NOT_GIVEN else given.fill_value
+    no_fill = given.fill_value is None  # null says that there is none
+    attributes = new_attributes(given.attributes)
+    if layout.names is not None:
+        attributes = {**attributes, _NAMES_V2: list(layout.names)}
+    content: dict[str, JSON] = {
+        "zarr_format": 2,
+        "shape": list(layout.shape),
+        "chunks": list(layout.axes),
+        "dtype": dtype,
+        "compressor": _COMPRESSOR_V2 if _is_auto(given.compressors) else next(map(_codec_v2, compressors), None),
+        "fill_value": None if no_fill else write_v2_fill(data_type, declared(dtype), data_type.cast_fill(fill)),
+        "order": given.order or "C",
+        "filters": filters or None,
+        "dimension_separator": separator,
+    }
+    return ArrayV2Metadata.from_documents({".zarray": content, ".zattrs": attributes})
 
 
-def _create(array: Array, *, overwrite: bool) -> None:
-    from zellige.nodes import placing  # only for those who write
+def _codec_v2(given: Any) -> dict[str, JSON]:
+    """Return the configuration of a codec that a user gives; other than in documents, nothing of it is mended."""
+    from zellige.codecs.v2 import v2_config
+    from zellige.metadata.v2 import LEVELS
 
-    placing.create(array.store, array.path, array.metadata, overwrite=overwrite)
+    found = v2_config(given)
+    if found["id"] in LEVELS:
+        from_json(f"numcodecs.{found['id']}", {key: value for key, value in found.items() if key != "id"})
+    return found
 
 
-def _loaded(data: Any) -> Any:
-    """Values in memory; raises if an element is masked."""
-    return np.asarray(unmasked(data)) if hasattr(data, "shape") else data
+def _object_type(filters: Any) -> DataType:
+    """Return the data type of arrays of Python objects, which is what the first of the filters makes of them."""
+    from zellige.codecs.v2 import v2_config
+    from zellige.dtypes.v2 import from_v2
+
+    chosen = _as_list(filters)
+    if not chosen:
+        raise UnknownDataTypeError(
+            "dtype=object does not say what the objects are; say dtype='string' or dtype='bytes', or give "
+            "object_codec=, such as numcodecs.JSON()",
+            field="data_type",
+        )
+    first = v2_config(chosen[0])
+    return from_v2("|O", first["id"], first.get("dtype"))
+
+
+def _as_list(given: Any) -> list[Any]:
+    """Return what a user gives for several codecs: nothing, one codec, or several."""
+    if given is None or _is_auto(given):
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
 
 
 def check_format(zarr_format: Any) -> ZarrFormat:
-    """The format of a new node: 2, 3, or None for the setting `default_zarr_format`."""
+    """Return the format of a new node: 2, 3, or for None the setting `default_zarr_format`."""
     found: Any = settings.get("default_zarr_format") if zarr_format is None else zarr_format
     if type(found) is not int or found not in (2, 3):
         raise ValueError(f"zarr_format={zarr_format!r} must be 3 or 2")
@@ -234,7 +354,7 @@ def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:
 
 
 def as_data(data: Any, dtype: Any) -> Any:
-    """Data that has a shape; of the array's own type where numpy would guess another, as for strings and structs."""
+    """Return data that has a shape; of the array's own type where numpy would guess another, as for strings."""
     if data is None or (hasattr(data, "shape") and not isinstance(data, np.ndarray)):
         return data
     if dtype is not None and (numpy := parse_dtype(dtype).numpy).kind not in "biufc":
@@ -253,7 +373,7 @@ def _shape_and_type(shape: int | Sequence[int] | None, dtype: Any, data: Any) ->
 
 
 def type_of(data: Any) -> Any:
-    """The type of something that has one; numpy's does not say all about ours."""
+    """Return the type of something that has one; numpy's does not say all about ours."""
     return data.metadata.data_type if isinstance(data, Array) else data.dtype
 
 
@@ -279,34 +399,8 @@ def _check_dimension_names(names: Sequence[str | None] | None, rank: int) -> tup
     return found
 
 
-def _chain(spec: ArraySpec, codecs: _Codecs) -> list[Codec]:
-    """The codecs of a new array, whose chunks are like this."""
-    filters, serializer, compressors, checksum = codecs
-    first = [] if _is_auto(filters) else parse_codecs(filters)
-    if _is_auto(serializer):
-        dtype = resolved(spec, first)[-1].dtype  # filters may make another one
-        middle = parse_codec({"name": dtype.codec, "configuration": {"endian": "little"} if dtype.endian else {}})
-    else:
-        middle = parse_codec(serializer)
-    if _is_auto(compressors):
-        # Around a shard, a compressor would hide its parts; it belongs inside.
-        last = [] if isinstance(middle, ShardingCodec) else [parse_codec("zstd")]
-    else:
-        last = parse_codecs(compressors)
-    return [*first, middle, *last, *([parse_codec("crc32c")] if checksum else [])]
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
-def _sharding(inner: Shape, chain: list[Codec]) -> Codec:
-    index = (parse_codec("bytes"), parse_codec("crc32c"))
-    return ShardingCodec(inner, tuple(chain), index)
-
-
-def _say_chosen(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> None:
-    """What `"auto"` came to, for those who listen to the logger `zellige`."""
+def _log_choice(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> None:
+    """Say what `"auto"` came to, for those who listen to the logger `zellige`."""
     from logging import getLogger
 
     from zellige.display.text import human_bytes
@@ -317,27 +411,91 @@ def _say_chosen(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> No
     getLogger("zellige").info("'auto' chose chunks %s of %s, %s each%s", chosen, dtype.name, nbytes, shards)
 
 
+# -- the node, and its data -----------------------------------------------------------------------
+
+
+def put(
+    array: Array,
+    data: Any,
+    *,
+    overwrite: bool,
+    write_data: bool,
+    copy: Callable[[Array, Any], None],
+    between: Callable[[], object],
+) -> None:
+    """Store a new array with its values, if there are any; an error, or a kill, leaves no array by half.
+
+    Values that are not in memory are read first if they are few. If they are many, the metadata comes after them.
+    """
+    from zellige.nodes import hierarchy  # only for those who write
+
+    if isinstance(data, np.ndarray):
+        as_value(data, array.dtype, array.config.casting)  # refuses what does not fit
+    elif overwrite and data is not None:
+        from zellige.nodes.sources import refuse_to_remove
+
+        refuse_to_remove(data, array.store, array.path)
+    store, path, metadata = array.store, array.path, array.metadata
+    values = data if write_data else None
+    if values is not None and not isinstance(values, np.ndarray):
+        if array.nbytes > _AT_ONCE:
+            with hierarchy.filling(store, path, metadata, overwrite=overwrite, between=between):
+                copy(array, values)
+            return
+        values = values if isinstance(values, Array) else _loaded(values)
+    hierarchy.create(store, {path: metadata}, overwrite=overwrite, between=between)
+    if values is not None:
+        with hierarchy.undone_by_errors(store, path):
+            copy(array, values)
+
+
+def _loaded(data: Any) -> Any:
+    """Return values in memory; raises if an element is masked."""
+    return np.asarray(unmasked(data)) if hasattr(data, "shape") else data
+
+
 def copy_values(target: Array, data: Any) -> None:
     """Write all values of something array-like, in pieces if they are many."""
     if isinstance(data, np.ndarray) or target.nbytes <= _AT_ONCE:
         target[...] = _loaded(data)
         return
-    for region in _regions(target.grid):  # in pieces, so that memory stays bounded
-        target[region] = np.asarray(unmasked(data[region]))
+    for chunk in target.grid:  # in pieces, so that memory stays bounded
+        target[chunk.slices] = np.asarray(unmasked(data[chunk.slices]))
 
 
-def _regions(grid: ChunkGrid) -> Iterator[tuple[slice, ...]]:
-    return (spec.slices for spec in grid)
+def copy_array(target: Array, data: Any) -> None:
+    """Write all values of something array-like; the bytes of chunks that mean the same are copied as they are."""
+    if isinstance(data, Array) and same_chunks(target, data):
+        copy_chunks(data._chunks, target._chunks, target.grid)
+    else:
+        copy_values(target, data)
+
+
+def same_chunks(a: Array, b: Array) -> bool:
+    """Return whether the stored bytes of both arrays mean the same."""
+
+    def meaning(array: Array) -> tuple[Any, ...]:
+        metadata = array.metadata
+        return metadata.data_type, metadata.codecs, fill_bits(metadata.fill_value), metadata.fill_is_null
+
+    return a.grid == b.grid and meaning(a) == meaning(b)
 
 
 # -- as numpy makes arrays ------------------------------------------------------------------------
 
 
 def create(shape: int | Sequence[int], *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
-    """An array of fill values, with the keywords of zarr-python's older function as well.
+    """Create an array of fill values, with the keywords of zarr-python's older function as well.
 
-    Parameters: see `create_array`. `chunk_shape` is another name for `chunks`, `codecs` the whole chain at once,
-    `dimension_separator` a part of `chunk_key_encoding`, `object_codec` the first of the filters in Zarr format 2.
+    Parameters
+    ----------
+    shape
+        The lengths of the axes.
+    store, path
+        Where the array goes: `store` and `name` of `create_array`.
+    options
+        As for `create_array`. `chunk_shape` is another name for `chunks`, `codecs` the whole chain at once,
+        `dimension_separator` a part of `chunk_key_encoding`, `object_codec` the first of the filters in Zarr format 2.
 
     >>> import zellige
     >>> zellige.create((4, 6), chunks=(2, 3), dtype="int16", fill_value=7)[0, 0]
@@ -347,7 +505,7 @@ def create(shape: int | Sequence[int], *, store: StoreLike = None, path: str | N
 
 
 def modern_options(options: dict[str, Any], zarr_format: Any = None) -> dict[str, Any]:
-    """The keywords of older functions as those of `create_array`."""
+    """Return the keywords of older functions as those of `create_array`."""
     found = {key: value for key, value in options.items() if key not in NO_MEANING}
     if (chunk_shape := found.pop("chunk_shape", None)) is not None:
         found["chunks"] = chunk_shape
@@ -362,7 +520,11 @@ def modern_options(options: dict[str, Any], zarr_format: Any = None) -> dict[str
     if (codec := found.pop("object_codec", None)) is not None:
         found["filters"] = [codec, *(found.get("filters") or [])]
     if (codecs := found.pop("codecs", None)) is not None:
-        found |= _by_kind(codecs)
+        chain = parse_codecs(codecs)
+        serializers = [codec for codec in chain if isinstance(codec, ArrayBytesCodec)]
+        found["filters"] = [codec for codec in chain if isinstance(codec, ArrayArrayCodec)]
+        found["serializer"] = serializers[0] if serializers else "auto"
+        found["compressors"] = [codec for codec in chain if isinstance(codec, BytesBytesCodec)]
     if (write_empty := found.pop("write_empty_chunks", None)) is not None:
         found["config"] = {**_as_dict(found.get("config")), "write_empty_chunks": write_empty}
     mode = found.pop("mode", None)
@@ -372,36 +534,28 @@ def modern_options(options: dict[str, Any], zarr_format: Any = None) -> dict[str
 NO_MEANING = {"synchronizer", "chunk_store", "cache_metadata", "cache_attrs", "meta_array", "read_only"}
 """Accepted because scripts have them; locks, caches and read-only stores are arranged otherwise here."""
 
-
-KNOWN_OPTIONS = {*(create_array.__kwdefaults__ or ()), "chunk_shape", "dimension_separator", "object_codec", "codecs"}
-KNOWN_OPTIONS |= {"write_empty_chunks"}
+_OLDER = {"chunk_shape", "dimension_separator", "object_codec", "codecs", "write_empty_chunks"}
+KNOWN_OPTIONS = {*_DEFAULTS, *_PLACE, *_OLDER}
 """The keywords of functions that create arrays, old and new."""
 
 
-def _by_kind(codecs: Any) -> dict[str, Any]:
-    """A whole chain as filters, serializer and compressors."""
-    chain = parse_codecs(codecs)
-    serializers = [codec for codec in chain if isinstance(codec, ArrayBytesCodec)]
-    return {
-        "filters": [codec for codec in chain if isinstance(codec, ArrayArrayCodec)],
-        "serializer": serializers[0] if serializers else "auto",
-        "compressors": [codec for codec in chain if isinstance(codec, BytesBytesCodec)],
-    }
-
-
 def zeros(shape: int | Sequence[int], **options: Any) -> Array:
-    """An array of zeros.
+    """Create an array of zeros. Parameters: see `create`.
 
     >>> import zellige
     >>> zellige.zeros((2, 3), dtype="int8")[0]
     array([0, 0, 0], dtype=int8)
     """
-    dtype = options.get("dtype")
-    return create(shape, **{**options, "fill_value": parse_dtype("float64" if dtype is None else dtype).zero})
+    return create(shape, **{**options, "fill_value": zero(options.get("dtype"))})
+
+
+def zero(dtype: Any) -> Any:
+    """Return the zero of a data type, `float64` if there is none."""
+    return parse_dtype("float64" if dtype is None else dtype).zero
 
 
 def ones(shape: int | Sequence[int], **options: Any) -> Array:
-    """An array of ones.
+    """Create an array of ones. Parameters: see `create`.
 
     >>> import zellige
     >>> zellige.ones(3, dtype="int8")[:]
@@ -411,7 +565,7 @@ def ones(shape: int | Sequence[int], **options: Any) -> Array:
 
 
 def full(shape: int | Sequence[int], fill_value: Any, **options: Any) -> Array:
-    """An array of one value.
+    """Create an array of one value. Parameters: see `create`.
 
     >>> import zellige
     >>> zellige.full(3, 7, dtype="int8")[:]
@@ -421,10 +575,161 @@ def full(shape: int | Sequence[int], fill_value: Any, **options: Any) -> Array:
 
 
 def empty(shape: int | Sequence[int], **options: Any) -> Array:
-    """An array to be filled; reads as the fill value until then.
+    """Create an array to be filled; reads as the fill value until then. Parameters: see `create`.
 
     >>> import zellige
     >>> zellige.empty((59, 2), chunks=[[31, 28], 2]).write_chunk_sizes
     ((31, 28), (2,))
     """
     return create(shape, **options)
+
+
+# -- after other arrays ---------------------------------------------------------------------------
+
+
+def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, **options: Any) -> Array:
+    """Create an array with the values of another array, or of anything array-like.
+
+    Chunks, codecs, fill value, attributes and dimension names of a zellige array are kept unless given anew. Where
+    grid, type and codecs stay the same, the bytes of the chunks are copied as they are.
+
+    Parameters
+    ----------
+    store, name
+        Where the new array goes, as for `create_array`.
+    data
+        The array.
+    options
+        As for `create_array`; `"keep"` says that something is kept.
+
+    >>> import zellige
+    >>> a = zellige.create_array(data=[1, 2, 3, 4], chunks=[[1, 3]])
+    >>> b = zellige.from_array(data=a)
+    >>> b.write_chunk_sizes, b[:]
+    (((1, 3),), array([1, 2, 3, 4]))
+    """
+    return make(store, node.new_path(name), options_of(data, options), copy=copy_array)
+
+
+def array(data: Any, *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
+    """Create an array with the values of anything array-like. Parameters: see `from_array`.
+
+    >>> import zellige
+    >>> zellige.array([[1, 2], [3, 4]], chunks=(1, 2)).nchunks
+    2
+    """
+    return from_array(store, data=data, name=path, **options)
+
+
+def options_of(data: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `create_array` for an array with the values of another one: kept, or given anew."""
+    given = {key: value for key, value in given.items() if not (isinstance(value, str) and value == "keep")}
+    return {"data": data, **_keeping(data, given)}
+
+
+def _keeping(source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a new array has of another one, and what is given anew."""
+    kept = _kept(source, given) if isinstance(source, Array) else _kept_chunks(source)
+    unfit = {"chunks", "shards", "chunk_grid"} if given.keys() & {"chunks", "shape"} else set()
+    unfit |= {"shards"} if "shards" in given else set()
+    unfit |= {"compressors"} if "compressor" in given else set()
+    unfit |= {"serializer"} if "dtype" in given else set()  # the byte order belongs to the type
+    return {key: value for key, value in kept.items() if key not in unfit} | dict(given)
+
+
+_LAYOUT = {"chunks", "shards", "shape", "dtype", "filters", "serializer", "compressors", "compressor", "checksum"}
+
+
+def _kept(source: Array, given: Mapping[str, Any]) -> dict[str, Any]:
+    metadata, inner = source.metadata, source._inner
+    named = metadata.zarr_format == 2 and metadata.dimension_names is not None
+    axes = list(metadata.chunk_grid.axes)
+    kept: dict[str, Any] = {
+        "chunks": axes,
+        "chunk_grid": metadata.chunk_grid.name,
+        "fill_value": None if metadata.fill_is_null else metadata.fill_value,
+        # Names of axes among the attributes, as xarray writes them in Zarr format 2, are given as such.
+        "attributes": {k: v for k, v in metadata.attributes.items() if not (named and k == _NAMES_V2)},
+        "dimension_names": metadata.dimension_names,
+        "order": source.order,
+        "zarr_format": metadata.zarr_format,
+    }
+    if given.get("zarr_format") not in (None, metadata.zarr_format):
+        # What the codecs of one format come to in the other is not for this function to guess.
+        return kept if inner is None else {**kept, "chunks": inner, "chunk_grid": None}
+    kept["chunk_key_encoding"] = metadata.chunk_key_encoding
+    if isinstance(metadata, ArrayV3Metadata):
+        chain = source._chunks.chain
+        if chunk_chain(chain) is not chain and not _LAYOUT.isdisjoint(given):
+            # Where something of the layout changes, what is inside plain shards is kept without them.
+            chain = chunk_chain(chain)
+            kept |= {"chunks": inner, "shards": axes}
+        return {**kept, "filters": chain.filters, "serializer": chain.serializer, "compressors": chain.compressors}
+    from zellige.dtypes.v2 import declared
+
+    dtype: Any = declared(metadata.dtype)  # with its byte order
+    dtype = metadata.data_type if dtype.hasobject else dtype
+    return {**kept, "filters": metadata.filters, "compressors": metadata.compressor, "dtype": dtype}
+
+
+def _kept_chunks(data: Any) -> dict[str, Any]:
+    """Return the chunks of array-likes that have some: h5py, dask, zarr."""
+    chunks = getattr(data, "chunks", None)
+    if not chunks:
+        return {}
+    # dask has blocks of no length, which a grid has not.
+    return {"chunks": tuple(tuple(n for n in c if n) or -1 if isinstance(c, tuple) else c for c in chunks)}
+
+
+def zeros_like(a: Any, **options: Any) -> Array:
+    """Create an array of zeros with the shape, type and chunks of another. Options: see `create`.
+
+    >>> import zellige
+    >>> zellige.zeros_like(zellige.array([[1, 2], [3, 4]], chunks=[[1, 1], 2]))[0]
+    array([0, 0])
+    """
+    return zeros(**like(a, options))
+
+
+def ones_like(a: Any, **options: Any) -> Array:
+    """Create an array of ones with the shape, type and chunks of another. Options: see `create`.
+
+    >>> import zellige
+    >>> zellige.ones_like([1.5, 2.5])[:]
+    array([1., 1.])
+    """
+    return ones(**like(a, options))
+
+
+def empty_like(a: Any, **options: Any) -> Array:
+    """Create an array to be filled with the shape, type and chunks of another. Options: see `create`.
+
+    >>> import zellige
+    >>> zellige.empty_like(zellige.zeros(59, chunks=[[31, 28]])).write_chunk_sizes
+    ((31, 28),)
+    """
+    return empty(**like(a, options))
+
+
+def full_like(a: Any, *, fill_value: Any = NOT_GIVEN, **options: Any) -> Array:
+    """Create an array of one value, by default another's fill value, with the shape, type and chunks of that one.
+
+    Options: see `create`.
+
+    >>> import zellige
+    >>> zellige.full_like([1, 2, 3], fill_value=9)[:]
+    array([9, 9, 9])
+    """
+    if fill_value is NOT_GIVEN:
+        fill_value = getattr(a, "fill_value", NOT_GIVEN)
+    return full(**{**like(a, options), "fill_value": fill_value})
+
+
+def like(a: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for an array like another one, its shape and type among them, but with no values of it."""
+    shaped = a if hasattr(a, "shape") and hasattr(a, "dtype") else np.asarray(a)
+    kept = _keeping(a, options)
+    if isinstance(a, Array):
+        left = {"attributes"} if a.fill_value is None else {"attributes", "fill_value"}
+        kept = {key: value for key, value in kept.items() if key in options or key not in left}
+    return {"shape": shaped.shape, "dtype": type_of(shaped), **kept}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from weakref import ref
 
+import numpy as np
+
+from zellige.dtypes import parse_dtype
 from zellige.errors import (
     BrokenNodeWarning,
     ConflictError,
@@ -15,14 +19,15 @@ from zellige.errors import (
     ContainsGroupError,
     GroupNotFoundError,
     MetadataError,
+    NodeNameError,
     NodeNotFoundError,
-    ReadOnlyError,
     RemoteError,
     StaleMetadataError,
     warn_caller,
 )
 from zellige.metadata import document
 from zellige.metadata.groups import (
+    CONSOLIDATED_V2,
     Documents,
     Entries,
     GroupMetadata,
@@ -31,28 +36,27 @@ from zellige.metadata.groups import (
     consolidated_document,
     with_attributes,
 )
+from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.array import Array, open_array_or, warned
+from zellige.nodes.attributes import NodeHandle
 from zellige.nodes.consolidated import Consolidated, bare, differences, warn_of_rectilinear
-from zellige.nodes.listing import Listing
-from zellige.nodes.making import Making, as_name
-from zellige.nodes.node import NodeHandle
+from zellige.nodes.create import copy_array, copy_values, like, make, modern_options, options_of, zero
 from zellige.stores import Store, StoreLike, locate
 from zellige.stores.base import is_key
-from zellige.types import JSON
+from zellige.types import JSON, NOT_GIVEN
 
 if TYPE_CHECKING:
     from zellige.display.tree import Tree
+    from zellige.nodes.hierarchy import NodeLike
     from zellige.nodes.info import Info
-    from zellige.nodes.node import NodeMetadata
 
 Node: TypeAlias = "Array | Group"
-Found: TypeAlias = tuple[str, "NodeMetadata | MetadataError"]
 
 _TRIES = 16  # attempts to store consolidated metadata that others change meanwhile
 
 
-class Group(Listing, Making, NodeHandle):
+class Group(NodeHandle):
     """A node that holds arrays and other groups, like a dict whose keys are names or paths.
 
     Groups are made by `zellige.create_group` and opened by `zellige.open_group`.
@@ -65,6 +69,8 @@ class Group(Listing, Making, NodeHandle):
     """
 
     __slots__ = ("store", "path", "metadata", "_holder", "_trusts", "_listed", "__weakref__")
+
+    _kind = "group"
 
     store: Store
     path: str
@@ -86,7 +92,8 @@ class Group(Listing, Making, NodeHandle):
         self._holder = holder
         """The consolidated metadata that this group belongs to: its own, or that of a group above."""
         self._trusts = use_consolidated and holder is not None
-        self._listed = None
+        self._listed: tuple[ref[Generator[str]], int] | None = None
+        """The iterator over names that has not begun yet, and how many there are."""
 
     @classmethod
     def open(
@@ -163,11 +170,15 @@ class Group(Listing, Making, NodeHandle):
 
     # -- finding members --------------------------------------------------------------------------
 
+    @property
+    def _known(self) -> Consolidated | None:
+        """The consolidated metadata that tells of the members; None if they are read from the store."""
+        return self._holder if self._trusts else None
+
     def _documents(self, path: str) -> Documents | None:
-        """The documents of a node below, from the consolidated metadata or from the store."""
-        if self._trusts and self._holder is not None:
-            return self._holder.documents(path)
-        return node.load(self.store, path, first=self.metadata.zarr_format)
+        """Return the documents of a node below."""
+        known = self._known
+        return node.load(self.store, path, first=self.metadata.zarr_format) if known is None else known.documents(path)
 
     def _node(self, path: str, documents: Documents) -> Node:
         if not node.is_group(documents):
@@ -180,24 +191,24 @@ class Group(Listing, Making, NodeHandle):
     def __getitem__(self, path: str) -> Node:
         """The member at a name, or at a path below."""
         found = self._find(path)
-        if found is None:
-            place = self._place(path)
-            documents = None if place is None or self._trusts else _committed_documents(self.store, place)
-            if place is not None and documents is not None:
-                return self._node(place, documents)
-            reason = "" if place is None else node.why_missing(self.store, place) or self._why_not_named(place)
-            raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}{reason}")
-        return found
+        if found is not None:
+            return found
+        place = self._place(path)
+        documents = None if place is None or self._trusts else _committed_documents(self.store, place)
+        if place is not None and documents is not None:
+            return self._node(place, documents)
+        reason = "" if place is None else node.why_missing(self.store, place) or self._why_not_named(place)
+        raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}{reason}")
 
     def _why_not_named(self, place: str) -> str:
-        """The end of a message about a node that is not in the consolidated metadata, but in the store."""
-        from zellige.nodes import unfinished
+        """Return the end of a message about a node that is not in the consolidated metadata, but in the store."""
+        from zellige.nodes import remove
 
         if not self._trusts:
             return ""
         with suppress(RemoteError):  # who may not ask is told no more
             if node.there(self.store, place) is not None:
-                mark = unfinished.read(self.store, place)
+                mark = remove.read_mark(self.store, place)
                 if mark is not None and mark.source is not None:
                     return f": a move of '/{mark.source}' was stopped, or is under way; run the same move again"
                 return (
@@ -212,8 +223,8 @@ class Group(Listing, Making, NodeHandle):
         return None if place is None or documents is None else self._node(place, documents)
 
     def _place(self, path: str) -> str | None:
-        """The path in the store of a member that may be there; None for what can be none."""
-        below = "/".join(part for part in as_name(path).split("/") if part)
+        """Return the path in the store of a member that may be there; None for what can be none."""
+        below = "/".join(part for part in _as_name(path).split("/") if part)
         place = node.join(self.path, below)
         return place if below and is_key(place) else None
 
@@ -224,14 +235,18 @@ class Group(Listing, Making, NodeHandle):
 
     def get_array(self, path: str) -> Array:
         """The array at a path; raises if there is a group, or nothing."""
-        found = self[path]
+        return self._as_array(path, self[path])
+
+    def get_group(self, path: str) -> Group:
+        """The group at a path; raises if there is an array, or nothing."""
+        return self._as_group(path, self[path])
+
+    def _as_array(self, path: str, found: Node) -> Array:
         if not isinstance(found, Array):
             raise ContainsGroupError(f"{path!r} in group {self.name!r} is a group, not an array")
         return found
 
-    def get_group(self, path: str) -> Group:
-        """The group at a path; raises if there is an array, or nothing."""
-        found = self[path]
+    def _as_group(self, path: str, found: Node) -> Group:
         if not isinstance(found, Group):
             raise ContainsArrayError(f"{path!r} in group {self.name!r} is an array, not a group")
         return found
@@ -243,41 +258,44 @@ class Group(Listing, Making, NodeHandle):
         except MetadataError:
             return True  # something broken is there
 
-    def _walk(self, max_depth: int | None) -> Iterator[tuple[str, Documents | MetadataError]]:
-        """All nodes below, level by level: their documents, or what is wrong with them."""
-        if not self._trusts or self._holder is None:
-            yield from node.walk(self.store, self.path, self.metadata.zarr_format, max_depth)
+    # -- going through members --------------------------------------------------------------------
+
+    def _walk(
+        self, max_depth: int | None, *, as_arrays: bool
+    ) -> Iterator[tuple[str, Array | Documents | MetadataError]]:
+        """Yield all nodes below, level by level: their documents, or what is wrong with them.
+
+        With `as_arrays` there may be arrays instead, where that is quicker: of documents that were met before.
+        """
+        form, known = self.metadata.zarr_format, self._known
+
+        def read(place: str) -> Array | Documents | None:
+            if as_arrays and form == 3:
+                return open_array_or(self.store, place, holder=self._holder, consolidated=False, likely=form)
+            return node.load(self.store, place, first=form)
+
+        if known is None:
+            yield from node.walk(self.store, self.path, max_depth, read)
             return
         groups, depth = [self.path], 0
         while groups and (max_depth is None or depth <= max_depth):
-            places = [node.join(path, name) for path in groups for name in self._holder.children(path)]
-            level = [(place, self._holder.documents(place) or {}) for place in places]
+            places = [node.join(path, name) for path in groups for name in known.children(path)]
+            level = [(place, known.documents(place) or {}) for place in places]
             yield from level
             groups = [place for place, documents in level if node.is_group(documents)]
             depth += 1
 
     def _below(self, max_depth: int | None) -> Iterator[tuple[str, Node | MetadataError]]:
-        """All nodes below with their paths relative to this group, or what is wrong with them."""
-        for path, found in self._walk_nodes(max_depth):
-            name = path[len(self.path) :].lstrip("/")
+        """Yield all nodes below with their paths relative to this group, or what is wrong with them."""
+        for path, found in self._walk(max_depth, as_arrays=True):
+            name = node.relative(path, self.path)
             try:
                 yield name, self._node(path, found) if isinstance(found, dict) else found
             except MetadataError as error:
                 yield name, error
 
-    def _walk_nodes(self, max_depth: int | None) -> Iterator[tuple[str, Array | Documents | MetadataError]]:
-        """Like `_walk`, with arrays where that is quicker: those with documents met before."""
-        if (self._trusts and self._holder is not None) or self.metadata.zarr_format == 2:
-            return self._walk(max_depth)
-
-        def read(place: str) -> Array | Documents | None:
-            likely = self.metadata.zarr_format
-            return open_array_or(self.store, place, holder=self._holder, consolidated=False, likely=likely)
-
-        return node.walk_with(read, self.store, self.path, max_depth)
-
     def _members(self, max_depth: int | None) -> Iterator[tuple[str, Node]]:
-        """All nodes below that can be read; a warning names each of the others."""
+        """Yield all nodes below that can be read; a warning names each of the others."""
         for name, found in self._below(max_depth):
             if isinstance(found, MetadataError):
                 warnings.warn(f"{name!r} in group {self.name!r} is left out: {found}", BrokenNodeWarning, stacklevel=3)
@@ -285,43 +303,289 @@ class Group(Listing, Making, NodeHandle):
                 yield name, found
 
     def _without_consolidated(self) -> Group:
-        """The same group, whose members are read from the store."""
+        """Return the same group, whose members are read from the store."""
         return Group(self.store, self.path, self.metadata, self._holder, use_consolidated=False)
 
-    # -- changing ---------------------------------------------------------------------------------
+    def members(
+        self, max_depth: int | None = 0, *, use_consolidated_for_children: bool = True
+    ) -> tuple[tuple[str, Node], ...]:
+        """The nodes below as (path, node): direct ones, those down to a depth, or all for None.
 
-    def _check_writable(self) -> None:
-        if self.store.read_only:
-            raise ReadOnlyError(f"group {self.name!r} was opened for reading only; open it with mode='r+' to write")
+        Each document is read once, several at a time; none at all with consolidated metadata. A node that cannot be
+        read is left out with a `BrokenNodeWarning` that names it.
 
-    def _make_group(self, path: str, attributes: Mapping[str, Any] | None, *, overwrite: bool) -> Group:
-        made = make_group(self.store, path, self.metadata.zarr_format, attributes, overwrite=overwrite)
-        made._trusts = self._trusts
+        >>> import zellige
+        >>> root = zellige.create_group()
+        >>> _ = root.create_group("a/b")
+        >>> [name for name, _ in root.members(max_depth=None)]
+        ['a', 'a/b']
+        """
+        group = self if use_consolidated_for_children else self._without_consolidated()
+        return tuple(group._members(_checked_depth(max_depth)))
+
+    def nmembers(self, max_depth: int | None = 0) -> int:
+        """The number of nodes below, as in `members`."""
+        return sum(not isinstance(found, MetadataError) for _, found in self._below(_checked_depth(max_depth)))
+
+    def items(self) -> Iterator[tuple[str, Node]]:
+        """The direct members with their names."""
+        return self._members(0)
+
+    def keys(self) -> Iterator[str]:
+        """The names of the direct members."""
+        return (name for name, _ in self._members(0))
+
+    def values(self) -> Iterator[Node]:
+        """The direct members."""
+        return (found for _, found in self._members(0))
+
+    def arrays(self) -> Iterator[tuple[str, Array]]:
+        """The direct members that are arrays, with their names."""
+        return ((name, found) for name, found in self._members(0) if isinstance(found, Array))
+
+    def array_keys(self) -> Iterator[str]:
+        """The names of the direct members that are arrays."""
+        return (name for name, _ in self.arrays())
+
+    def array_values(self) -> Iterator[Array]:
+        """The direct members that are arrays."""
+        return (found for _, found in self.arrays())
+
+    def groups(self) -> Iterator[tuple[str, Group]]:
+        """The direct members that are groups, with their names."""
+        return ((name, found) for name, found in self._members(0) if isinstance(found, Group))
+
+    def group_keys(self) -> Iterator[str]:
+        """The names of the direct members that are groups."""
+        return (name for name, _ in self.groups())
+
+    def group_values(self) -> Iterator[Group]:
+        """The direct members that are groups."""
+        return (found for _, found in self.groups())
+
+    def walk(self) -> Iterator[tuple[str, Node]]:
+        """All nodes below with their paths, level by level."""
+        return self._members(None)
+
+    def visit(self, function: Callable[[str], Any]) -> Any:
+        """Call a function with the path of every node below, until it returns something."""
+        return self.visititems(lambda path, _: function(path))
+
+    def visititems(self, function: Callable[[str, Node], Any]) -> Any:
+        """Call a function with the path and the node of every node below, until it returns something."""
+        for path, found in self._members(None):
+            if (result := function(path, found)) is not None:
+                return result
+        return None
+
+    def __iter__(self) -> Iterator[str]:
+        names = [name for name, _ in self._members(0)]
+
+        def each() -> Generator[str]:
+            self._listed = None
+            yield from names
+
+        iterator = each()
+        self._listed = ref(iterator), len(names)
+        return iterator
+
+    def __len__(self) -> int:
+        # `list(group)` asks for the length right before it begins: what was just listed is not listed again.
+        iterator, count = self._listed or (lambda: None, 0)
+        return self.nmembers() if iterator() is None else count
+
+    def __bool__(self) -> bool:
+        return True  # an empty group is a group
+
+    # -- creating members -------------------------------------------------------------------------
+
+    def _new(self, name: str) -> str:
+        """Return the path of a member to be created."""
+        self._check_writable()
+        text = _as_name(name)
+        if not text or text.startswith("/"):
+            raise NodeNameError(
+                f"{name!r} cannot name a member of group {self.name!r}: give a name, or a path such as 'a/b' that "
+                "does not begin with '/'",
+                name=name,
+            )
+        node.check_names(text)
+        return node.join(self.path, text)
+
+    @contextmanager
+    def _following(self, path: str, *, replaced: bool) -> Iterator[Callable[[], None]]:
+        """Follow the creation of a member in the consolidated metadata, also if it fails half-way.
+
+        Yields what follows in between, if it replaces another one: that leaves before its chunks go, and the new one
+        comes at the end.
+        """
+        try:
+            yield partial(self._follow, path)
+        finally:
+            self._follow(path, below=replaced)
+
+    def create_group(self, name: str, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None) -> Group:
+        """Create a group below this one, with the groups between.
+
+        Parameters
+        ----------
+        name
+            Its name, or its path below this group.
+        overwrite
+            Whether to replace a node that is there, with all nodes below it; files that are not part of them stay.
+        attributes
+            Its attributes.
+
+        >>> import zellige
+        >>> zellige.create_group().create_group("a/b", attributes={"run": 3}).attrs["run"]
+        3
+        """
+        path, form = self._new(name), self.metadata.zarr_format
+        with self._following(path, replaced=overwrite) as between:
+            made = make_group(self.store, path, form, attributes, overwrite=overwrite, between=between)
+        made._holder, made._trusts = self._holder, self._trusts
         return made
+
+    def require_group(self, name: str, *, overwrite: bool = False) -> Group:
+        """The group at a path, created if there is nothing; with `overwrite` always anew."""
+        found = None if overwrite else self.get(name)
+        if found is None:
+            try:
+                return self.create_group(name, overwrite=overwrite)
+            except ContainsGroupError:
+                found = self[name]  # another one was quicker
+        return self._as_group(name, found)
+
+    def require_groups(self, *names: str) -> tuple[Group, ...]:
+        """Several groups, created where there are none."""
+        return tuple(self.require_group(name) for name in names)
+
+    def create_hierarchy(self, nodes: Mapping[str, NodeLike], *, overwrite: bool = False) -> Iterator[tuple[str, Node]]:
+        """Create several nodes below this group at once; see `zellige.create_hierarchy`."""
+        from zellige.nodes.hierarchy import create_members
+
+        return iter(create_members(self, nodes, overwrite=overwrite).items())
+
+    def create_array(self, name: str, **options: Any) -> Array:
+        """Create an array below this group, of its Zarr format. Parameters: see `zellige.create_array`.
+
+        >>> import zellige
+        >>> zellige.create_group().create_array("t", shape=(59,), chunks=[[31, 28]], dtype="int8").name
+        '/t'
+        """
+        return self._make(name, modern_options(self._options(options)))
+
+    create = create_array
+    create_dataset = create_array
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        return dict(zarr_format=self.metadata.zarr_format, **options)
+
+    def _make(self, name: str, options: Mapping[str, Any], copy: Callable[[Array, Any], None] = copy_values) -> Array:
+        path = self._new(name)
+        with self._following(path, replaced=bool(options.get("overwrite"))) as between:
+            made = make(self.store, path, options, copy=copy, between=between)
+        made._holder = self._holder
+        return made
+
+    def require_array(self, name: str, *, shape: Any, dtype: Any = None, exact: bool = False, **options: Any) -> Array:
+        """The array at a path, created if there is nothing; raises if its shape or type is another.
+
+        The type must be one that values of the array can be cast to safely, or with `exact` the same.
+        """
+        found = self.get(name)
+        if found is None:
+            return self.create_array(name, shape=shape, dtype=dtype, **options)
+        array = self._as_array(name, found)
+        wanted = (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+        if array.shape != wanted:
+            raise TypeError(f"array {array.name!r} has the shape {array.shape}, not {wanted}")
+        kind = array.dtype if dtype is None else parse_dtype(dtype).numpy
+        if not (kind == array.dtype if exact else np.can_cast(array.dtype, kind)):
+            raise TypeError(f"array {array.name!r} has the type {array.dtype}, not {kind}")
+        return array
+
+    require_dataset = require_array
+
+    def array(self, name: str, data: Any, **options: Any) -> Array:
+        """Create an array with the values, and by default the chunks, of anything array-like."""
+        if isinstance(data, Mapping | Group):
+            raise TypeError(f"{name!r}: a {type(data).__name__} is no array; use zellige.copy for groups")
+        return self._make(name, options_of(data, self._options(options)), copy_array)
+
+    def zeros(self, *, name: str, shape: Any, **options: Any) -> Array:
+        """Create an array of zeros."""
+        return self.full(name=name, shape=shape, fill_value=zero(options.get("dtype")), **options)
+
+    def ones(self, *, name: str, shape: Any, **options: Any) -> Array:
+        """Create an array of ones."""
+        return self.full(name=name, shape=shape, fill_value=1, **options)
+
+    def empty(self, *, name: str, shape: Any, **options: Any) -> Array:
+        """Create an array to be filled."""
+        return self.create_array(name, shape=shape, **options)
+
+    def full(self, *, name: str, shape: Any, fill_value: Any, **options: Any) -> Array:
+        """Create an array of one value."""
+        return self.create_array(name, shape=shape, fill_value=fill_value, **options)
+
+    def zeros_like(self, *, name: str, data: Any, **options: Any) -> Array:
+        """Create an array of zeros with the shape, type and chunks of another."""
+        given = like(data, self._options(options))
+        return self._make(name, modern_options({**given, "fill_value": zero(given["dtype"])}))
+
+    def ones_like(self, *, name: str, data: Any, **options: Any) -> Array:
+        """Create an array of ones with the shape, type and chunks of another."""
+        return self.full_like(name=name, data=data, fill_value=1, **options)
+
+    def empty_like(self, *, name: str, data: Any, **options: Any) -> Array:
+        """Create an array to be filled with the shape, type and chunks of another."""
+        return self._make(name, modern_options(like(data, self._options(options))))
+
+    def full_like(self, *, name: str, data: Any, **options: Any) -> Array:
+        """Create an array of one value, by default the fill value of another, with the shape, type and chunks of it."""
+        options.setdefault("fill_value", getattr(data, "fill_value", NOT_GIVEN))
+        return self.empty_like(name=name, data=data, **options)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Store anything array-like under a name, in place of an array that is there already."""
+        known = isinstance(self.get(name), Array)
+        try:
+            self.array(name, value, overwrite=known)
+        except ContainsArrayError:
+            # Consolidated metadata does not name an array whose replacement was killed; since that try it does.
+            if known or self._holder is None or not isinstance(self.get(name), Array):
+                raise
+            self.array(name, value, overwrite=True)
+
+    # -- changing ---------------------------------------------------------------------------------
 
     def __delitem__(self, path: str) -> None:
         """Remove a member with all nodes below it; files that are not part of them stay.
 
         Stopped half-way, it can be repeated.
         """
-        from zellige.nodes import (
-            removal,  # only for those who write
-            unfinished,  # only for those who write
-        )
+        from zellige.nodes import remove  # only for those who write
 
         self._check_writable()
         place = self._place(path)
-        if place is None or not (path in self or unfinished.read(self.store, place) or self._why_not_named(place)):
+        if place is None or not (path in self or remove.read_mark(self.store, place) or self._why_not_named(place)):
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
-        # In between: as long as the consolidated metadata speaks of an array, all its chunks are there.
-        removal.clear(self.store, place, between=lambda: self._follow(place))
+        remove.clear(self.store, place, between=partial(self._follow, place))
 
     def move(self, source: str, dest: str) -> None:
         """Give a member another name, or another place below this group; the groups above it are created.
 
         On a local disk this is one step; consolidated metadata names the member at neither place meanwhile. On other
-        stores the bytes are copied, the documents last, and then removed: until it is done, the member is where it
+        stores the bytes are copied, the metadata last, and then removed: until it is done, the member is where it
         was. Stopped half-way, it can be repeated.
+
+        Parameters
+        ----------
+        source
+            The name of the member, or its path below this group.
+        dest
+            Its new name, or path below this group.
 
         >>> import zellige
         >>> root = zellige.create_group()
@@ -330,15 +594,16 @@ class Group(Listing, Making, NodeHandle):
         >>> list(root), root["old/a"][:]
         (['old'], array([1, 2, 3]))
         """
-        from zellige.nodes import placing
+        from zellige.nodes.move import move, was_begun
 
+        new = self._new(dest)
         try:
-            old, new = self[source].path, self._new(dest)
+            old = self[source].path
         except NodeNotFoundError:
-            old, new = self._place(source) or "", self._new(dest)
-            if not (old and (placing.was_begun(self.store, old, new) or placing.is_leaving(self.store, old))):
+            old = self._place(source) or ""
+            if not (old and (was_begun(self.store, old, new) or was_begun(self.store, old, old))):
                 raise
-        if self._trusts and node.there(self.store, old) is None and not placing.was_begun(self.store, old, new):
+        if self._trusts and node.there(self.store, old) is None and not was_begun(self.store, old, new):
             raise NodeNotFoundError(
                 f"there is no node {source!r} in {self.store!r}, although the consolidated metadata of {self.name!r} "
                 "names it: a removal or a move of it was stopped, or is under way; run that again, or call "
@@ -347,8 +612,7 @@ class Group(Listing, Making, NodeHandle):
         if node.is_below(new, old):
             raise ValueError(f"cannot move {source!r} to {dest!r}, which is the same place or lies below it")
         forget = None if self._holder is None else partial(self._forget, old)
-        follow = partial(self._follow, old, new, below=True)
-        placing.move(self.store, old, new, self.metadata.zarr_format, follow, forget)
+        move(self.store, old, new, self.metadata.zarr_format, partial(self._follow, old, new, below=True), forget)
 
     def _follow(self, *paths: str, below: bool = False) -> None:
         """Follow changes below in the consolidated metadata that this group belongs to."""
@@ -360,14 +624,8 @@ class Group(Listing, Making, NodeHandle):
         if self._holder is not None:
             self._holder.forget(*paths)
 
-    def update_attributes(self, new_attributes: Mapping[str, Any]) -> Group:
-        """Change several attributes in one write."""
-        self.attrs.update(new_attributes)
-        return self
-
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
         self._check_writable()
-        names = node.document_names(self.metadata)
 
         def rewrite(documents: Documents) -> tuple[Documents, dict[str, JSON]]:
             attributes = dict(attributes_of(documents))
@@ -377,11 +635,11 @@ class Group(Listing, Making, NodeHandle):
         def follow(attributes: dict[str, JSON]) -> None:
             self.metadata = self.metadata.with_attributes(attributes)
 
-        node.update(self.store, self.path, names, rewrite, follow)
+        node.update(self.store, self.path, node.document_names(self.metadata), rewrite, follow)
         self._follow(self.path)
 
     def refresh(self) -> None:
-        """Read the document again: another handle may have changed it."""
+        """Read the metadata again: another handle may have changed it."""
         own = self._holder is not None and self._holder.path == self.path
         fresh = Group.open(self.store, self.path, self.metadata.zarr_format, None if own and self._trusts else False)
         self.metadata = fresh.metadata
@@ -393,22 +651,8 @@ class Group(Listing, Making, NodeHandle):
 
     # -- consolidated metadata --------------------------------------------------------------------
 
-    def _collect(self) -> Entries:
-        """The documents of all nodes below as they are in the store; a warning names what is left out."""
-        entries: Entries = {}
-        for path, documents in self._without_consolidated()._walk(None):
-            name = path[len(self.path) :].lstrip("/")
-            if isinstance(documents, MetadataError):
-                _warn(f"{name!r} is not in the consolidated metadata of {self.name!r}: {documents}")
-            elif ("zarr.json" in documents) != (self.metadata.zarr_format == 3):
-                other = 5 - self.metadata.zarr_format
-                _warn(f"{name!r} is not in the consolidated metadata of {self.name!r}: it has Zarr format {other}")
-            else:
-                entries[name] = bare(documents)
-        return entries
-
     def consolidate_metadata(self) -> Group:
-        """Write the documents of all nodes below into this group's own, so that one request reads them all.
+        """Write the metadata of all nodes below into this group's own, so that one request reads it all.
 
         Changes made through this group, or through members reached through it, are followed. After other changes
         call this again; `open_consolidated(…, check=True)` tells. A `CompatibilityWarning` names members with
@@ -419,24 +663,30 @@ class Group(Listing, Making, NodeHandle):
         return held
 
     def _consolidate(self) -> Group:
-        """As `consolidate_metadata`, without its warning."""
+        """Do as `consolidate_metadata`, without its warning; this group follows its new metadata from now on."""
         self._check_writable()
+        entries = self._store_block() if self.metadata.zarr_format == 3 else self._store_zmetadata()
+        own = self._holder is not None and self._holder.path == self.path
+        outer = self._holder.outer if own and self._holder is not None else self._holder
+        self._holder = Consolidated(self.store, self.path, self.metadata.zarr_format, entries, outer)
+        self.metadata = self.metadata.with_consolidated(entries)
+        return Group(self.store, self.path, self.metadata, self._holder)
+
+    def _store_block(self) -> Entries:
+        """Store consolidated metadata of Zarr format 3; returns the entries."""
         found: list[Entries] = []
 
         # Members are read after the document that is replaced: a change meanwhile that was followed there is not lost.
         def with_block(documents: Documents) -> tuple[Documents, None]:
             found[:] = [self._collect()]
-            return {"zarr.json": {**documents["zarr.json"], "consolidated_metadata": block_of(found[0])}}, None
+            return {DOCUMENT: {**documents[DOCUMENT], "consolidated_metadata": block_of(found[0])}}, None
 
-        if self.metadata.zarr_format == 3:
-            node.update(self.store, self.path, ["zarr.json"], with_block)
-        else:
-            found = [self._put_zmetadata()]
-        return self._holding(found[0])
+        node.update(self.store, self.path, [DOCUMENT], with_block)
+        return found[0]
 
-    def _put_zmetadata(self) -> Entries:
-        """Store consolidated metadata of Zarr format 2; returns the entries."""
-        key = node.join(self.path, ".zmetadata")
+    def _store_zmetadata(self) -> Entries:
+        """Store consolidated metadata of Zarr format 2, in place of any that cannot be read; returns the entries."""
+        key = node.join(self.path, CONSOLIDATED_V2)
         for _ in range(_TRIES):
             old = self.store.read(key)
             entries = self._collect()
@@ -445,18 +695,24 @@ class Group(Listing, Making, NodeHandle):
                 return entries
         raise ConflictError(f"key {key!r} in {self.store!r} kept changing; nothing was written, try again", key=key)
 
+    def _collect(self) -> Entries:
+        """Return the documents of all nodes below as they are in the store; a warning names what is left out."""
+        entries: Entries = {}
+        form = self.metadata.zarr_format
+        for path, found in self._without_consolidated()._walk(None, as_arrays=False):
+            name = node.relative(path, self.path)
+            reason = found if not isinstance(found, dict) else f"it has Zarr format {5 - form}"
+            if isinstance(found, dict) and (DOCUMENT in found) == (form == 3):
+                entries[name] = bare(found)
+            else:
+                message = f"{name!r} is not in the consolidated metadata of {self.name!r}: {reason}"
+                warn_caller(message, BrokenNodeWarning)
+        return entries
+
     def _own_documents(self) -> Documents:
-        """The group's own documents as they are in the store."""
+        """Return the group's own documents as they are in the store."""
         found = node.load(self.store, self.path, zarr_format=self.metadata.zarr_format, expect="group")
         return bare(found or self.metadata.to_documents())
-
-    def _holding(self, entries: Entries) -> Group:
-        """A group that uses its new consolidated metadata; this one follows it from now on."""
-        own = self._holder is not None and self._holder.path == self.path
-        outer = self._holder.outer if own and self._holder is not None else self._holder
-        self._holder = Consolidated(self.store, self.path, self.metadata.zarr_format, entries, outer)
-        self.metadata = self.metadata.with_consolidated(entries)
-        return Group(self.store, self.path, self.metadata, self._holder)
 
     def _check_consolidated(self) -> None:
         held = self.metadata.consolidated
@@ -484,8 +740,16 @@ class Group(Listing, Making, NodeHandle):
     ) -> Tree:
         """The hierarchy below as a tree: text in a terminal, HTML in a notebook.
 
-        `level` is how deep to go, `max_nodes` how many lines to show; `plain` uses ASCII only, `expand` opens
-        all groups of the HTML.
+        Parameters
+        ----------
+        expand
+            Whether all groups of the HTML are open.
+        level
+            How deep to go; all the way by default.
+        max_nodes
+            How many lines to show at most.
+        plain
+            Whether to use ASCII only.
 
         >>> import zellige
         >>> root = zellige.create_group()
@@ -539,22 +803,37 @@ def _unpickle(store: Store, path: str, documents: Documents, holder: Consolidate
 
 
 def make_group(
-    store: Store, path: str, zarr_format: Literal[2, 3], attributes: Mapping[str, Any] | None, *, overwrite: bool
+    store: Store,
+    path: str,
+    zarr_format: Literal[2, 3],
+    attributes: Mapping[str, Any] | None,
+    *,
+    overwrite: bool,
+    between: Callable[[], object] = node.nothing,
 ) -> Group:
-    """Create a group, with the groups above it."""
-    from zellige.nodes import placing
+    """Create a group, with the groups above it; `between`: see `hierarchy.create`."""
+    from zellige.nodes import hierarchy
 
     metadata = GroupMetadata(document.new_attributes(attributes), zarr_format)
-    placing.create(store, path, metadata, overwrite=overwrite)
+    hierarchy.create(store, {path: metadata}, overwrite=overwrite, between=between)
     return Group(store, path, metadata)
 
 
 def _committed_documents(store: Store, path: str) -> Documents | None:
-    """The documents of a group whose creation is committed, and was not finished; None if there is no such."""
+    """Return the documents of a group whose creation is committed, and was not finished; None if there is no such."""
     from zellige.nodes.commit import created_group  # only for those who find nothing
 
     return created_group(store, path)
 
 
-def _warn(message: str) -> None:
-    warn_caller(message, BrokenNodeWarning)
+def _as_name(name: Any) -> str:
+    """Return a name or path of a member."""
+    if not isinstance(name, str):
+        raise TypeError(f"the members of a group have names, found {name!r} of type {type(name).__name__}")
+    return name
+
+
+def _checked_depth(max_depth: int | None) -> int | None:
+    if max_depth is not None and max_depth < 0:
+        raise ValueError(f"max_depth={max_depth} must be None or at least 0")
+    return max_depth

@@ -1,25 +1,172 @@
-"""Several nodes created at once: `create_hierarchy`."""
+"""How new nodes come into a hierarchy: one or several with the groups above, or data first and metadata last."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from zellige.errors import ContainsArrayError, as_mapping
-from zellige.metadata import GroupMetadata
-from zellige.nodes import node, placing, removal
-from zellige.nodes.array import Array
-from zellige.nodes.group import Group, Node
+from zellige.errors import ConflictError, ContainsArrayError, NotANodeError, as_mapping
+from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
+from zellige.metadata.v3 import DOCUMENT
+from zellige.nodes import node, remove
+from zellige.nodes.lease import Lease, busy
+from zellige.nodes.remove import WORK, Chunks, Mark, Removal, Work
 from zellige.settings import ArrayConfig
-from zellige.stores import Store, StoreLike, locate, threads
+from zellige.stores import Store, StoreLike, locate
+from zellige.stores.threads import gather
 
 if TYPE_CHECKING:
+    from zellige.nodes.group import Group, Node
     from zellige.nodes.node import NodeMetadata
 
 NodeLike: TypeAlias = "NodeMetadata | Mapping[str, Any]"
 """The metadata of a node, or the content of its `zarr.json`."""
+
+
+# -- metadata at once -----------------------------------------------------------------------------
+
+
+def create(
+    store: Store,
+    nodes: Mapping[str, NodeMetadata],
+    *,
+    overwrite: bool,
+    between: Callable[[], object] = node.nothing,
+    forget: Callable[..., object] = node.nothing,
+) -> dict[str, Documents]:
+    """Store the metadata of new nodes, with the groups above; exactly one of several creators wins.
+
+    Whatever is refused is refused before the first write. Groups that are there stay if they are only above others.
+
+    Parameters
+    ----------
+    store
+        Where the nodes go.
+    nodes
+        Their metadata by paths; all have one Zarr format, and none lies below an array.
+    overwrite
+        Whether to remove nodes that are there, with all nodes below them.
+    between
+        Called when the metadata of a node that is replaced is gone, and its chunks are not.
+    forget
+        Called before anything is removed, with the paths of the nodes that are replaced.
+
+    Returns
+    -------
+    dict
+        The documents of all nodes that were created, by their paths.
+    """
+    for path in filter(None, nodes):
+        node.check_names(path)
+    missing = missing_parents(store, *nodes)
+    # What lies below another node that is given goes with that one, if it is overwritten.
+    tops = [path for path in nodes if not (overwrite and any(above in nodes for above in node.parents(path)))]
+    found = gather(lambda path: check_place(store, path, nodes[path], overwrite=overwrite), tops, store)
+    taken = {
+        top: {node.relative(path, top): nodes[path] for path in nodes if node.is_below(path, top)}
+        for top, is_taken in zip(tops, found, strict=True)
+        if is_taken
+    }
+    if missing or len(nodes) > 1:  # else the removal itself is the first write
+        for top, new in taken.items():
+            Removal(store, top).refuse_chunks_of(new)
+    above = {parent for path in nodes for parent in node.parents(path)} - nodes.keys()
+    gone = {parent for parent in above if not taken.keys().isdisjoint(node.parents(parent))}
+    if taken:
+        forget(*taken)
+    zarr_format = next(iter(nodes.values())).zarr_format
+    group = GroupMetadata(zarr_format=zarr_format).to_documents()
+
+    def make(path: str) -> Documents | None:
+        if path not in nodes:
+            return group if node.put_documents(store, path, group) else None
+        if path not in taken:
+            return node.put_new(store, path, nodes[path])
+        with remove.replacing(store, path, taken[path], whole=overwrite, between=between):
+            return node.put_new(store, path, nodes[path])
+
+    made: dict[str, Documents] = {}
+    for _, level in groupby(sorted(sorted({*missing, *gone, *nodes}), key=node.depth), key=node.depth):
+        paths = list(level)
+        new_documents = zip(paths, gather(make, paths, store), strict=True)
+        made |= {path: documents for path, documents in new_documents if documents is not None}
+    return made
+
+
+def put_groups(store: Store, paths: Iterable[str], zarr_format: Literal[2, 3]) -> None:
+    """Create groups, given from the root downwards; those that are there by now stay."""
+    group = GroupMetadata(zarr_format=zarr_format).to_documents()
+    for path in paths:
+        node.put_documents(store, path, group)
+
+
+def missing_parents(store: Store, *paths: str) -> list[str]:
+    """Return the paths above some new nodes that have no group yet; raises if one of them is an array.
+
+    What is left of a group that was being removed goes first: a new one in its place would show it.
+    """
+    above = sorted({parent for path in paths for parent in node.parents(path)} - set(paths))
+    if "" in paths:
+        node.check_outer(store)
+    there = gather(lambda parent: node.check_parent(store, parent), above, store)
+    missing = [parent for parent, found in zip(above, there, strict=True) if not found]
+    gather(lambda parent: remove.finish(store, parent), missing, store)
+    return missing
+
+
+def check_place(
+    store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool, kept: Iterable[str] = (), own: str = ""
+) -> bool:
+    """Return whether something has to be removed before a node can be at a path; raises if it must stay.
+
+    That is a node to be overwritten, or what is left of one whose removal was begun. Keys that are `kept` do not count.
+    `own` is the id of a lease above that the caller holds.
+    """
+    prefix = path and path + "/"
+    if overwrite:
+        keys, prefixes = store.list_dir(prefix)
+        names = {key[len(prefix) :] for key in keys} - set(kept)
+        if (names or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, node.UNFINISHED}:
+            raise NotANodeError(
+                f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another "
+                "path"
+            )
+        return bool(names)
+    node.check_free(store, path)
+    if isinstance(metadata, GroupMetadata):
+        return remove.is_begun(store, path)
+    return _has_remains(store, path, metadata, own)
+
+
+def _has_remains(store: Store, path: str, metadata: NodeMetadata, own: str) -> bool:
+    """Return whether there are remains of a node whose removal was begun.
+
+    Chunks of a lost array would appear in a new one as if they were written there, and so they are refused.
+    """
+    cut, marked = len(path) + 1 if path else 0, False
+
+    def names() -> Iterator[str]:
+        nonlocal marked
+        for key in store.list(path and path + "/"):
+            marked = marked or key[cut:] == node.UNFINISHED
+            yield key[cut:]
+
+    stray = remove.first_chunk(names(), metadata)
+    begun = (marked or stray is not None) and remove.is_begun(store, path)
+    if stray is not None and not begun:
+        from zellige.nodes import commit  # only for those who meet what others left
+
+        if (owner := commit.owner_above(store, path, own)) is not None:
+            raise busy(store, node.join(path, stray), "the arrays of the group above", owner)
+        if store.exists(node.join(path, stray)):
+            raise remove.lost_chunk(store, node.join(path, stray))
+        return _has_remains(store, path, metadata, own)
+    return begun
+
+
+# -- several nodes at once ------------------------------------------------------------------------
 
 
 def create_hierarchy(
@@ -28,7 +175,15 @@ def create_hierarchy(
     """Create the nodes of a hierarchy, given by their paths, and the groups above them; those made are returned.
 
     Everything is checked before the first write. Groups that are there already stay if they are only above others.
-    With `overwrite`, nodes that are there go with all nodes below them; files that are not part of them stay.
+
+    Parameters
+    ----------
+    store
+        A place, as for `zellige.open`.
+    nodes
+        By paths: the metadata of each node, or the content of its `zarr.json`.
+    overwrite
+        Whether nodes that are there go with all nodes below them; files that are not part of them stay.
 
     >>> import zellige
     >>> t = zellige.zeros((59,), chunks=[[31, 28]]).metadata
@@ -37,17 +192,17 @@ def create_hierarchy(
     ['', 'a', 'a/t', 'a/u']
     """
     target, base = locate(store)
-    return iter(_create(target, base, nodes, lambda *_: None, overwrite=overwrite).items())
+    return iter(_create_below(target, base, nodes, overwrite=overwrite).items())
 
 
-def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
+def create_members(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
     """Create nodes below a group, by their paths relative to it."""
     for path in as_mapping(nodes, "nodes"):
         group._new(path)  # refuses what cannot name a member
     if any(_metadata(path, value).zarr_format != group.metadata.zarr_format for path, value in nodes.items()):
         raise ValueError(f"the members of group {group.name!r} have its Zarr format, {group.metadata.zarr_format}")
     try:
-        made = _create(group.store, group.path, nodes, group._forget, overwrite=overwrite)
+        made = _create_below(group.store, group.path, nodes, overwrite=overwrite, forget=group._forget)
     finally:
         group._follow(*(node.join(group.path, path) for path in nodes), below=True)
     made.pop("", None)
@@ -56,83 +211,50 @@ def create_below(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool
     return made
 
 
-def _create(
-    store: Store, base: str, nodes: Mapping[str, NodeLike], forget: Callable[..., object], *, overwrite: bool
+def _create_below(
+    store: Store,
+    base: str,
+    nodes: Mapping[str, NodeLike],
+    *,
+    overwrite: bool,
+    forget: Callable[..., object] = node.nothing,
 ) -> dict[str, Node]:
-    """Create nodes below a path, from the root downwards; `forget` is told the paths of those that are replaced."""
+    """Create nodes below a path; returns those that were made, by their paths below it."""
+    from zellige.nodes.group import Group
+
     nodes = as_mapping(nodes, "nodes")
     given = {node.new_path(path): _metadata(path, value) for path, value in nodes.items()}
     if len(given) < len(nodes):
-        raise ValueError("some of the paths mean the same node")
-    if not given:
-        return {}
-    _check_tree(given)
-    above = _above(given)
+        raise ValueError("duplicate paths: some of them are the same without outer slashes")
+    if len({metadata.zarr_format for metadata in given.values()}) > 1:
+        raise ValueError("the nodes of a hierarchy have one Zarr format; found 2 and 3")
+    arrays = {path for path, metadata in given.items() if not isinstance(metadata, GroupMetadata)}
+    for path in given:
+        if above := arrays.intersection(node.parents(path)):
+            raise ContainsArrayError(f"'{min(above)}' is given as an array, which cannot hold {path!r}")
     handles = {path: _handle(store, node.join(base, path), metadata) for path, metadata in given.items()}
-    # Whatever is in the way is found before anything is written.
-    parents = sorted({*node.parents(base), *(node.join(base, path) for path in above)})
-    there = threads.gather(lambda path: node.check_parent(store, path), parents, store)
-    missing = [path for path, found in zip(parents, there, strict=True) if not found]
-    threads.gather(lambda path: removal.finish(store, path), missing, store)
-    # What lies below another one that is given goes with it, if that is overwritten.
-    tops = [path for path in given if not (overwrite and any(above in given for above in node.parents(path)))]
-    taken = _taken(store, base, {path: given[path] for path in tops}, overwrite=overwrite)
-    below = {
-        top: {path[len(top) :].lstrip("/"): given[path] for path in given if node.is_below(path, top)} for top in taken
+    places = {node.join(base, path): metadata for path, metadata in given.items()}
+    made = create(store, places, overwrite=overwrite, forget=forget) if places else {}
+    below = {node.relative(place, base): documents for place, documents in made.items() if node.is_below(place, base)}
+    return {
+        path: handles.get(path) or Group.from_documents(store, node.join(base, path), documents)
+        for path, documents in below.items()
     }
-    for top in taken:
-        removal.Removal(store, node.join(base, top)).refuse_chunks_of(below[top])
-    if taken:
-        forget(*(node.join(base, top) for top in taken))
-    for parent in node.parents(base):
-        if not node.check_parent(store, parent):
-            node.put_new(store, parent, GroupMetadata(zarr_format=next(iter(given.values())).zarr_format))
-
-    def make(path: str) -> Node | None:
-        place = node.join(base, path)
-        if path in handles:
-            found = handles[path]
-        elif node.check_parent(store, place):
-            return None
-        else:
-            found = Group(store, place, above[path])
-        with removal.replacing(store, place, below[path], whole=overwrite) if path in taken else nullcontext():
-            node.put_new(store, place, found.metadata)
-        return found
-
-    made: dict[str, Node] = {}
-    for _, level in groupby(sorted({**above, **handles}, key=_depth), key=_depth):
-        paths = sorted(level)
-        new = zip(paths, threads.gather(make, paths, store), strict=True)
-        made |= {path: found for path, found in new if found is not None}
-    return made
-
-
-def _depth(path: str) -> int:
-    """How many groups lie above a node."""
-    return path.count("/") + bool(path)
-
-
-def _taken(store: Store, base: str, given: Mapping[str, NodeMetadata], *, overwrite: bool) -> list[str]:
-    """The paths at which something has to be removed first; raises if it must stay."""
-
-    def check(path: str) -> bool:
-        return placing.check_place(store, node.join(base, path), given[path], overwrite=overwrite)
-
-    found = threads.gather(check, list(given), store)
-    return [path for path, taken in zip(given, found, strict=True) if taken]
 
 
 def _metadata(path: str, value: NodeLike) -> NodeMetadata:
     if isinstance(value, Mapping):
-        return node.parse({"zarr.json": dict(value)})
+        return node.parse({DOCUMENT: dict(value)})
     if not hasattr(value, "to_documents"):
         raise TypeError(f"{path!r}: a node is given by its metadata or the content of its zarr.json, found {value!r}")
     return value
 
 
 def _handle(store: Store, path: str, metadata: NodeMetadata) -> Node:
-    """The node, which checks what its document says."""
+    """Return the node, which checks what its metadata says."""
+    from zellige.nodes.array import Array
+    from zellige.nodes.group import Group
+
     if isinstance(metadata, GroupMetadata):
         return Group(store, path, metadata)
     array = Array(store, path, metadata, ArrayConfig.of())
@@ -140,20 +262,139 @@ def _handle(store: Store, path: str, metadata: NodeMetadata) -> Node:
     return array
 
 
-def _above(given: Mapping[str, NodeMetadata]) -> dict[str, GroupMetadata]:
-    """The groups above nodes that are not given themselves."""
-    found: dict[str, GroupMetadata] = {}
-    for path, metadata in given.items():
-        group = GroupMetadata(zarr_format=metadata.zarr_format)
-        found |= {above: group for above in node.parents(path) if above not in given}
-    return found
+# -- data first, metadata last --------------------------------------------------------------------
 
 
-def _check_tree(given: Mapping[str, NodeMetadata]) -> None:
-    if len({metadata.zarr_format for metadata in given.values()}) > 1:
-        raise ValueError("the nodes of a hierarchy have one Zarr format; found 2 and 3")
-    arrays = {path for path, metadata in given.items() if not isinstance(metadata, GroupMetadata)}
-    for path in given:
-        above = arrays.intersection(node.parents(path))
-        if above:
-            raise ContainsArrayError(f"'{min(above)}' is given as an array, which cannot hold {path!r}")
+Left: TypeAlias = Literal["nothing", "parts", "mark"]
+
+
+def begin(
+    store: Store,
+    path: str,
+    work: Work,
+    new: Mapping[str, NodeMetadata],
+    *,
+    overwrite: bool,
+    between: Callable[[], object] = node.nothing,
+) -> Left:
+    """Leave the mark of nodes that are going to be written data first and metadata last.
+
+    Everything is checked before anything is removed or written. In a transaction there is no mark, and metadata may
+    come first.
+
+    Parameters
+    ----------
+    store, path
+        Where the topmost of the nodes goes.
+    work
+        What is done, and what it was asked for.
+    new
+        The nodes to come, by their paths below.
+    overwrite
+        Whether to remove a node that is there.
+    between
+        Called when the metadata of a node that is removed is gone, and its chunks are not.
+
+    Returns
+    -------
+    str
+        What an earlier call has left that was asked for the same: nothing, parts of it, or all of it with nothing but
+        the mark to be removed.
+    """
+    if path:
+        node.check_names(path)
+    missing = missing_parents(store, path)
+    found = remove.read_mark(store, path)
+    if found is not None and work.is_same(found.work):
+        if node.there(store, path) is None:
+            put_groups(store, missing, new[""].zarr_format)
+            return "parts"
+        if not overwrite:
+            return "mark"
+    taken = check_place(store, path, new[""], overwrite=overwrite)
+    if not taken and len(new) > 1:
+        _check_below(store, path, new)
+    mark = Mark({below: Chunks.of(metadata) for below, metadata in new.items()}, work=work)
+    put_groups(store, missing, new[""].zarr_format)
+    if taken:
+        with remove.removing(store, path, new, whole=overwrite, between=between):
+            remove.write_mark(store, path, mark)
+    else:
+        remove.create_mark(store, path, mark)
+    return "nothing"
+
+
+def _check_below(store: Store, path: str, new: Mapping[str, NodeMetadata]) -> None:
+    """Raise if there are nodes, or chunks of lost arrays, where nodes are to come below a path that is free."""
+    keys = sorted(store.list(path and path + "/"))
+    for below, metadata in new.items():
+        place = node.join(path, below)
+        found = node.keys_below(keys, place)
+        if found:
+            node.check_free(store, place)
+            stray = remove.first_chunk((node.relative(key, place) for key in found), metadata)
+            if stray is not None:
+                raise remove.lost_chunk(store, node.join(place, stray))
+
+
+_FILLING = "a new array is being filled here by the process that is named; it has no document until that is done"
+
+
+@contextmanager
+def filling(
+    store: Store,
+    path: str,
+    metadata: NodeMetadata,
+    *,
+    overwrite: bool,
+    between: Callable[[], object] = node.nothing,
+) -> Iterator[Callable[[], None] | None]:
+    """Make a new array whose values are written in this block, and its metadata at the end of it.
+
+    A process that is killed leaves no array, but a mark and a lease of its own, so that the next call begins anew. One
+    that finds the other still at work gets a `ConflictError`. After an exception nothing is left. Yields a function
+    that raises if another one has taken over. In a transaction, never seen by half, the metadata comes first.
+    """
+    if store.traits.transactional:
+        create(store, {path: metadata}, overwrite=overwrite, between=between)
+        with undone_by_errors(store, path):
+            yield None
+        return
+    store.check_writable()
+    work = Work("store", {})
+    lease = Lease(store, node.join(path, f"{WORK}/lease"), _FILLING)
+
+    def end() -> None:
+        store.delete_prefix(node.join(path, WORK) + "/")
+        remove.remove_mark(store, path)
+
+    try:
+        left = begin(store, path, work, {"": metadata}, overwrite=overwrite, between=between)
+        if left == "mark":  # one that was killed had done everything
+            end()
+            node.check_free(store, path)
+        lease.take("this place")
+        if left == "parts":  # what a process had written that has died
+            kept = [node.relative(lease.key, path)]
+            with remove.removing(store, path, {"": metadata}, whole=False, kept=kept):
+                remove.write_mark(store, path, Mark({"": Chunks.of(metadata)}, work=work))
+        with undone_by_errors(store, path):
+            yield lease.check
+            lease.confirm()
+            node.put_new(store, path, metadata)
+        end()
+    finally:
+        lease.abandon()
+
+
+@contextmanager
+def undone_by_errors(store: Store, path: str) -> Iterator[None]:
+    """Remove a node that was made for a block which fails: nobody else knows of it."""
+    try:
+        yield
+    except ConflictError:  # what is there may be that of another one
+        raise
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to be told
+            remove.clear(store, path)
+        raise

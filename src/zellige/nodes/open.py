@@ -22,8 +22,16 @@ from zellige.errors import ArrayNotFoundError, GroupNotFoundError, NodeNotFoundE
 from zellige.nodes import array, node
 from zellige.nodes.array import Array, open_array_or
 from zellige.nodes.consolidated import warn_of_rectilinear
-from zellige.nodes.create import KNOWN_OPTIONS, NO_MEANING, ZarrFormat, check_format, create_array, modern_options
-from zellige.nodes.derive import from_array, like
+from zellige.nodes.create import (
+    KNOWN_OPTIONS,
+    NO_MEANING,
+    ZarrFormat,
+    check_format,
+    create_array,
+    from_array,
+    like,
+    modern_options,
+)
 from zellige.nodes.group import Group, Node, make_group
 from zellige.settings import ArrayConfig
 from zellige.stores import Store, StoreLike, finishing, locate, opened, reopened
@@ -93,7 +101,7 @@ def open(
             reason = node.why_missing(target, place)
             raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}{reason}")
         if found is None and not wants_array and (key := _lost_chunk(target, place)) is not None:
-            from zellige.nodes.removal import lost_chunk  # only for those who find some
+            from zellige.nodes.remove import lost_chunk  # only for those who find some
 
             raise lost_chunk(target, key)  # a new group would make it look as if there had been no array
     if wants_array:

@@ -29,10 +29,10 @@ from zellige.errors import (
     warn_caller,
 )
 from zellige.metadata import GroupMetadata, document
-from zellige.nodes import node, placing, unfinished
+from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.create import create_array
-from zellige.nodes.unfinished import Work
+from zellige.nodes.remove import Work
 from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
 from zellige.stores.path import place
@@ -401,7 +401,7 @@ def _write(
     work = Work("convert", _asked(source, new))
     if not overwrite:
         _refuse_other_version(store, top, work)
-    left = placing.begin(store, top, work, new, overwrite=overwrite)
+    left = hierarchy.begin(store, top, work, new, overwrite=overwrite)
     with Progress(progress, sum(map(len, boxes.values())), "converted", "boxes") as report:
         for path, part in source.arrays.items() if left != "mark" else ():
             where = node.join(top, path)
@@ -413,7 +413,7 @@ def _write(
     for path in sorted(groups, key=_depth, reverse=not store.traits.transactional) if left != "mark" else ():
         if left == "nothing" or node.there(store, node.join(top, path)) is None:
             node.put_new(store, node.join(top, path), new[path])
-    unfinished.remove(store, top)
+    remove.remove_mark(store, top)
 
 
 def _write_array(part: Part, array: Array, boxes: Iterable[Any], report: Progress) -> None:
@@ -452,7 +452,7 @@ def _asked(source: Source, new: Mapping[str, NodeMetadata]) -> dict[str, JSON]:
 
 def _refuse_other_version(store: Store, top: str, work: Work) -> None:
     """Refuse to finish what was begun with another version of the same file, which would mix the two."""
-    found = unfinished.read(store, top)
+    found = remove.read_mark(store, top)
     earlier = None if found is None else found.work
     if earlier is None or earlier.name != work.name or node.there(store, top) is not None:
         return
@@ -555,21 +555,21 @@ class _Upgrade:
         nodes = {path[cut:]: metadata for path, metadata in new.items()}
         documents = {path: metadata.to_documents() for path, metadata in nodes.items()}
         work = Work("convert", {"from": repr(place(store, top)), "nodes": sorted(nodes)})
-        left = placing.begin(there, where, work, nodes, overwrite=overwrite)
+        left = hierarchy.begin(there, where, work, nodes, overwrite=overwrite)
         if left != "mark":
             content = {
                 node.join(where, node.join(path, name)): document.dump(found)
                 for path, by_name in documents.items()
                 for name, found in by_name.items()
             }
-            chunks = {moved(key, top, where) for key in keys} - content.keys() - {unfinished.key_of(where)}
+            chunks = {moved(key, top, where) for key in keys} - content.keys() - {remove.mark_key(where)}
             for batch in reversed(node.copy_order(content)) if left == "parts" else ():
                 there.delete(batch)  # documents of an earlier call; chunks are written again
             with Progress(progress, len(chunks) + len(content), "copied") as report:
                 courier = Courier((store, top), (there, where), content, report, verify=False)
                 for batch in node.copy_order([*chunks, *content], transactional=there.traits.transactional):
                     courier.carry_all(batch)
-        unfinished.remove(there, where)
+        remove.remove_mark(there, where)
 
     def _said(
         self, store: Store, top: str, converted: Iterable[str], skipped: Iterable[str], *, dry_run: bool

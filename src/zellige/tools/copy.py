@@ -15,13 +15,11 @@ import numpy as np
 
 from zellige.display.progress import Progress, ProgressLike
 from zellige.dtypes.values import as_value
-from zellige.errors import ConflictError, ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
-from zellige.io.write import copy_chunks
+from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
 from zellige.metadata.groups import GroupMetadata
-from zellige.nodes import node, placing, removal, unfinished
+from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.create import copy_values
-from zellige.nodes.derive import same_chunks
+from zellige.nodes.create import copy_array
 from zellige.nodes.group import Group
 from zellige.stores import StoreLike, finishing, locate
 from zellige.tools.copy_plan import Found, Options, Plan, Survey
@@ -198,7 +196,7 @@ def _copy(plan: Plan, progress: Progress) -> int:
         plan.made[path] = node.put_new(store, path, GroupMetadata(zarr_format=plan.dest.metadata.zarr_format))
     _follow(plan)
     for path in [*plan.tops, *filter(plan.has_mark, plan.finished)]:
-        unfinished.remove(store, path)
+        remove.remove_mark(store, path)
     return nbytes
 
 
@@ -220,28 +218,22 @@ def _begin(plan: Plan) -> None:
     """Remove what is replaced, and what was left behind, and leave the marks of the new nodes."""
     store = plan.dest.store
     for path in plan.removed:
-        with removal.removing(store, path, between=partial(_note, plan, [path])):
+        with remove.removing(store, path, between=partial(_note, plan, [path])):
             if path in plan.tops:
-                unfinished.write(store, path, plan.mark(path))
+                remove.write_mark(store, path, plan.mark(path))
     for path in plan.tops:
         if path not in plan.removed and not plan.has_mark(path):
-            _leave_mark(plan, path)
+            remove.create_mark(store, path, plan.mark(path))
     # Documents first, so that nothing looks like a node while its chunks go.
     for batch in reversed(node.copy_order(plan.remains)):
         store.delete(batch)
-
-
-def _leave_mark(plan: Plan, path: str) -> None:
-    store = plan.dest.store
-    if not store.traits.transactional and not store.create(unfinished.key_of(path), plan.mark(path).to_bytes()):
-        raise ConflictError(f"'/{path}' in {store!r}: another operation began there meanwhile; nothing was written")
 
 
 def _make_groups(plan: Plan, paths: Iterable[str]) -> None:
     metadata = GroupMetadata(zarr_format=plan.dest.metadata.zarr_format)
     for path in paths:
         with suppress(ContainsGroupError):  # made by somebody else meanwhile
-            plan.made.update(placing.create(plan.dest.store, path, metadata, overwrite=False))
+            plan.made.update(hierarchy.create(plan.dest.store, {path: metadata}, overwrite=False))
 
 
 def _follow(plan: Plan) -> None:
@@ -257,10 +249,7 @@ def _follow(plan: Plan) -> None:
 
 def _encode(source: Array, target: Array, *, verify: bool) -> None:
     """Write the values of one array into another that has no documents yet."""
-    if same_chunks(source, target):
-        copy_chunks(source._chunks, target._chunks, target.grid)
-    else:
-        copy_values(target, source)
+    copy_array(target, source)
     for chunk in target.iter_chunks() if verify else ():
         sent = as_value(source[chunk.slices], target.dtype).astype(target.dtype, copy=False)
         if not _equal(sent, np.asarray(target[chunk.slices])):

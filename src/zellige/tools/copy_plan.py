@@ -17,10 +17,9 @@ from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import Consolidated
-from zellige.nodes.create import modern_options
-from zellige.nodes.derive import from_array
+from zellige.nodes.create import from_array, modern_options
 from zellige.nodes.group import Group
-from zellige.nodes.unfinished import Chunks, Mark, Work, is_begun, key_of, read
+from zellige.nodes.remove import Chunks, Mark, Work, is_begun, mark_key, read_mark
 from zellige.stores import Store, abilities, threads
 from zellige.stores.abilities import Folders, Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -298,7 +297,7 @@ class Plan:
         if self.top == self.dest.path:
             marks.append(self.top)
         for path, mark in zip(
-            marks, threads.gather(partial(read, self.dest.store), marks, self.dest.store), strict=True
+            marks, threads.gather(partial(read_mark, self.dest.store), marks, self.dest.store), strict=True
         ):
             if mark is not None and self.work.is_same(mark.work):
                 self._same.add(path)
@@ -385,13 +384,13 @@ class Plan:
         """Keys without a node are in the way, unless a copy of the same that was cut short could have left them."""
         written = {*self.keys, *self.content}
         for target in list(self._free):
-            marks = {key_of(target), key_of(self.top)}
+            marks = {mark_key(target), mark_key(self.top)}
             remains = [key for key in self._there.under(target) if key not in marks]
             if target in self._same or self.top in self._same:
                 # Documents go first; chunks are written again, whatever the source has by now.
                 self.remains += [key for key in remains if key not in written or key in self.content]
                 continue
-            if key_of(target) in self._there.under(target) and self._make_way(target):
+            if mark_key(target) in self._there.under(target) and self._make_way(target):
                 continue
             strange = set(remains)
             if remains and self.options.if_exists != "raise":

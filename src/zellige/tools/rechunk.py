@@ -19,11 +19,10 @@ import numpy as np
 from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import BroadcastError, ConflictError
 from zellige.metadata.document import UNFINISHED
-from zellige.nodes import node, placing, unfinished
+from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.create import create_array
-from zellige.nodes.derive import from_array
-from zellige.nodes.unfinished import WORK, Mark, Work
+from zellige.nodes.create import create_array, from_array
+from zellige.nodes.remove import WORK, Chunks, Mark, Work
 from zellige.settings import config
 from zellige.stores import (
     LocalStore,
@@ -229,9 +228,9 @@ class _Record:
         store.check_writable()
         asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
         work = Work("rechunk", asked | {"source": _described(source), "target": _described(target)}, {"memory": memory})
-        earlier = unfinished.read(store, path)
+        earlier = remove.read_mark(store, path)
         if fresh:
-            left = placing.begin(store, path, work, {"": target.metadata}, overwrite=overwrite)
+            left = hierarchy.begin(store, path, work, {"": target.metadata}, overwrite=overwrite)
         else:
             left = _begin_filling(target, work, earlier, overwrite=overwrite)
         record = cls(store, path, memory, fresh)
@@ -251,7 +250,7 @@ class _Record:
             keys = [key.removeprefix(record.prefix + "done/") for key in store.list(record.prefix + "done/")]
             return replace(record, memory=kept, done=frozenset(keys))
         store.delete_prefix(record.prefix)  # boxes of another size
-        unfinished.write(store, path, Mark({"": unfinished.Chunks.of(target.metadata)}, work=work))
+        remove.write_mark(store, path, Mark({"": Chunks.of(target.metadata)}, work=work))
         return replace(record, done=frozenset())
 
     def finish_box(self, box: str) -> None:
@@ -271,7 +270,7 @@ class _Record:
 
     def _remove(self) -> None:
         self.store.delete_prefix(self.prefix)
-        unfinished.remove(self.store, self.path)
+        remove.remove_mark(self.store, self.path)
 
 
 def _memory_of(mark: Mark | None) -> int | None:
@@ -280,7 +279,7 @@ def _memory_of(mark: Mark | None) -> int | None:
     return found if type(found) is int else None
 
 
-def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite: bool) -> placing.Left:
+def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite: bool) -> hierarchy.Left:
     """Begin to fill an array that is there; its document says so until that is done."""
     if target.store.traits.transactional:
         return "nothing"
@@ -293,7 +292,7 @@ def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite
                 "the same arguments to finish it, or pass overwrite=True to start anew"
             )
         target.store.delete_prefix(node.join(target.path, WORK) + "/")
-        unfinished.write(target.store, target.path, Mark({"": unfinished.Chunks.of(target.metadata)}, work=work))
+        remove.write_mark(target.store, target.path, Mark({"": Chunks.of(target.metadata)}, work=work))
     target._update(partial(_flagged, unfinished=True))
     return "parts" if resumed else "nothing"
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from zellige.display.progress import ProgressLike
 from zellige.errors import BadArchiveError, NodeNotFoundError
 from zellige.metadata import document
-from zellige.nodes import commit, node, removal, resize, unfinished
+from zellige.nodes import commit, node, remove, resize
 from zellige.nodes.consolidated import follow_changes
 from zellige.nodes.group import Group
 from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
@@ -263,7 +263,7 @@ class _Mending:
         """Undo what a killed writer had begun; what the same call can finish is left, unless it is to go."""
         if found.key in self.inspection.records:
             return "mended" if self.dry_run else "left"  # what is still there is under way
-        if found.key == unfinished.key_of(found.path):
+        if found.key == remove.mark_key(found.path):
             return self._finish_mark(found.path)
         array = self.inspection.arrays.get(found.path)
         if not found.key.endswith(node.PENDING) or array is None:
@@ -303,13 +303,13 @@ class _Mending:
             if array is not None and document.UNFINISHED in array.metadata.extra:
                 return "left"
             if not self.dry_run:
-                self.store.delete_prefix(node.join(path, unfinished.WORK) + "/")
-                unfinished.remove(self.store, path)
+                self.store.delete_prefix(node.join(path, remove.WORK) + "/")
+                remove.remove_mark(self.store, path)
             return "removed"
         if mark.work is not None and not self.unfinished:
             return "left"
         if not self.dry_run:
-            removal.clear(self.store, path, whole=False)
+            remove.clear(self.store, path, whole=False)
         return "removed"
 
     def _consolidate(self, found: Finding) -> Done:

@@ -13,9 +13,9 @@ from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, Unsa
 from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2
 from zellige.metadata.v3 import DOCUMENT
-from zellige.nodes import node, removal, unfinished
+from zellige.nodes import node, remove
 from zellige.nodes.consolidated import meaning
-from zellige.nodes.unfinished import Chunks, Mark, Work
+from zellige.nodes.remove import Chunks, Mark, Work
 from zellige.stores import Store, StoreLike, abilities, finishing, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -120,31 +120,31 @@ def copy_store(
     if not top:
         node.check_outer(there)
     keys = {moved(key, path, top): key for key in found if wanted(key)}
-    if keys.pop(unfinished.key_of(top), None) is not None and node.there(here, path) is None:
-        unfinished.is_begun(here, path)  # which raises if it is a node that is being made
+    if keys.pop(remove.mark_key(top), None) is not None and node.there(here, path) is None:
+        remove.is_begun(here, path)  # which raises if it is a node that is being made
     _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
     work = Work("copy", {"from": repr(place(here, path)), "keys": repr((excludes, includes, flags))})
-    earlier = unfinished.read(there, top)
+    earlier = remove.read_mark(there, top)
     resumed = earlier is not None and work.is_same(earlier.work)
     clears = earlier is not None and not resumed and node.there(there, top) is None
     if clears and if_exists != "replace":
-        unfinished.is_begun(there, top)  # which raises if it is a node that is being made
+        remove.is_begun(there, top)  # which raises if it is a node that is being made
     begun = earlier.nodes if earlier is not None and resumed else {}
     mode = "replace" if resumed and if_exists == "raise" else if_exists
-    skipped = {key: keys.pop(key) for key in _existing((there, top), keys, mode, removal.Owners(begun))}
+    skipped = {key: keys.pop(key) for key in _existing((there, top), keys, mode, remove.Owners(begun))}
     batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional)]
     with finishing(dest, there), opened(log) as say, Progress(progress, len(keys), "copied") as report:
         for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
             for key, from_key in pairs.items():
                 say(line(verb, from_key, key))
         if clears and not dry_run:
-            removal.clear(there, top, whole=False)
+            remove.clear(there, top, whole=False)
         old = _Old(begun, lambda key: key not in skipped and wanted(moved(key, top, path)))
         known = {} if dry_run else _begin((here, keys), (there, top), work, old, replaces=mode == "replace")
         courier = Courier((here, path), (there, top), {}, report, known, verify=verify)
         carried = [] if dry_run else [courier.carry_all(batch) for batch in batches]
         if not dry_run:
-            unfinished.remove(there, top)
+            remove.remove_mark(there, top)
         n_copied = len(keys) if dry_run else sum(count for count, _ in carried)
         copied = Copied(n_copied, len(skipped), sum(nbytes for _, nbytes in carried))
         say(copied.summary(dry_run=dry_run))
@@ -200,13 +200,13 @@ def _begin(
     found = zip(mains, threads.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
     known = {key: raw for key, raw in found if raw is not None}
     cut = len(top and top + "/")
-    nodes = {key[cut:].rpartition("/")[0]: removal.chunks_of(key, raw) for key, raw in known.items()}
+    nodes = {key[cut:].rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in known.items()}
     changed = {*(nodes if replaces else ()), *old.begun}
     if not changed:
-        unfinished.write(there, top, Mark(nodes, work=work))
+        remove.write_mark(there, top, Mark(nodes, work=work))
         return known
-    before = removal.Removal(there, top, nodes={**old.begun, **nodes})
-    unfinished.write(there, top, Mark({path: before.nodes[path] for path in {**nodes, **old.begun}}, work=work))
+    before = remove.Removal(there, top, nodes={**old.begun, **nodes})
+    remove.write_mark(there, top, Mark({path: before.nodes[path] for path in {**nodes, **old.begun}}, work=work))
 
     def goes(key: str) -> bool:
         full = node.join(top, key)
@@ -219,7 +219,7 @@ def _begin(
     return known
 
 
-def _existing(target: tuple[Store, str], keys: Mapping[str, str], if_exists: str, begun: removal.Owners) -> list[str]:
+def _existing(target: tuple[Store, str], keys: Mapping[str, str], if_exists: str, begun: remove.Owners) -> list[str]:
     """The keys that are there already, and stay; not those that an earlier call, which was stopped, has copied."""
     if if_exists == "replace":
         return []

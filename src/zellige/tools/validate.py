@@ -25,11 +25,11 @@ from zellige.errors import (
 )
 from zellige.metadata import document
 from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
-from zellige.nodes import commit, lease, node, unfinished
+from zellige.nodes import commit, lease, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import bare, differences
 from zellige.nodes.record import Record
-from zellige.nodes.unfinished import Chunks
+from zellige.nodes.remove import Chunks
 from zellige.stores import Store, StoreLike, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -206,7 +206,7 @@ class Inspection:
             self._load(place)
         self.records = sorted(key for key in self.survey.keys if f"/{key}".endswith(f"/{node.RECORD}"))
         """The keys of changes of several arrays that are under way, or were stopped."""
-        self.marks = {path: mark for path in self._marked() if (mark := unfinished.read(store, path)) is not None}
+        self.marks = {path: mark for path in self._marked() if (mark := remove.read_mark(store, path)) is not None}
         """What is unfinished, by path: nodes that are being made, moved or removed."""
         self._find_lost()
         self._broken += self._blocked_documents()
@@ -464,7 +464,7 @@ class Inspection:
             path = head[1:]
             if (found := node.join(path, name)) not in seen and name != QUARANTINE:
                 seen.add(found)
-                if name == unfinished.WORK and path in self.marks:
+                if name == remove.WORK and path in self.marks:
                     continue  # which the mark beside it says
                 yield Finding("leftover", path, found, self._said(path, found))
 
@@ -472,14 +472,14 @@ class Inspection:
         """What is to be known about something that zellige keeps for itself."""
         if key in self.records:
             return self._told(key)
-        mark = self.marks.get(path) if key == unfinished.key_of(path) else None
+        mark = self.marks.get(path) if key == remove.mark_key(path) else None
         if mark is None or mark.work is None:
             return "an operation on this node was stopped, or is under way"
         if path in self.arrays and document.UNFINISHED in self.arrays[path].metadata.extra:
             return f"the array {document.UNFINISHED_WORDS}"
         if self.is_node(path):
             return f"a {mark.work.name} was finished here but for this mark"
-        return unfinished.said(mark.work)
+        return remove.words(mark.work)
 
     def _told(self, key: str) -> str:
         """What is known of an operation that has left its document, or is under way."""

@@ -14,8 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from zellige.dtypes.values import as_values, unmasked
 from zellige.grid.edges import Edges, Sizes, as_tuple
-from zellige.io.indexing import Indexer
-from zellige.io.select import Selection
+from zellige.io.select import Indexer, Selection
 from zellige.types import AnyArray, Shape
 from zellige.views.sizes import cut, one_chunk
 from zellige.views.sources import Source, source_of

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from zellige.dtypes.values import unmasked
 from zellige.errors import BoundsCheckError, ReadOnlyError
 from zellige.grid.edges import EXPANDED, Edges
-from zellige.io.indexing import Selecting
 from zellige.types import AnyArray, Shape
 from zellige.views.sizes import declared
 from zellige.views.transforms import Transform
 
 if TYPE_CHECKING:
     from zellige.dtypes.structs import FieldNames
+    from zellige.grid.edges import LazyTuple
+    from zellige.grid.grid import ChunkGrid
 
 
 class Source(ABC):
@@ -97,12 +98,26 @@ class _Wrapped(Source):
             )
 
 
+@runtime_checkable
+class StoredArray(Protocol):
+    """What is needed of `zellige.Array`, which is defined above this room."""
+
+    grid: ChunkGrid
+
+    def _read_runs(self, axis: int) -> LazyTuple: ...
+
+    get_basic_selection: Callable[..., Any]
+    get_orthogonal_selection: Callable[..., Any]
+    set_basic_selection: Callable[..., None]
+    set_orthogonal_selection: Callable[..., None]
+
+
 class Stored(_Wrapped):
     """An array of zellige, which takes every index at once."""
 
     __slots__ = ()
 
-    _base: Selecting
+    _base: StoredArray
 
     def sizes(self, axis: int) -> Edges:
         """The sizes of the chunks along an axis; of shards, where their inner chunks are too many to list."""
@@ -192,7 +207,7 @@ def source_of(array: Any) -> Source:
     """The kind of source that an array is."""
     if isinstance(array, Source):
         return array
-    if isinstance(array, Selecting):
+    if isinstance(array, StoredArray):
         return Stored(array)
     if isinstance(array, np.ndarray):
         return Memory(array)
