@@ -181,15 +181,14 @@ def check_consolidated(arrays: Iterable[Array], missing: Iterable[StorePath] = (
       ...
     zellige.errors.StaleMetadataError: ...'a': shape [4] in its document, [8] in the consolidated metadata...
     """
-    from zellige.nodes.consolidated import refuse_conflicts, refuse_lost
+    from zellige.nodes.consolidated import compare, refuse_lost
 
     for place in missing:
         refuse_lost(place.store, [place.path])
     found = list(arrays)
     for holder in {id(array._holder): array._holder for array in found}.values():
         if holder is not None:
-            documents = {one.path: one.metadata.to_documents() for one in found if one._holder is holder}
-            refuse_conflicts(holder, documents)
+            compare(holder, {one.path: one.metadata for one in found if one._holder is holder})
 
 
 @contextmanager

@@ -46,8 +46,8 @@ ROOMS = [
 """The rooms, from the ground up: each imports from those before it."""
 RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}
 GUESTS = ROOMS[-2]
-DOORS = {("nodes/array.py", "aio")}
-"""Imports that go up: `Array.async_array`."""
+DOORS = {("nodes/array.py", "aio"), ("nodes/array.py", "tools")}
+"""Imports that go up: `Array.async_array`; `Array.coverage`, `explain` and `stats`."""
 MOST_FLAT = 8
 OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 DEBTS = {("storage", "_holder"), ("tools", "_new"), ("tools", "_check_writable"), ("tools", "_holder")}

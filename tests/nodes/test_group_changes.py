@@ -209,6 +209,11 @@ def test_the_root_of_a_hierarchy_can_be_given(store):
         zellige.create_hierarchy(store=store, nodes={"": GroupMetadata()})
 
 
+def test_arrays_without_axes_or_elements_are_part_of_a_hierarchy(store):
+    made = dict(zellige.create_hierarchy(store=store, nodes={"s": meta(()), "g/e": meta((0, 2))}))
+    assert {path: made[path].shape for path in ("s", "g/e")} == {"s": (), "g/e": (0, 2)}
+
+
 def test_documents_are_as_good_as_metadata(store):
     nodes = {"t": meta(attributes={"x": 1}).to_dict(), "g": {"zarr_format": 3, "node_type": "group"}}
     zellige.create_hierarchy(store=store, nodes=nodes)

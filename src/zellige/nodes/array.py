@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from zellige.kernel._native import Reader
     from zellige.metadata.groups import Documents
     from zellige.nodes.consolidated import Consolidated
-    from zellige.nodes.explain import Explanation
     from zellige.nodes.info import Info
     from zellige.nodes.node import ArrayMetadata
     from zellige.nodes.resize import PendingAppend
-    from zellige.nodes.stats import Coverage, Stats
     from zellige.stores.path import StorePath
+    from zellige.tools.explain import Explanation
+    from zellige.tools.stats import Coverage, Stats
     from zellige.views import LazyArray
 
 
@@ -378,9 +378,9 @@ class Array(NodeHandle):
         >>> a.coverage(), a.coverage().to_array().tolist()
         (<1 of 4 chunks are stored, 25.0%>, [[1.0, 0.0], [0.0, 0.0]])
         """
-        from zellige.nodes.stats import coverage
+        from zellige.tools.stats import coverage
 
-        return coverage(self)
+        return coverage(self, self._inner)
 
     def explain(self, selection: Any = ...) -> Explanation:
         """What reading a selection would cost: chunks, requests, bytes, and a better layout if there is one.
@@ -395,9 +395,9 @@ class Array(NodeHandle):
         asked    2 requests, 120 B
         decoded  2 chunks, 120 B: 1.0 times what is wanted
         """
-        from zellige.nodes.explain import explain
+        from zellige.tools.explain import explain
 
-        return explain(self, select.basic(selection, self.shape))
+        return explain(self, select.basic(selection, self.shape), self._inner)
 
     def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
         """Minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
@@ -406,7 +406,7 @@ class Array(NodeHandle):
         >>> zellige.array([1.0, float("nan"), 3.0], chunks=2).stats()
         Stats(count=3, nan=1, min=1.0, max=3.0, mean=2.0)
         """
-        from zellige.nodes.stats import stats
+        from zellige.tools.stats import stats
 
         return stats(self, selection, progress)
 
@@ -419,7 +419,7 @@ class Array(NodeHandle):
         (0,) 3 3
         (1,) 1 2
         """
-        from zellige.nodes.stats import chunk_stats
+        from zellige.tools.stats import chunk_stats
 
         return chunk_stats(self, selection, progress)
 

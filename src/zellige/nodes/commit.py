@@ -47,10 +47,9 @@ from zellige.nodes.consolidated import (
     Consolidated,
     bare,
     change_entries,
-    find_growth,
+    compare,
     follow_changes,
     holds_some,
-    refuse_conflicts,
     refuse_lost,
     stored_entries,
     warn_of_growth,
@@ -205,17 +204,15 @@ class Change:
             What `arrays` returned, by paths below the group.
         """
         new = {node.join(self.path, path): array for path, array in arrays.items() if path not in self._compared}
-        documents = {path: array.metadata.to_documents() for path, array in new.items()}
         for place in sorted({above for path in new for above in node.parents(path)}):
             if (holder := self._holder(place)) is not None:
-                below = {path: found for path, found in documents.items() if node.is_below(path, place)}
+                below = {path: array.metadata for path, array in new.items() if node.is_below(path, place)}
                 try:
-                    refuse_conflicts(holder, below)
+                    self._unseen |= compare(holder, below)
                 except StaleMetadataError:
                     if self._lease is not None:
                         self._lease.confirm()  # who has lost it has read documents of an older state
                     raise
-                self._unseen |= find_growth(holder, {path: new[path].metadata for path in below})
         self._compared.update(arrays)
 
     def _holder(self, place: str) -> Consolidated | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from zellige.errors import CompatibilityWarning, MetadataError, StaleMetadataError, StaleMetadataWarning
 from zellige.metadata import ArrayV3Metadata, document
@@ -58,7 +58,7 @@ class Consolidated:
     __slots__ = ("store", "path", "zarr_format", "outer", "_entries", "_names")
 
     def __init__(
-        self, store: Store, path: str, zarr_format: int, entries: Entries | None, outer: Consolidated | None = None
+        self, store: Store, path: str, zarr_format: int, entries: Entries | None = None, outer: Self | None = None
     ) -> None:
         self.store, self.path, self.zarr_format, self.outer = store, path, zarr_format, outer
         self._entries = entries
@@ -72,15 +72,17 @@ class Consolidated:
             self._entries = stored_entries(self.store, self.path, self.zarr_format) or {}
         return self._entries
 
+    def entry(self, path: str) -> Documents | None:
+        """Return what is held of the node at a path of the store, not to be changed; None if there is no entry."""
+        return self.entries.get(node.relative(path, self.path))
+
     def documents(self, path: str) -> Documents | None:
-        """The documents of the node at a path of the store, as a copy; None if there is no entry."""
-        found = self.entries.get(self._relative(path))
-        if found is None:
-            return None
-        return {name: _with_own_attributes(name, content) for name, content in found.items()}
+        """Return the documents of the node at a path of the store, as a copy; None if there is no entry."""
+        found = self.entry(path)
+        return None if found is None else {name: _with_own_attributes(name, held) for name, held in found.items()}
 
     def children(self, path: str) -> list[str]:
-        """The names of the nodes directly below a path of the store, sorted."""
+        """Return the names of the nodes directly below a path of the store, sorted."""
         entries, (known, names) = self.entries, self._names
         if known is not entries:
             names = {}
@@ -88,10 +90,7 @@ class Consolidated:
                 parent, _, name = entry.rpartition("/")
                 names.setdefault(parent, []).append(name)
             self._names = entries, names
-        return names.get(self._relative(path), [])
-
-    def _relative(self, path: str) -> str:
-        return path[len(self.path) :].lstrip("/")
+        return names.get(node.relative(path, self.path), [])
 
     # -- following changes ------------------------------------------------------------------------
 
@@ -100,10 +99,19 @@ class Consolidated:
 
         Groups between, and those above that hold consolidated metadata themselves, are not forgotten.
         """
-        self._follow(paths, below=below)
-        for path in sorted({place for changed in paths for place in (*self._between(changed), changed)} - {self.path}):
-            if holds_some(self.store, path, self.zarr_format):
-                Consolidated(self.store, path, self.zarr_format, None)._follow(paths, below=below)
+
+        def take(holder: Consolidated, entries: Entries, path: str) -> None:
+            for place in [*holder._between(path), path]:
+                if place == path or node.relative(place, holder.path) not in entries:
+                    holder._take(entries, place)
+            if below:
+                _drop(entries, node.relative(path, holder.path), keep=True)
+                for place, found in node.walk(self.store, path, None, holder._load):
+                    if isinstance(found, dict):
+                        entries[node.relative(place, holder.path)] = bare(found)
+
+        inner = {place for path in paths for place in (*self._between(path), path)}
+        self._change_all(paths, inner - {self.path}, take)
         if self.outer is not None:
             self.outer.follow(*paths, below=below)
 
@@ -112,54 +120,48 @@ class Consolidated:
 
         From the consolidated metadata of groups between, and of those above, too.
         """
-        self._change(paths, self._leave_out)
-        for path in sorted({place for leaving in paths for place in self._between(leaving)}):
-            if holds_some(self.store, path, self.zarr_format):
-                inner = Consolidated(self.store, path, self.zarr_format, None)
-                inner._change(paths, inner._leave_out)
+
+        def leave_out(holder: Consolidated, entries: Entries, path: str) -> None:
+            _drop(entries, node.relative(path, holder.path))
+
+        self._change_all(paths, {place for path in paths for place in self._between(path)}, leave_out)
         if self.outer is not None:
             self.outer.forget(*paths)
 
-    def _leave_out(self, entries: Entries, paths: list[str]) -> None:
-        for path in paths:
-            _drop(entries, self._relative(path))
+    def _change_all(self, paths: Sequence[str], inner: Collection[str], change: _Change) -> None:
+        """Change the entries of some paths, here and in groups below that hold consolidated metadata themselves."""
+        self._change(paths, change)
+        for place in sorted(inner):
+            if holds_some(self.store, place, self.zarr_format):
+                Consolidated(self.store, place, self.zarr_format)._change(paths, change)
 
-    def _between(self, path: str) -> list[str]:
-        """The paths of groups between this one and a node below."""
-        return [node.join(self.path, above) for above in node.parents(self._relative(path))[1:]]
-
-    def _follow(self, paths: tuple[str, ...], *, below: bool) -> None:
-        self._change(paths, partial(self._take, below=below))
-
-    def _change(self, paths: tuple[str, ...], change: Callable[[Entries, list[str]], None]) -> None:
-        """Change the entries of some paths in the store."""
+    def _change(self, paths: Sequence[str], change: _Change) -> None:
         name = DOCUMENT if self.zarr_format == 3 else CONSOLIDATED_V2
         mine = [path for path in paths if node.is_below(path, self.path)]
         if not mine or not self.store.exists(node.join(self.path, name)):
             return
-        within = _change_block if self.zarr_format == 3 else _change_document
 
         # Nodes are read within the lock: whoever changes one after that will follow after this.
-        def rewrite(documents: Documents) -> tuple[Documents, Entries | None]:
-            return within(documents, lambda entries: change(entries, mine))
+        def change_mine(entries: Entries) -> None:
+            for path in mine:
+                change(self, entries, path)
 
-        node.update(self.store, self.path, [name], rewrite, self._remember)
+        def remember(_: Documents, entries: Entries | None) -> None:
+            self._remember(entries)
+
+        change_entries(self.store, self.path, self.zarr_format, change_mine, follow=remember)
 
     def _remember(self, entries: Entries | None) -> None:
         if entries is not None:
             self._entries = {path: documents for path, documents in entries.items() if path}
 
-    def _take(self, entries: Entries, paths: list[str], *, below: bool) -> None:
-        for path in paths:
-            for place in [*self._between(path), path] if path != self.path else [path]:
-                if place == path or self._relative(place) not in entries:
-                    self._take_one(entries, place)
-            if below:
-                self._take_below(entries, path)
+    def _between(self, path: str) -> list[str]:
+        """Return the paths of groups between this one and a node below."""
+        return [node.join(self.path, above) for above in node.parents(node.relative(path, self.path))[1:]]
 
-    def _take_one(self, entries: Entries, path: str) -> None:
+    def _take(self, entries: Entries, path: str) -> None:
         """Make an entry what a node is; without the node, there is none for anything below either."""
-        relative = self._relative(path)
+        relative = node.relative(path, self.path)
         try:
             found = node.load(self.store, path, zarr_format=self.zarr_format)
         except MetadataError:
@@ -169,12 +171,6 @@ class Consolidated:
         if found is not None and (relative or self.zarr_format == 2):
             entries[relative] = bare(found)
 
-    def _take_below(self, entries: Entries, path: str) -> None:
-        _drop(entries, self._relative(path), keep=True)
-        for place, found in node.walk(self.store, path, None, self._load):
-            if isinstance(found, dict):
-                entries[self._relative(place)] = bare(found)
-
     def _load(self, path: str) -> Documents | None:
         return node.load(self.store, path, first=self.zarr_format)
 
@@ -183,9 +179,13 @@ class Consolidated:
         return Consolidated, (self.store, self.path, self.zarr_format, None, self.outer)
 
 
+_Change: TypeAlias = Callable[[Consolidated, Entries, str], None]
+"""Changes the entry of the node at a path of the store, among those that a holder has."""
+
+
 def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]:
-    """A document whose attributes are a copy: those who get them may change them in place, and nothing else of it."""
-    if name == ".zattrs":
+    """Return a document whose attributes are a copy: who gets them may change them in place, and nothing else of it."""
+    if name == ATTRIBUTES_V2:
         attributes: dict[str, JSON] = document.copied(content)
         return attributes
     if "attributes" not in content:
@@ -196,7 +196,7 @@ def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]
 
 
 def bare(documents: Documents) -> Documents:
-    """Documents as consolidated metadata holds them: without such of their own."""
+    """Return documents as consolidated metadata holds them: without such of their own."""
     return {
         name: {key: value for key, value in content.items() if key != _BLOCK}
         for name, content in documents.items()
@@ -208,28 +208,6 @@ def _drop(entries: Entries, path: str, *, keep: bool = False) -> None:
     """Remove the entries of a node and of all below it, or only those below."""
     for entry in [entry for entry in entries if node.is_below(entry, path) and entry and not (keep and entry == path)]:
         del entries[entry]
-
-
-def _change_block(documents: Documents, take: Callable[[Entries], None]) -> tuple[Documents, Entries | None]:
-    group = documents[DOCUMENT]
-    block = group.get(_BLOCK)
-    if not isinstance(block, dict) or block.get("kind") != "inline":
-        return documents, None  # removed meanwhile, or never readable
-    try:
-        entries = block_entries(block)
-    except MetadataError:
-        return documents, None  # it was broken by others; nothing in it can be followed
-    take(entries)
-    return {DOCUMENT: {**group, _BLOCK: block_of(entries)}}, entries
-
-
-def _change_document(documents: Documents, take: Callable[[Entries], None]) -> tuple[Documents, Entries | None]:
-    try:
-        entries = consolidated_entries(documents[CONSOLIDATED_V2])
-    except MetadataError:
-        return documents, None
-    take(entries)
-    return {CONSOLIDATED_V2: consolidated_document(entries)}, entries
 
 
 def holds_some(store: Store, path: str, zarr_format: int) -> bool:
@@ -247,13 +225,18 @@ def stored_entries(store: Store, path: str, zarr_format: int) -> Entries | None:
     return getattr(metadata, "consolidated", None)
 
 
-# -- changes of several nodes ---------------------------------------------------------------------
+# -- in the store ---------------------------------------------------------------------------------
 
 
 def change_entries(
-    store: Store, path: str, zarr_format: int, change: Callable[[Entries], None], attributes: Mapping[str, JSON]
+    store: Store,
+    path: str,
+    zarr_format: int,
+    change: Callable[[Entries], object],
+    attributes: Mapping[str, JSON] | None = None,
+    follow: Callable[[Documents, Entries | None], object] = node.nothing,
 ) -> bool:
-    """Change entries of the consolidated metadata of one group by one write; False, and nothing done, if it has none.
+    """Change entries of the consolidated metadata of one group by one write; False if it has none that can be read.
 
     Parameters
     ----------
@@ -265,18 +248,42 @@ def change_entries(
     attributes
         What the group itself gets beside the attributes that it has; only in Zarr format 3, which has both in one
         document.
+    follow
+        Called with the document that was written, and its entries, in the order of the writes.
     """
     done: list[Entries | None] = []
 
-    def rewrite(documents: Documents) -> tuple[Documents, Entries | None]:
-        if zarr_format == 2:
-            return _change_document(documents, change)
-        if attributes:
+    def rewrite(documents: Documents) -> tuple[Documents, tuple[Documents, Entries | None]]:
+        if attributes and zarr_format == 3:
             documents = with_attributes(documents, {**attributes_of(documents), **attributes})
-        return _change_block(documents, change)
+        if (entries := _entries_in(documents)) is not None:
+            change(entries)
+            documents = _with_entries(documents, entries)
+        return documents, (documents, entries)
 
-    node.update(store, path, [DOCUMENT if zarr_format == 3 else CONSOLIDATED_V2], rewrite, done.append)
+    def remember(result: tuple[Documents, Entries | None]) -> None:
+        done.append(result[1])
+        follow(*result)
+
+    node.update(store, path, [DOCUMENT if zarr_format == 3 else CONSOLIDATED_V2], rewrite, remember)
     return done[-1] is not None
+
+
+def _entries_in(documents: Documents) -> Entries | None:
+    """Return the entries of a document; None if there are none, or others have broken them."""
+    try:
+        if CONSOLIDATED_V2 in documents:
+            return consolidated_entries(documents[CONSOLIDATED_V2])
+        block = documents[DOCUMENT].get(_BLOCK)
+        return block_entries(block) if isinstance(block, dict) and block.get("kind") == "inline" else None
+    except MetadataError:
+        return None
+
+
+def _with_entries(documents: Documents, entries: Entries) -> Documents:
+    if CONSOLIDATED_V2 in documents:
+        return {CONSOLIDATED_V2: consolidated_document(entries)}
+    return {DOCUMENT: {**documents[DOCUMENT], _BLOCK: block_of(entries)}}
 
 
 def follow_changes(
@@ -304,57 +311,50 @@ def follow_changes(
     """
     above = {place for node_path in [*changed, *attributes, path] for place in node.parents(node_path)}
     known, holders = dict(changed), set[str]()
-    for place in sorted({*above, *attributes, path}, key=lambda place: -place.count("/") - bool(place)):
+    for place in sorted({*above, *attributes, path}, key=node.depth, reverse=True):
         found = node.load(store, place, expect="group")
         if found is not None and node.is_group(found):
-            follow = _follow_v3 if DOCUMENT in found else _follow_v2
-            take = partial(_put_entries, place, known, is_newer)
-            if follow(store, place, known, attributes.get(place, {}), take):
+            put = partial(_put_entries, place, known, is_newer)
+            if _follow_in(store, place, found, known, attributes.get(place, {}), put):
                 holders.add(place)
     return not holders.isdisjoint([*node.parents(path), path])
 
 
-def _follow_v3(
-    store: Store, path: str, known: Entries, attributes: Mapping[str, JSON], take: Callable[[Entries], None]
+def _follow_in(
+    store: Store,
+    path: str,
+    found: Documents,
+    known: Entries,
+    attributes: Mapping[str, JSON],
+    put: Callable[[Entries], object],
 ) -> bool:
-    """Bring one group into line: attributes and consolidated metadata by one write; tells whether it holds some."""
+    """Bring one group into line; tells whether it holds consolidated metadata."""
 
-    def rewrite(documents: Documents) -> tuple[Documents, Documents]:
-        if attributes:
-            documents = with_attributes(documents, {**attributes_of(documents), **attributes})
-        return _change_block(documents, take)[0], documents
-
-    def remember(documents: Documents) -> None:
-        if attributes:
-            known[path] = bare(documents)
-        held.append(isinstance(documents[DOCUMENT].get(_BLOCK), dict))
-
-    held: list[bool] = []
-    node.update(store, path, [DOCUMENT], rewrite, remember)
-    return held[-1]
-
-
-def _follow_v2(
-    store: Store, path: str, known: Entries, attributes: Mapping[str, JSON], take: Callable[[Entries], None]
-) -> bool:
-    """The same in Zarr format 2, where attributes and consolidated metadata are documents of their own."""
-
-    def rewrite(documents: Documents) -> tuple[Documents, Documents]:
+    def add_attributes(documents: Documents) -> tuple[Documents, Documents]:
         documents = with_attributes(documents, {**attributes_of(documents), **attributes})
         return documents, documents
 
+    def remember(documents: Documents, _entries: Entries | None = None) -> None:
+        if attributes:
+            known[path] = bare(documents)
+
+    if DOCUMENT in found:
+        holds = isinstance(found[DOCUMENT].get(_BLOCK), dict)
+        if holds or attributes:
+            change_entries(store, path, 3, put, attributes, remember)
+        return holds
     if attributes:
-        node.update(store, path, [GROUP_V2, ATTRIBUTES_V2], rewrite, lambda found: known.update({path: found}))
-    if not store.exists(node.join(path, CONSOLIDATED_V2)):
-        return False
-    node.update(store, path, [CONSOLIDATED_V2], partial(_change_document, take=take))
-    return True
+        node.update(store, path, [GROUP_V2, ATTRIBUTES_V2], add_attributes, remember)
+    holds = store.exists(node.join(path, CONSOLIDATED_V2))
+    if holds:
+        change_entries(store, path, 2, put)
+    return holds
 
 
 def _put_entries(path: str, known: Entries, is_newer: Callable[[str, Documents], bool], entries: Entries) -> None:
     """Put the documents of changed nodes below a group into its entries."""
     for place, documents in known.items():
-        relative = place[len(path) :].lstrip("/")
+        relative = node.relative(place, path)
         if relative in entries and is_newer(place, entries[relative]):
             continue
         if node.is_below(place, path) and (relative or GROUP_V2 in documents):
@@ -472,26 +472,33 @@ def _worded(value: JSON) -> str:
     return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
 
 
-def refuse_conflicts(holder: Consolidated, arrays: Mapping[str, Documents]) -> None:
-    """Refuse to write by documents that contradict consolidated metadata: nothing tells which of them is right.
+def compare(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
+    """Refuse to write by metadata that contradicts consolidated metadata: nothing tells which of them is right.
 
     Parameters
     ----------
     holder
         The consolidated metadata of a group.
     arrays
-        The documents of arrays below it, by their paths in the store. They were read after the consolidated metadata,
-        which is read again where they differ, since another writer may have changed both in between.
+        The metadata of arrays below it, by their paths in the store. It was read after the consolidated metadata, which
+        is read again where they differ, since another writer may have changed both in between.
+
+    Returns
+    -------
+    dict
+        The arrays that are longer than the consolidated metadata says, and how much. Who appends to them comes after
+        elements that its readers have never seen.
     """
     try:
-        told = _conflicts(holder, arrays)
-        if told:
-            told = _conflicts(Consolidated(holder.store, holder.path, holder.zarr_format, None), arrays)
+        conflicts, growths = _compared(holder, arrays)
+        if conflicts or growths:
+            fresh = Consolidated(holder.store, holder.path, holder.zarr_format)
+            conflicts, growths = _compared(fresh, arrays)
     except MetadataError:
-        return  # it is broken; nothing in it can be compared
-    if not told:
-        return
-    differences = tuple(f"'{path}': {found}" for path, found in told.items())
+        return {}  # it is broken; nothing in it can be compared
+    if not conflicts:
+        return growths
+    differences = tuple(f"'{path}': {found}" for path, found in conflicts.items())
     place = f", {holder.path!r}" if holder.path else ""
     raise StaleMetadataError(
         f"documents of arrays in {holder.store!r} contradict the consolidated metadata of group '/{holder.path}', as "
@@ -501,6 +508,33 @@ def refuse_conflicts(holder: Consolidated, arrays: Mapping[str, Documents]) -> N
         "chunks tell",
         differences=differences,
     )
+
+
+def _compared(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what contradicts consolidated metadata, and what has grown beyond it."""
+    conflicts, growths = {}, {}
+    for path, metadata in arrays.items():
+        held = holder.entry(path)
+        if held is None:
+            continue
+        if (found := conflict(held, metadata.to_documents())) is not None:
+            conflicts[path] = found
+        elif lengths := _growth(holder, _array_document(held).get("shape"), metadata):
+            growths[path] = f"'{path}': {', '.join(lengths)}"
+    return conflicts, growths
+
+
+def _growth(holder: Consolidated, held: Any, metadata: ArrayMetadata) -> list[str]:
+    """Return along which axes an array is longer than a shape that is held of it."""
+    if not isinstance(held, list) or len(held) != len(metadata.shape):
+        return []
+    names = metadata.dimension_names or [None] * len(held)
+    return [
+        f"{n} along {f'axis {axis}' if name is None else repr(name)} in its document, {seen} in the consolidated "
+        f"metadata of '/{holder.path}'"
+        for axis, (name, n, seen) in enumerate(zip(names, metadata.shape, held, strict=True))
+        if n > seen
+    ]
 
 
 def refuse_lost(store: Store, paths: Collection[str]) -> None:
@@ -543,39 +577,8 @@ def _some(told: Sequence[str]) -> str:
     return "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
 
 
-def find_growth(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
-    """The arrays that are longer than consolidated metadata says, and how much.
-
-    Who appends to them comes after elements that readers of the consolidated metadata have never seen. `arrays` are
-    below the group, by their paths in the store; it is read again if they differ, as in `refuse_conflicts`.
-    """
-    try:
-        found = _growths(holder, arrays)
-        return found and _growths(Consolidated(holder.store, holder.path, holder.zarr_format, None), arrays)
-    except MetadataError:
-        return {}
-
-
-def _growths(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
-    told = {}
-    for path, metadata in arrays.items():
-        held: Any = _array_document(holder.entries.get(holder._relative(path), {})).get("shape")
-        if not isinstance(held, list) or len(held) != len(metadata.shape):
-            continue
-        names = metadata.dimension_names or [None] * len(held)
-        lengths = [
-            f"{n} along {f'axis {axis}' if name is None else repr(name)} in its document, {seen} in the consolidated "
-            f"metadata of '/{holder.path}'"
-            for axis, (name, n, seen) in enumerate(zip(names, metadata.shape, held, strict=True))
-            if n > seen
-        ]
-        if lengths:
-            told[path] = f"'{path}': {', '.join(lengths)}"
-    return told
-
-
 def warn_of_growth(store: Store, told: Sequence[str], stacklevel: int) -> None:
-    """Warn those who append to arrays of which `find_growth` tells."""
+    """Warn those who append to arrays of which `compare` tells."""
     warnings.warn(
         f"arrays in {store!r} have grown beyond consolidated metadata, as after an append by another program that did "
         f"not consolidate: {_some(told)}. What is appended now comes after elements that readers have not seen, and "
@@ -584,10 +587,3 @@ def warn_of_growth(store: Store, told: Sequence[str], stacklevel: int) -> None:
         StaleMetadataWarning,
         stacklevel=stacklevel + 1,
     )
-
-
-def _conflicts(holder: Consolidated, arrays: Mapping[str, Documents]) -> dict[str, str]:
-    entries = holder.entries
-    pairs = ((path, entries.get(holder._relative(path)), found) for path, found in arrays.items())
-    told = {path: conflict(held, found) for path, held, found in pairs if held is not None}
-    return {path: found for path, found in told.items() if found is not None}

@@ -237,7 +237,7 @@ def _create_below(
     made = create(store, places, overwrite=overwrite, forget=forget) if places else {}
     below = {node.relative(place, base): documents for place, documents in made.items() if node.is_below(place, base)}
     return {
-        path: handles.get(path) or Group.from_documents(store, node.join(base, path), documents)
+        path: handles[path] if path in handles else Group.from_documents(store, node.join(base, path), documents)
         for path, documents in below.items()
     }
 

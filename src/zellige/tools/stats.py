@@ -27,6 +27,8 @@ class Coverage:
     stored: frozenset[Coords]
     array: Array | None = field(default=None, repr=False, compare=False)
     """The array that this was said of."""
+    inner: Shape | None = field(default=None, repr=False, compare=False)
+    """The shape of the inner chunks, if its chunks are shards."""
 
     @property
     def total(self) -> int:
@@ -106,7 +108,7 @@ class Coverage:
         if self.array is None:
             raise ValueError("this says nothing about the sizes of the chunks; ask array.coverage()")
         stored = np.array(sorted(self.stored), np.intp).reshape(len(self.stored), self.array.ndim)
-        return grid_svg(self.array.grid, inner=self.array._inner, stored=stored, names=self.array.dimension_names)
+        return grid_svg(self.array.grid, inner=self.inner, stored=stored, names=self.array.dimension_names)
 
     def __repr__(self) -> str:
         return f"<{len(self.stored):,} of {self.total:,} chunks are stored, {self.fraction:.1%}>"
@@ -186,11 +188,11 @@ def _plain(value: Any) -> Any:
 # -- of arrays ------------------------------------------------------------------------------------
 
 
-def coverage(array: Array) -> Coverage:
-    """Which chunks of an array are stored."""
+def coverage(array: Array, inner: Shape | None) -> Coverage:
+    """Which chunks of an array are stored; `inner` is the shape of inner chunks."""
     shape = array.grid.grid_shape
     inside = (coords for coords, _ in array._chunks.stored(array.ndim) if all(map(operator.lt, coords, shape)))
-    return Coverage(shape, frozenset(inside), array)
+    return Coverage(shape, frozenset(inside), array, inner)
 
 
 def chunk_stats(array: Array, selection: Any, progress: ProgressLike) -> Iterator[tuple[Coords, Stats]]:

@@ -73,18 +73,20 @@ class Explanation:
         return "\n".join([*lines, *([f"better   {self.suggestion}"] if self.suggestion else [])])
 
 
-def explain(array: Array, selection: Selection) -> Explanation:
-    """What reading a selection of an array would cost."""
+def explain(array: Array, selection: Selection, inner: Shape | None) -> Explanation:
+    """What reading a selection of an array would cost; `inner` is the shape of inner chunks."""
     plan = plan_for(selection, array.grid)
     count = len(plan)
     looked_at = list(plan.copies() if count <= _EXACT else _sample(plan))
     found = threads.gather(_Costing(array).of, looked_at, array.store)
     share = count / len(looked_at) if looked_at else 0
-    missing, inner, asked, read, decoded = (round(share * sum(getattr(cost, name) for cost in found)) for name in _COST)
+    missing, chunks, asked, read, decoded = (
+        round(share * sum(getattr(cost, name) for cost in found)) for name in _COST
+    )
     elements = prod(selection.result_shape)
     wanted = elements * array.dtype.itemsize
-    words = _suggestion(array, selection, count, wanted, decoded)
-    return Explanation(elements, wanted, count, missing, inner, asked, read, decoded, count <= _EXACT, words)
+    words = _suggestion(array, inner, selection, count, wanted, decoded)
+    return Explanation(elements, wanted, count, missing, chunks, asked, read, decoded, count <= _EXACT, words)
 
 
 def _sample(plan: Plan) -> Iterator[Copy]:
@@ -171,7 +173,9 @@ class _Costing:
 # -- a better layout ------------------------------------------------------------------------------
 
 
-def _suggestion(array: Array, selection: Selection, count: int, wanted: int, decoded: int) -> str | None:
+def _suggestion(
+    array: Array, inner: Shape | None, selection: Selection, count: int, wanted: int, decoded: int
+) -> str | None:
     """Words about a layout in which this selection would decode much less, or ask much less often."""
     if not wanted or not array.ndim:
         return None
@@ -181,8 +185,8 @@ def _suggestion(array: Array, selection: Selection, count: int, wanted: int, dec
     sizes = ", ".join(map(str, shape))
     if decoded > _POOR * there:
         return f"chunks=({sizes}) would decode {human_bytes(there)} instead of {human_bytes(decoded)}"
-    each = prod(array._inner or array.grid.spec((0,) * array.ndim).codec_shape) * array.dtype.itemsize
-    if array._inner is None and count > _MANY_REQUESTS and each < _SMALL_CHUNK:
+    each = prod(inner or array.grid.spec((0,) * array.ndim).codec_shape) * array.dtype.itemsize
+    if inner is None and count > _MANY_REQUESTS and each < _SMALL_CHUNK:
         return f"{count:,} small chunks are asked for one by one; shards= keeps many of them in one stored value"
     return None
 
