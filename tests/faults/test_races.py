@@ -18,7 +18,7 @@ from crashing_store import LONG, CrashingStore, counted
 
 import zellige
 from running import run_threads
-from zellige.nodes import leftovers
+from zellige.nodes import resize
 from zellige.nodes.node import PENDING
 from zellige.stores import LocalStore, MemoryStore, Store, abilities, files
 
@@ -294,7 +294,7 @@ STALE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("where", [slice(5, 8), slice(6, None), slice(None)], ids=str)
 @pytest.mark.parametrize("layout", STALE.values(), ids=STALE)
 def test_growing_never_shows_what_a_handle_that_knew_a_later_end_has_written(layout, where, grow, few, monkeypatch):
-    monkeypatch.setattr(leftovers, "_FEW", few)
+    monkeypatch.setattr(resize, "_FEW", few)
     store = MemoryStore()
     older = zellige.create_array(store, data=counted((20,)), fill_value=-1, **layout)
     array = zellige.open_array(store, mode="r+")

@@ -22,7 +22,7 @@ import zellige
 from running import fork, run_threads
 from zellige import kernel
 from zellige.io import write
-from zellige.nodes import leftovers
+from zellige.nodes import resize
 from zellige.stores import LocalStore, MemoryStore, threads
 from zellige.stores.latency import LatencyStore
 
@@ -272,7 +272,7 @@ def test_whole_chunks_wait_for_a_resize_that_clears_one(tmp_path, monkeypatch):
     array = zellige.create_array(tmp_path / "a", data=np.arange(1, 41), chunks=10)
     other = zellige.open_array(tmp_path / "a", mode="r+")
     whole = threading.Thread(target=other.__setitem__, args=(slice(0, 40), -np.arange(1, 41)))
-    real = leftovers.load
+    real = resize.load
 
     def load(*given: Any) -> Any:
         found = real(*given)  # about to clear what was read before
@@ -282,7 +282,7 @@ def test_whole_chunks_wait_for_a_resize_that_clears_one(tmp_path, monkeypatch):
             assert whole.is_alive(), "the kernel has written meanwhile, and would be overwritten"
         return found
 
-    monkeypatch.setattr(leftovers, "load", load)
+    monkeypatch.setattr(resize, "load", load)
     array.resize((35,))
     whole.join()
     assert whole.ident

@@ -518,7 +518,9 @@ def test_a_record_that_cannot_be_read_is_named_by_writers_and_ignored_by_readers
 def test_a_record_is_what_it_says():
     array = zellige.zeros((59,), chunks=[[31, 28]])
     growth = Growth.of(array.metadata, array.metadata.resized(array.grid.update_shape((90,), [[31]])))
-    record = Record(True, "g", {"t": growth}, {"v": array.metadata.to_documents()}, {"": {"a": 1}}, True)
-    assert Record.from_json(json.loads(json.dumps(record.to_json())), "key") == record
+    record = Record("g", True, "", {"g/t": growth}, {"g/v": array.metadata.to_documents()}, {"g": {"a": 1}}, True)
+    stored = json.loads(json.dumps(record.to_json()))
+    assert (stored["grown"].keys(), stored["created"].keys(), stored["attributes"].keys()) == ({"t"}, {"v"}, {""})
+    assert Record.from_json(stored, f"g/{RECORD}") == record
     assert growth.after["shape"] == [90]
     assert node.RECORD == RECORD

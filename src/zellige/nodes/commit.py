@@ -1,15 +1,17 @@
 """One change of several arrays: readers see all of it or nothing, also after a crash and beside other writers.
 
-A `Change` follows the commit protocol:
+The commit protocol, and where its steps are:
 
-1. It takes the lease of the group, the key `RECORD` in it. A second writer waits, or gets a `ConflictError` before it
-   has written anything.
-2. It stores in the lease what it is going to do. Then chunks are written where no reader looks: beyond the end of
-   arrays that grow, and below arrays that have no metadata yet.
-3. It stores the commit record in the lease: the new shape of every array that grows, and the metadata of every node
-   that is created. Where there is consolidated metadata, replacing that is the commit, so that all readers, of other
-   libraries too, see the same switch. Elsewhere the record itself is the commit. Either is one conditional write.
-4. It updates the metadata of the arrays, then the group's own and other consolidated metadata, and removes the record.
+1. `Change.begin` takes the lease of the group, the key `RECORD` in it. A second writer waits, or gets a `ConflictError`
+   before it has written anything. What a dead writer left is finished or undone first (`settle`).
+2. `Change.grow` and `create` store in the lease what is going to be done. Then chunks are written where no reader
+   looks: beyond the end of arrays that grow, and below arrays that have no metadata yet.
+3. `Change.commit` stores the commit record in the lease: the new shape of every array that grows, and the metadata of
+   every node that is created. Where there is consolidated metadata, replacing that is the commit (the *switch*), so
+   that all readers, of other libraries too, see the same moment. Elsewhere the record itself is. Either is one
+   conditional write.
+4. `finish` updates the metadata of the arrays, then the group's own and other consolidated metadata. The lease is
+   released, and the record goes with it.
 
 A writer that dies before the commit leaves everything as it was, and the next one removes what it left. After that the
 change is committed: the next writer finishes step 4, and a reader that meets the record applies it to what it reads.
@@ -22,24 +24,18 @@ metadata changes at once, and no lease is needed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from zellige.dtypes.values import as_value
-from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError, StaleMetadataError
+from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, StaleMetadataError
 from zellige.grid.edges import EdgeEntries
 from zellige.metadata.document import new_attributes
-from zellige.metadata.groups import (
-    ARRAY_V2,
-    ATTRIBUTES_V2,
-    CONSOLIDATED_V2,
-    Documents,
-    Entries,
-    GroupMetadata,
-)
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, Entries, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, lease, node, remove, resize
 from zellige.nodes.array import Array, open_array_or
@@ -55,8 +51,7 @@ from zellige.nodes.consolidated import (
     warn_of_growth,
 )
 from zellige.nodes.lease import Lease, Owner
-from zellige.nodes.leftovers import clear_uncovered, trim
-from zellige.nodes.record import Growth, Record
+from zellige.nodes.record import Growth, Record, is_committed
 from zellige.settings import ArrayConfig, config
 from zellige.stores import LocalStore, Store, StoreLike, abilities, finishing, locate
 from zellige.stores.threads import gather
@@ -64,13 +59,12 @@ from zellige.stores.wrappers import FencedStore
 
 if TYPE_CHECKING:
     from zellige.nodes.group import Group
-    from zellige.nodes.node import NodeMetadata
+    from zellige.nodes.node import ArrayMetadata, NodeMetadata
 
 T = TypeVar("T")
 S = TypeVar("S")
 
 _ABOUT = "several arrays of this group are changed at once; the next write by zellige, or repair, finishes or undoes it"
-_TRIES = 16
 _FLUSHES = 16  # writes that wait for a disk at once: it flushes them together
 _FEW = 4  # writes for which no threads are started
 
@@ -88,7 +82,7 @@ class Change:
     def __init__(self, store: Store, path: str, zarr_format: Literal[2, 3], *, consolidate: bool) -> None:
         self.store, self.path, self.zarr_format = store, path, zarr_format
         self._lease = None if store.traits.transactional else Lease(store, node.join(path, node.RECORD), _ABOUT)
-        self._record = Record(consolidate=consolidate)
+        self._record = Record(path, consolidate=consolidate)
         self._targets: dict[str, Array] = {}
         """The arrays that are created or grow, as they will be."""
         self._groups: dict[str, Group | None] = {}
@@ -130,25 +124,22 @@ class Change:
         """Take the lease of the group, and see to it that nobody holds one above or below that overlaps."""
         if self._lease is None:
             return
-        key, owner = self._lease.key, None
-        for _ in lease.attempts():
-            owner = self._lease.attempt()
-            if owner is None:
-                try:
-                    settle(self.store, self.path, self._lease)
-                    for place in [*node.parents(self.path), *below]:
-                        if owner is None:
-                            key, owner = node.join(place, node.RECORD), owner_of(self.store, place)
-                except BaseException:
-                    self._lease.abandon()
-                    raise
-                if owner is None:
-                    return
-                self._lease.release()
-            if owner.is_this_thread():
-                break
-        assert owner is not None
-        raise lease.busy(self.store, key, f"the arrays of group {'/' + self.path!r}", owner)
+        for turn in lease.Attempts(self.store, self._lease.key, f"the arrays of group {'/' + self.path!r}"):
+            turn.owner = self._lease.attempt()
+            if turn.owner is not None:
+                continue
+            try:
+                settle(self.store, self._lease)
+                for place in [*node.parents(self.path), *below]:
+                    turn.key, turn.owner = node.join(place, node.RECORD), owner_of(self.store, place)
+                    if turn.owner is not None:
+                        break
+            except BaseException:
+                self._lease.abandon()
+                raise
+            if turn.owner is None:
+                return
+            self._lease.release()
 
     # -- what is there ----------------------------------------------------------------------------
 
@@ -217,10 +208,10 @@ class Change:
 
     def _holder(self, place: str) -> Consolidated | None:
         """The consolidated metadata of a group above an array; that of this group, in format 3, was read with it."""
-        group = self.group(_relative("", place, self.path)) if node.is_below(place, self.path) else None
+        group = self.group(node.relative(place, self.path)) if node.is_below(place, self.path) else None
         if group is not None and self.zarr_format == 3:
             return group._holder
-        return Consolidated(self.store, place, self.zarr_format, None)
+        return Consolidated(self.store, place, self.zarr_format)
 
     # -- what changes -----------------------------------------------------------------------------
 
@@ -249,19 +240,19 @@ class Change:
         self.compare({path: array for path, (array, *_) in arrays.items()})
         if unseen := [self._unseen[array.path] for array, *_ in arrays.values() if array.path in self._unseen]:
             warn_of_growth(self.store, unseen, stacklevel=2)
-        before = {path: array.grid for path, (array, *_) in arrays.items()}
         grids = {path: resize.grown(a, a.metadata, more, axis, cut) for path, (a, more, axis, cut) in arrays.items()}
-        longer = {path: arrays[path][0].metadata.resized(grid) for path, grid in grids.items()}
-        self._record.grown |= {path: Growth.of(arrays[path][0].metadata, new) for path, new in longer.items()}
+        made: dict[str, Array] = {}
+        for path, (array, *_) in arrays.items():
+            longer = array.metadata.resized(grids[path])
+            made[path] = Array(self.store, array.path, longer, array.config)
+            self._record.grown[array.path] = Growth.of(array.metadata, longer)
         self._announce()
-        if (
-            self.store.traits.transactional
-        ):  # nobody sees it, and there are such stores that take no chunk outside the shape
-            for path, new in longer.items():
-                arrays[path][0]._update(lambda _, new=new: new)  # type: ignore[misc]
-        for path, grid in {} if filled else grids.items():
-            clear_uncovered(arrays[path][0]._chunks, before[path], grid)
-        made = {path: Array(self.store, array.path, longer[path], array.config) for path, (array, *_) in arrays.items()}
+        for path, (array, *_) in arrays.items():
+            before = array.grid
+            if self.store.traits.transactional:  # nobody sees it, and some take no chunk outside the shape
+                _show(array, made[path].metadata)
+            if not filled:
+                resize.clear_uncovered(array._chunks, before, grids[path])
         self._targets |= made
         return made
 
@@ -269,7 +260,8 @@ class Change:
         """Refuse to change anything after the end, and to change a node twice."""
         if self._done:
             raise ValueError(f"the change of group '/{self.path}' is over; begin another one with zellige.change")
-        twice = [path for path in paths if path in self._record.grown or path in self._record.created]
+        known = {*self._record.grown, *self._record.created}
+        twice = [path for path in paths if node.join(self.path, path) in known]
         if twice:
             raise ValueError(f"{twice[0]!r} is part of this change already; append to it, or create it, all at once")
 
@@ -305,24 +297,25 @@ class Change:
             self._remove(nodes)
         else:
             gather(lambda path: self._make_room(places[path], nodes[path]), list(nodes), self.store)
-        self._record.created |= {path: metadata.to_documents() for path, metadata in nodes.items()}
+        self._record.created |= {places[path]: metadata.to_documents() for path, metadata in nodes.items()}
         if nodes:
             self._announce()
         if self.store.traits.transactional:
-            _create_all(self.store, self.path, self._record.created)
+            _create_all(self.store, self._record.created)
         self._targets |= {path: found for path, found in made.items() if isinstance(found, Array)}
         return made
 
     def _with_groups(self, nodes: Mapping[str, NodeMetadata]) -> dict[str, NodeMetadata]:
         """The same with the groups between that are missing; raises if an array is in their place."""
+        created = {node.relative(place, self.path): found for place, found in self._record.created.items()}
         above = {place for path in nodes for place in node.parents(path) if place}
         arrays = {path for path, metadata in nodes.items() if not isinstance(metadata, GroupMetadata)}
-        arrays |= {path for path, documents in self._record.created.items() if not node.is_group(documents)}
+        arrays |= {path for path, documents in created.items() if not node.is_group(documents)}
         if above & arrays:
             raise ContainsArrayError(f"{min(above & arrays)!r} is created as an array, which holds no other nodes")
-        above -= {*nodes, *self._record.created}
+        above -= {*nodes, *created}
         missing = [path for path in sorted(above) if not node.check_parent(self.store, node.join(self.path, path))]
-        if nodes and "" not in nodes and "" not in self._record.created and self.group() is None:
+        if nodes and "" not in nodes and "" not in created and self.group() is None:
             missing = ["", *missing]
         group = GroupMetadata(zarr_format=self.zarr_format)
         return {**dict.fromkeys(missing, group), **nodes}
@@ -403,7 +396,7 @@ class Change:
         array = self.fenced(self._targets[path])
         if settings is not None:
             array = array.with_config(settings)
-        growth = self._record.grown.get(path)
+        growth = self._record.grown.get(array.path)
         before: Any = [0] * array.ndim if growth is None else growth.before["shape"]
         if growth is not None and before == list(array.shape):
             return  # nothing is appended
@@ -436,7 +429,8 @@ class Change:
         below
             The path of the group, below that of the change.
         """
-        self._record.attributes[below] = self._record.attributes.get(below, {}) | new_attributes(attributes)
+        known = self._record.attributes.setdefault(node.join(self.path, below), {})
+        known.update(new_attributes(attributes))
 
     def _announce(self) -> None:
         """Store what is going to be done, before the first chunk is written."""
@@ -465,7 +459,7 @@ class Change:
             raise
         self._done = True
         try:
-            finish(self.store, self.path, self._record)
+            finish(self.store, self._record)
         except BaseException:
             if self._lease is not None:
                 self._lease.abandon()  # it is committed, and the next writer finishes it
@@ -494,36 +488,34 @@ class Change:
     def _find_switch(self) -> str | None:
         """The topmost group whose consolidated metadata shows all arrays as they are; None if there is none."""
         record = self._record
-        for place in [*node.parents(self.path), self.path] if record.grown or record.created else ():
-            entries = stored_entries(self.store, place, self.zarr_format) or {}
-            grown = (
-                (entries.get(_relative(self.path, below, place), {}), found) for below, found in record.grown.items()
-            )
-            if entries and all(growth.applied(held) is not None for held, growth in grown):
-                return place
+        for top in [*node.parents(self.path), self.path] if record.grown or record.created else ():
+            entries = stored_entries(self.store, top, self.zarr_format) or {}
+            held = {place: entries.get(node.relative(place, top), {}) for place in record.grown}
+            if entries and all(growth.applied(held[place]) is not None for place, growth in record.grown.items()):
+                return top
         return None
 
-    def _switch(self, place: str) -> bool:
+    def _switch(self, top: str) -> bool:
         """Show the change in the consolidated metadata of a group; False if it has none any more."""
         assert self._lease is not None
         held, record = self._lease, self._record
 
         def change(entries: Entries) -> None:
             held.confirm()  # after it was read: who takes over changes it, so that it cannot be replaced any more
-            for below, growth in record.grown.items():
-                relative = _relative(self.path, below, place)
+            for place, growth in record.grown.items():
+                relative = node.relative(place, top)
                 found = growth.applied(entries.get(relative, {}))
                 if found is None:
                     raise ConflictError(
-                        f"array {below!r} of group '/{self.path}' in {self.store!r} was resized or replaced by another "
-                        "program while it grew. Nothing was changed; write it again"
+                        f"array {node.relative(place, self.path)!r} of group '/{self.path}' in {self.store!r} was "
+                        "resized or replaced by another program while it grew. Nothing was changed; write it again"
                     )
                 entries[relative] = found
-            for below, documents in record.created.items():
-                entries[_relative(self.path, below, place)] = bare(documents)
+            for place, documents in record.created.items():
+                entries[node.relative(place, top)] = bare(documents)
 
-        attributes = record.attributes.get("", {}) if place == self.path else {}
-        return change_entries(self.store, place, self.zarr_format, change, attributes)
+        attributes = record.attributes.get(top, {}) if top == self.path else {}
+        return change_entries(self.store, top, self.zarr_format, change, attributes)
 
     def abort(self) -> None:
         """Give the change up: remove what was written; nothing happens after a commit."""
@@ -531,7 +523,7 @@ class Change:
             return
         self._done = True
         if self._lease is None:
-            _undo(self.store, self.path, self._record)
+            _undo(self.store, self._record)
             return
         try:
             raw = self.store.get(self._lease.key)
@@ -539,7 +531,7 @@ class Change:
             if found is None or found.owner is None or found.owner.id != self._lease.id:
                 return  # another one has taken over, and removes it
             # What is stored decides: the answer to the commit may have been lost.
-            settle(self.store, self.path, self._lease, found.content)
+            settle(self.store, self._lease, found.content)
         except BaseException:
             self._lease.abandon()
             raise
@@ -632,7 +624,7 @@ def change(
 
 
 def owner_of(store: Store, path: str) -> Owner | None:
-    """The live owner of the lease of a group; what a dead one left is finished or undone."""
+    """Return the live owner of the lease of a group; what a dead one left is finished or undone."""
     key = node.join(path, node.RECORD)
     if store.traits.transactional or store.get(key) is None:
         return None
@@ -640,7 +632,7 @@ def owner_of(store: Store, path: str) -> Owner | None:
     owner = own.attempt()
     if owner is None:
         try:
-            settle(store, path, own)
+            settle(store, own)
         except BaseException:
             own.abandon()
             raise
@@ -649,54 +641,30 @@ def owner_of(store: Store, path: str) -> Owner | None:
 
 
 def owner_above(store: Store, path: str, own: str = "") -> Owner | None:
-    """The live owner of the lease of a group above a node, who may be changing its shape; `own` is the caller's id."""
+    """Return the live owner of the lease of a group above a node, who may be changing it; `own` is the caller's id."""
     if store.traits.transactional:
         return None
     found = gather(partial(owner_of, store), node.parents(path), store)
     return next((owner for owner in found if owner is not None and owner.id != own), None)
 
 
-def settle(store: Store, path: str, held: Lease, content: Mapping[str, Any] | None = None) -> None:
+def settle(store: Store, held: Lease, content: Mapping[str, Any] | None = None) -> None:
     """Finish what a dead owner had committed, or undo what it had not; `held` is its lease, taken over.
 
     `content` is what the lease says, if that is not what was found when it was taken.
     """
     left = held.left if content is None else content
-    if left:
-        record = Record.from_json(left, held.key)
-        if record.switch is not None and store.traits.optimistic and content is None:
-            _touch(store, record.switch)
-        if is_committed(store, path, record):
-            finish(store, path, record)
-        else:
-            _undo(store, path, record)
-        held.write({})
-        held.left = None
-
-
-def is_committed(store: Store, path: str, record: Record) -> bool:
-    """Whether a change that is recorded for a group is done, as far as readers see."""
-    if record.switch is None:
-        return record.committed
-    in_v3 = [DOCUMENT in found for found in record.created.values()]
-    in_v3 += ["chunk_grid" in growth.after for growth in record.grown.values()]
-    entries = stored_entries(store, record.switch, 3 if any(in_v3) else 2) or {}
-    if any(
-        growth.is_done(entries.get(_relative(path, place, record.switch))) for place, growth in record.grown.items()
-    ):
-        return True
-    if any(_relative(path, place, record.switch) in entries for place in record.created):
-        return True
-    # Others may have made the consolidated metadata anew; then the arrays, which come after it, tell.
-    grown = [(node.join(path, place), growth) for place, growth in record.grown.items()]
-    return any(gather(lambda item: item[1].is_done(node.load(store, item[0])), grown, store)) or any(
-        gather(lambda place: node.load(store, node.join(path, place)) is not None, list(record.created), store)
-    )
-
-
-def _relative(path: str, below: str, top: str) -> str:
-    """The path of a node below a group, relative to a group at or above that one."""
-    return node.join(path, below)[len(top) :].lstrip("/")
+    if not left:
+        return
+    record = Record.from_json(left, held.key)
+    if record.switch is not None and store.traits.optimistic and content is None:
+        _touch(store, record.switch)
+    if is_committed(store, record):
+        finish(store, record)
+    else:
+        _undo(store, record)
+    held.write({})
+    held.left = None
 
 
 def _touch(store: Store, path: str) -> None:
@@ -708,27 +676,29 @@ def _touch(store: Store, path: str) -> None:
                 break
 
 
-def finish(store: Store, path: str, record: Record) -> None:
+def finish(store: Store, record: Record) -> None:
     """Bring all metadata into line with a record that is committed; may be repeated."""
-    longer = dict(_flushed(lambda item: _grow(store, path, *item), list(record.grown.items()), store))
-    below = {place: documents for place, documents in record.created.items() if place}
-    _create_all(store, path, below)
-    changed: Entries = {node.join(path, place): found for place, found in {**longer, **below}.items() if found}
-    if (new := record.created.get("")) is not None:
+    path, grown = record.path, list(record.grown)
+    written = zip(grown, _flushed(lambda place: _grow(store, place, record.grown[place]), grown, store), strict=True)
+    longer = dict(written)
+    below = {place: documents for place, documents in record.created.items() if place != path}
+    _create_all(store, below)
+    changed: Entries = {place: found for place, found in {**longer, **below}.items() if found}
+    if (new := record.created.get(path)) is not None:
         group = GroupMetadata.from_documents(new)
         if record.consolidate and not path:
             group = group.with_consolidated(dict(changed))
         node.put_documents(store, path, group.to_documents())
-        hierarchy.put_groups(store, hierarchy.missing_parents(store, path), 3 if DOCUMENT in new else 2)
+        hierarchy.put_groups(store, hierarchy.missing_parents(store, path), group.zarr_format)
         changed[path] = new
-    attributes = {node.join(path, place): found for place, found in record.attributes.items()}
-    growths = {node.join(path, place): growth for place, growth in record.grown.items()}
-    holds = follow_changes(
-        store, path, changed, attributes, lambda place, held: place in growths and growths[place].is_behind(held)
-    )
+
+    def is_newer(place: str, held: Documents) -> bool:
+        return place in record.grown and record.grown[place].is_behind(held)
+
+    holds = follow_changes(store, path, changed, record.attributes, is_newer)
     if record.consolidate and not holds:
         _consolidate(store, path)
-    if replaced := [place for place, found in longer.items() if found is None]:
+    if replaced := [node.relative(place, path) for place, found in longer.items() if found is None]:
         raise ConflictError(
             f"arrays {replaced} of group '/{path}' in {store!r} were resized or replaced by another program while they "
             "grew; the others have grown. Look at the group with zellige.validate"
@@ -748,12 +718,11 @@ def _forget_nodes(store: Store, path: str) -> None:
     for above in node.parents(path):
         for zarr_format in (3, 2):
             if holds_some(store, above, zarr_format):
-                Consolidated(store, above, zarr_format, None).follow(path)
+                Consolidated(store, above, zarr_format).follow(path)
 
 
-def _grow(store: Store, path: str, place: str, growth: Growth) -> tuple[str, Documents | None]:
+def _grow(store: Store, path: str, growth: Growth) -> Documents | None:
     """Update the metadata of an array; returns it, nothing if it was removed, None if another program changed it."""
-    where = node.join(path, place)
     names = [DOCUMENT] if "chunk_grid" in growth.after else [ARRAY_V2, ATTRIBUTES_V2]
     result: list[Documents | None] = []
 
@@ -762,20 +731,20 @@ def _grow(store: Store, path: str, place: str, growth: Growth) -> tuple[str, Doc
         return result[0] or documents, None
 
     try:
-        node.update(store, where, names, rewrite)
+        node.update(store, path, names, rewrite)
     except ConflictError:
-        if store.exists(node.join(where, names[0])):
+        if store.exists(node.join(path, names[0])):
             raise
-        return place, {}
-    if result[0] is None and growth.is_behind(node.load(store, where) or {}):
-        return place, {}  # another writer has finished this change already, and grown the array further
-    return place, result[0]
+        return {}
+    if result[0] is None and growth.is_behind(node.load(store, path) or {}):
+        return {}  # another writer has finished this change already, and grown the array further
+    return result[0]
 
 
-def _create_all(store: Store, path: str, created: Mapping[str, Documents]) -> None:
+def _create_all(store: Store, created: Mapping[str, Documents]) -> None:
     """Store the metadata of new nodes, from the depth upwards; what is there already stays."""
     for batch in _by_depth(created):
-        _flushed(lambda place: node.put_documents(store, node.join(path, place), created[place]), batch, store)
+        _flushed(lambda place: node.put_documents(store, place, created[place]), batch, store)
 
 
 def _flushed(write: Callable[[S], T], items: Sequence[S], store: Store) -> list[T]:
@@ -788,18 +757,17 @@ def _flushed(write: Callable[[S], T], items: Sequence[S], store: Store) -> list[
         return list(threads.map(write, items))
 
 
-def _by_depth(paths: Iterable[str]) -> list[list[str]]:
-    found: dict[int, list[str]] = {}
-    for path in paths:
-        found.setdefault(path.count("/") + bool(path), []).append(path)
-    return [found[depth] for depth in sorted(found, reverse=True)]
+def _by_depth(paths: Iterable[str]) -> Iterator[list[str]]:
+    """Yield paths of the same depth together, the deepest first."""
+    for _, batch in groupby(sorted(paths, key=node.depth, reverse=True), key=node.depth):
+        yield list(batch)
 
 
-def _undo(store: Store, path: str, record: Record) -> None:
+def _undo(store: Store, record: Record) -> None:
     """Remove what was written for a change that is not committed; may be repeated."""
-    gather(lambda item: _shorten(store, node.join(path, item[0]), item[1]), list(record.grown.items()), store)
+    gather(lambda place: _shorten(store, place, record.grown[place]), list(record.grown), store)
     for batch in _by_depth(record.created):
-        gather(lambda place: _uncreate(store, node.join(path, place), record.created[place]), batch, store)
+        gather(lambda place: _uncreate(store, place, record.created[place]), batch, store)
 
 
 def _shorten(store: Store, path: str, growth: Growth) -> None:
@@ -813,10 +781,15 @@ def _shorten(store: Store, path: str, growth: Growth) -> None:
         return  # another program has changed it
     array = Array.from_documents(store, path, back)
     if store.traits.transactional:
-        trim(array._chunks, array.grid)
-        array._update(lambda _: array.metadata)
+        resize.trim(array._chunks, array.grid)
+        _show(array, array.metadata)
     else:
-        clear_uncovered(array._chunks, array.grid, Array.from_documents(store, path, grown).grid)
+        resize.clear_uncovered(array._chunks, array.grid, Array.from_documents(store, path, grown).grid)
+
+
+def _show(array: Array, metadata: ArrayMetadata) -> None:
+    """Change the metadata of an array at once, in a transaction."""
+    array._update(lambda _: metadata)
 
 
 def _uncreate(store: Store, path: str, documents: Documents) -> None:
@@ -827,69 +800,3 @@ def _uncreate(store: Store, path: str, documents: Documents) -> None:
     metadata = node.parse(documents)
     if not isinstance(metadata, GroupMetadata) and node.load(store, path) is None:
         remove.remove_chunks(store, path, metadata)
-
-
-# -- reading --------------------------------------------------------------------------------------
-
-
-def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[T, dict[str, Record]]:
-    """What `read` gives for groups that are being changed, and the committed records to be applied to it.
-
-    It is read again if a record was committed, or removed, meanwhile.
-    """
-    keys = {group: node.join(group, node.RECORD) for group in groups}
-
-    def look() -> dict[str, Record | None]:
-        """The records that are there; None for one that is not committed."""
-        found = zip(keys, gather(store.get, list(keys.values()), store), strict=True)
-        return {group: _committed(store, group, raw) for group, raw in found if raw is not None}
-
-    for _ in range(_TRIES):
-        before = look()
-        found = read()
-        if look() == before:
-            return found, {group: record for group, record in before.items() if record is not None}
-    raise ConflictError(f"groups {list(keys)} in {store!r} kept changing while they were read; try again")
-
-
-def created_group(store: Store, path: str) -> Documents | None:
-    """The documents of a group whose creation is committed, and not finished; for those who have found no group."""
-    raw = None if store.traits.transactional else store.get(node.join(path, node.RECORD))
-    record = None if raw is None else _committed(store, path, raw)
-    return None if record is None else record.created.get("")
-
-
-def _committed(store: Store, path: str, raw: bytes) -> Record | None:
-    try:
-        record = Record.from_json(lease.read(raw).content, node.join(path, node.RECORD))
-    except MetadataError:
-        return None  # writers say so; the arrays are still what their own metadata says
-    return record if is_committed(store, path, record) else None
-
-
-def apply(records: Mapping[str, Record], groups: Iterable[str], level: dict[str, Any]) -> None:
-    """Apply committed records to what was read of the nodes directly below some groups.
-
-    Parameters
-    ----------
-    records
-        By the paths of the groups that they belong to.
-    groups
-        The paths of the groups whose members were read.
-    level
-        By the paths of the members: an array, or documents, or None where nothing is.
-    """
-    parents = set(groups)
-    for path, record in records.items():
-        for place, growth in record.grown.items():
-            if level.get(where := node.join(path, place)) is not None:
-                level[where] = _longer(level[where], growth)
-        for place, documents in record.created.items():
-            where = node.join(path, place)
-            if place and where.rpartition("/")[0] in parents and level.get(where) is None:
-                level[where] = documents
-
-
-def _longer(found: Any, growth: Growth) -> Any:
-    documents = found.metadata.to_documents() if isinstance(found, Array) else found
-    return (growth.applied(documents) or found) if isinstance(documents, dict) else found

@@ -821,7 +821,7 @@ def make_group(
 
 def _committed_documents(store: Store, path: str) -> Documents | None:
     """Return the documents of a group whose creation is committed, and was not finished; None if there is no such."""
-    from zellige.nodes.commit import created_group  # only for those who find nothing
+    from zellige.nodes.record import created_group  # only for those who find nothing
 
     return created_group(store, path)
 

@@ -144,15 +144,10 @@ class Lease:
 
     def take(self, what: str) -> None:
         """Take the lease; wait for another owner, and raise `ConflictError` if that one stays at work."""
-        owner = None
-        for _ in attempts():
-            owner = self.attempt()
-            if owner is None:
+        for turn in Attempts(self.store, self.key, what):
+            turn.owner = self.attempt()
+            if turn.owner is None:
                 return
-            if owner.is_this_thread():
-                break
-        assert owner is not None
-        raise busy(self.store, self.key, what, owner)
 
     # -- holding ----------------------------------------------------------------------------------
 
@@ -248,14 +243,26 @@ class Lease:
         self.__dict__.update(state, _lock=threading.Lock(), thread=0)
 
 
-def attempts() -> Iterator[None]:
-    """Once, and again after growing pauses, until the setting `lease.wait` has passed."""
-    until, pause = time.monotonic() + config.get("lease.wait"), 0.02
-    yield
-    while time.monotonic() < until:
-        time.sleep(random.uniform(0, pause))
-        pause = min(1.0, pause * 1.5)
-        yield
+class Attempts:
+    """The attempts to take a lease: one, and others after growing pauses, until the setting `lease.wait` has passed.
+
+    Each turn of the loop sets `owner`: None once the lease is taken, and the loop is left. At its end, or if it is this
+    thread itself that holds the lease, `ConflictError` is raised.
+    """
+
+    def __init__(self, store: Store, key: str, what: str) -> None:
+        self.store, self.key, self.what = store, key, what
+        self.owner: Owner | None = None
+
+    def __iter__(self) -> Iterator[Attempts]:
+        until, pause = time.monotonic() + config.get("lease.wait"), 0.02
+        yield self
+        assert self.owner is not None
+        while time.monotonic() < until and not self.owner.is_this_thread():
+            time.sleep(random.uniform(0, pause))
+            pause = min(1.0, pause * 1.5)
+            yield self
+        raise busy(self.store, self.key, self.what, self.owner)
 
 
 def busy(store: Store, key: str, what: str, owner: Owner) -> ConflictError:
@@ -290,31 +297,29 @@ class _Renewer:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="zellige-leases", daemon=True)
                 self._thread.start()
-        self._wakes.set()
+        self.wake()
 
     def wake(self) -> None:
-        """Let the thread look whether anything is left to be renewed."""
+        """Let the thread look again: a lease was taken or given up, or the setting has changed."""
         self._wakes.set()
 
     def _run(self) -> None:
-        due = time.monotonic() + self._interval()
         while True:
-            self._wakes.wait(max(0.01, due - time.monotonic()))
+            interval = max(0.05, config.get("lease.timeout") / _RENEWALS)
+            self._wakes.wait(interval)
             with self._lock:
                 self._wakes.clear()
                 if not _held:
                     self._thread = None
                     return
-            if time.monotonic() >= due:
-                for lease in list(_held.values()):
-                    lease.renew()
-                due = time.monotonic() + self._interval()
-            due = min(due, time.monotonic() + self._interval())  # the setting may have changed
+            _renew_held(interval / 2)
 
-    @staticmethod
-    def _interval() -> float:
-        timeout: float = config.get("lease.timeout")
-        return max(0.05, timeout / _RENEWALS)
+
+def _renew_held(age: float) -> None:
+    """Renew the leases that were not renewed for so many seconds; keeps no reference to any."""
+    for lease in list(_held.values()):
+        if time.time() >= lease._renewed + age:
+            lease.renew()
 
 
 _renewer = _Renewer()

@@ -309,16 +309,16 @@ def walk(
         return dict(zip(places, gather(read_or_error, places, store), strict=True)), changing
 
     groups, level_depth = [path], 0
-    records: dict[str, Record] = {}
+    records: list[Record] = []
     while groups and (max_depth is None or level_depth <= max_depth):
         level, changing = read_level()
         if changing or records:
-            from zellige.nodes import commit  # only for those who meet a change of several arrays
+            from zellige.nodes import record  # only for those who meet a change of several arrays
 
             if changing:
-                level, found_records = commit.stable(store, changing, lambda: read_level()[0])
-                records |= found_records
-            commit.apply(records, groups, level)
+                level, committed = record.stable(store, changing, lambda: read_level()[0])
+                records += committed
+            record.apply(records, groups, level)
         yield from ((place, found) for place, found in level.items() if found is not None)
         groups = [place for place, found in level.items() if isinstance(found, dict) and is_group(found)]
         level_depth += 1

@@ -1,19 +1,31 @@
-"""The record of a change of several arrays: what it does, as the lease of the group keeps it; see `commit`."""
+"""The record of a change of several arrays: what the change does, and how readers that meet the record see it.
+
+Writers keep it in the lease of the group, see `commit`. A reader that finds one that is committed applies it to what it
+has read, since the metadata of the arrays may still be behind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from zellige.errors import MetadataError
+from zellige.errors import ConflictError, MetadataError
 from zellige.metadata.groups import ARRAY_V2, Documents
 from zellige.metadata.v3 import DOCUMENT
-from zellige.nodes import node
+from zellige.nodes import lease, node
+from zellige.nodes.array import Array
+from zellige.nodes.consolidated import stored_entries
+from zellige.stores import Store
+from zellige.stores.threads import gather
 from zellige.types import JSON, is_key
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata
+
+T = TypeVar("T")
+
+_TRIES = 16
 
 
 @dataclass(frozen=True)
@@ -25,11 +37,11 @@ class Growth:
 
     @classmethod
     def of(cls, before: ArrayMetadata, after: ArrayMetadata) -> Growth:
-        """The change from one state of an array's metadata to another."""
+        """Return the change from one state of an array's metadata to another."""
         return cls(_length_fields(before), _length_fields(after))
 
     def applied(self, documents: Documents) -> Documents | None:
-        """The documents after the change; None if they are those of neither state."""
+        """Return the documents after the change; None if they are those of neither state."""
         name, main = _main(documents)
         if main.get("shape") == self.after["shape"]:
             return documents
@@ -38,15 +50,12 @@ class Growth:
         return {**documents, name: {**main, **self.after}}
 
     def is_done(self, documents: Documents | None) -> bool:
-        """Whether documents show the state after a change; False also if there is no difference."""
-        return (
-            documents is not None
-            and self.before["shape"] != self.after["shape"]
-            and self.applied(documents) is documents
-        )
+        """Return whether documents show the state after a change; False also if there is no difference."""
+        differs = self.before["shape"] != self.after["shape"]
+        return documents is not None and differs and self.applied(documents) is documents
 
     def is_behind(self, documents: Documents) -> bool:
-        """Whether documents show an array that has grown beyond this change."""
+        """Return whether documents show an array that has grown beyond this change."""
         shape, after = _main(documents)[1].get("shape"), self.after["shape"]
         if not isinstance(shape, list) or len(shape) != len(after) or shape == after:
             return False
@@ -54,7 +63,7 @@ class Growth:
 
 
 def _main(documents: Documents) -> tuple[str, dict[str, JSON]]:
-    """The document of an array that tells its shape, and its name; an empty one if there is none."""
+    """Return the name of the document of an array that tells its shape, and the document; an empty one if none does."""
     name = DOCUMENT if DOCUMENT in documents else ARRAY_V2
     return name, documents.get(name, {})
 
@@ -66,12 +75,14 @@ def _length_fields(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 @dataclass
 class Record:
-    """What a change does, by the paths of nodes relative to its group."""
+    """What a change does, by the paths of nodes in the store."""
 
+    path: str
+    """The group whose lease keeps it; what is stored has paths relative to that."""
     committed: bool = False
     """Whether it is done; only without a `switch`."""
     switch: str | None = None
-    """The group whose consolidated metadata says whether it is done, by its path in the store."""
+    """The group whose consolidated metadata says whether it is done."""
     grown: dict[str, Growth] = field(default_factory=dict)
     created: dict[str, Documents] = field(default_factory=dict)
     attributes: dict[str, dict[str, JSON]] = field(default_factory=dict)
@@ -85,24 +96,32 @@ class Record:
         return not (self.grown or self.created or self.attributes)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of the lease."""
+        """Return the content of the lease."""
+
+        def below(found: Mapping[str, T]) -> dict[str, T]:
+            return {node.relative(place, self.path): value for place, value in found.items()}
+
         return {
             "committed": self.committed,
             "switch": self.switch,
-            "grown": {path: [growth.before, growth.after] for path, growth in self.grown.items()},
-            "created": self.created,
-            "attributes": self.attributes,
+            "grown": below({place: [growth.before, growth.after] for place, growth in self.grown.items()}),
+            "created": below(self.created),
+            "attributes": below(self.attributes),
             "consolidate": self.consolidate,
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], key: str) -> Record:
-        """Check the content of a lease; `key` is where it was found."""
+        """Check the content of the lease at a key."""
+        top = key.removesuffix(node.RECORD).rstrip("/")
+
+        def places(name: str, check: Callable[[Any], T]) -> dict[str, T]:
+            return {node.join(top, _path(path)): check(found) for path, found in content.get(name, {}).items()}
+
         try:
-            grown = {_checked(path): Growth(*map(_sized, pair)) for path, pair in content.get("grown", {}).items()}
-            created = {_checked(path): _documents(found) for path, found in content.get("created", {}).items()}
-            attributes = {_checked(path): dict(found) for path, found in content.get("attributes", {}).items()}
-            switch = None if content.get("switch") is None else _checked(content["switch"])
+            grown = places("grown", lambda pair: Growth(*map(_sized, pair)))
+            created, attributes = places("created", _documents), places("attributes", dict)
+            switch = None if content.get("switch") is None else _path(content["switch"])
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise MetadataError(
                 f"key {key!r}: the record of a change of several arrays cannot be read: {error}; delete the key, and "
@@ -110,10 +129,10 @@ class Record:
                 field="",
             ) from error
         committed, consolidate = content.get("committed") is True, content.get("consolidate") is True
-        return cls(committed, switch, grown, created, attributes, consolidate)
+        return cls(top, committed, switch, grown, created, attributes, consolidate)
 
 
-def _checked(path: str) -> str:
+def _path(path: str) -> str:
     if path and not is_key(path):
         raise ValueError(f"{path!r} is no path of a node")
     return path
@@ -129,3 +148,83 @@ def _documents(found: Any) -> Documents:
     documents = {str(name): dict(content) for name, content in found.items()}
     node.parse(documents)
     return documents
+
+
+# -- what readers see -----------------------------------------------------------------------------
+
+
+def is_committed(store: Store, record: Record) -> bool:
+    """Return whether a change is done, as far as readers see."""
+    if record.switch is None:
+        return record.committed
+    in_v3 = [DOCUMENT in found for found in record.created.values()]
+    in_v3 += ["chunk_grid" in growth.after for growth in record.grown.values()]
+    entries = stored_entries(store, record.switch, 3 if any(in_v3) else 2) or {}
+    held = {place: entries.get(node.relative(place, record.switch)) for place in (*record.grown, *record.created)}
+    if any(growth.is_done(held[place]) for place, growth in record.grown.items()):
+        return True
+    if any(held[place] is not None for place in record.created):
+        return True
+    # Others may have made the consolidated metadata anew; then the arrays, which come after it, tell.
+    return any(
+        gather(lambda item: item[1].is_done(node.load(store, item[0])), list(record.grown.items()), store)
+    ) or any(gather(lambda place: node.load(store, place) is not None, list(record.created), store))
+
+
+def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[T, list[Record]]:
+    """Return what `read` gives for groups that are being changed, and the committed records to be applied to it.
+
+    It is read again if a record was committed, or removed, meanwhile.
+    """
+    keys = {group: node.join(group, node.RECORD) for group in groups}
+
+    def look() -> dict[str, Record | None]:
+        """Return the records that are there; None for one that is not committed."""
+        found = zip(keys, gather(store.get, list(keys.values()), store), strict=True)
+        return {group: _committed(store, group, raw) for group, raw in found if raw is not None}
+
+    for _ in range(_TRIES):
+        before = look()
+        found = read()
+        if look() == before:
+            return found, [record for record in before.values() if record is not None]
+    raise ConflictError(f"groups {list(keys)} in {store!r} kept changing while they were read; try again")
+
+
+def created_group(store: Store, path: str) -> Documents | None:
+    """Return the documents of a group whose creation is committed, and not finished, for those who have found none."""
+    raw = None if store.traits.transactional else store.get(node.join(path, node.RECORD))
+    record = None if raw is None else _committed(store, path, raw)
+    return None if record is None else record.created.get(path)
+
+
+def _committed(store: Store, path: str, raw: bytes) -> Record | None:
+    try:
+        record = Record.from_json(lease.read(raw).content, node.join(path, node.RECORD))
+    except MetadataError:
+        return None  # writers say so; the arrays are still what their own metadata says
+    return record if is_committed(store, record) else None
+
+
+def apply(records: Iterable[Record], groups: Iterable[str], level: dict[str, Any]) -> None:
+    """Apply committed records to what was read of the nodes directly below some groups.
+
+    Parameters
+    ----------
+    records
+        Those that were found.
+    groups
+        The paths of the groups whose members were read.
+    level
+        By the paths of the members: an array, or documents, or None where nothing is.
+    """
+    parents = set(groups)
+    for record in records:
+        for place, growth in record.grown.items():
+            found = level.get(place)
+            documents = found.metadata.to_documents() if isinstance(found, Array) else found
+            if isinstance(documents, dict):
+                level[place] = growth.applied(documents) or found
+        for place, documents in record.created.items():
+            if place != record.path and place.rpartition("/")[0] in parents and level.get(place) is None:
+                level[place] = documents

@@ -25,10 +25,10 @@ from zellige.errors import (
 )
 from zellige.metadata import document
 from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
-from zellige.nodes import commit, lease, node, remove
+from zellige.nodes import lease, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import bare, differences
-from zellige.nodes.record import Record
+from zellige.nodes.record import Record, is_committed
 from zellige.nodes.remove import Chunks
 from zellige.stores import Store, StoreLike, locate, threads
 from zellige.stores.abilities import Obstacle
@@ -498,7 +498,7 @@ class Inspection:
         what = f"a change of {_counted(len(record.grown) + len(record.created), 'node')} at once"
         if (owner := found.live_owner) is not None:
             return f"{what} is under way, by {owner}"
-        if commit.is_committed(self.store, path.rstrip("/"), record):
+        if is_committed(self.store, record):
             return f"{what} was committed and not finished; repair, or the next write, finishes it"
         return f"{what} was stopped before its commit; repair, or the next write, removes what it left"
 
