@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from zellige import aio, codecs, dtype, errors, experimental, storage
     from zellige.aio import AsyncArray, AsyncGroup
     from zellige.display.progress import progress
+    from zellige.display.versions import print_debug_info
     from zellige.grid.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
     from zellige.nodes.array import Array
     from zellige.nodes.commit import change
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     )
     from zellige.nodes.group import Group
     from zellige.nodes.hierarchy import create_hierarchy
-    from zellige.nodes.info import print_debug_info
     from zellige.nodes.open import (
         consolidate_metadata,
         create_group,
@@ -69,6 +69,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "aio": "AsyncArray AsyncGroup",
     "display.progress": "progress",
+    "display.versions": "print_debug_info",
     "grid.axis": "DimensionGrid FixedDimension VaryingDimension",
     "grid.grid": "ChunkGrid ChunkSpec",
     "nodes.array": "Array",
@@ -77,7 +78,6 @@ _NAMES = {
     "zeros_like",
     "nodes.group": "Group",
     "nodes.hierarchy": "create_hierarchy",
-    "nodes.info": "print_debug_info",
     "nodes.open": "consolidate_metadata create_group group load open open_array open_consolidated open_group open_like "
     "save save_array save_group tree",
     "settings": "config",

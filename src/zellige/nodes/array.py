@@ -351,7 +351,7 @@ class Array(NodeHandle):
         return sum(prod(-(-n // c) for n, c in zip(self.grid.spec(s).shape, inner, strict=True)) for s in stored)
 
     def nbytes_stored(self) -> int:
-        """The number of bytes that the array takes in the store, with its document; lists the store."""
+        """The number of bytes that the array takes in the store, with its metadata; lists the store."""
         keys = [key for _, key in self._chunks.stored(self.ndim)]
         documents = [node.join(self.path, name) for name in node.document_names(self.metadata)]
         return sum(self.store.size(key) or 0 for key in [*documents, *keys])
@@ -719,7 +719,7 @@ class Array(NodeHandle):
 
         return resize.start_append(self, length, axis, chunks)
 
-    # -- changing its document --------------------------------------------------------------------
+    # -- changing its metadata --------------------------------------------------------------------
 
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
         self._check_writable()
@@ -736,7 +736,7 @@ class Array(NodeHandle):
         change: Callable[[ArrayMetadata], ArrayMetadata],
         read: tuple[node.Stored, ArrayMetadata] | None = None,
     ) -> None:
-        """Change the stored documents, starting from what is stored now, and follow them.
+        """Change the stored metadata, starting from what is stored now, and follow it.
 
         `read` is what `_read_stored` returned before; it is read again only if it has changed since.
         """
@@ -752,12 +752,12 @@ class Array(NodeHandle):
             self._holder.follow(self.path)
 
     def _read_stored(self) -> tuple[node.Stored, ArrayMetadata]:
-        """The documents as they are stored now, and what they say."""
+        """Return the documents as they are stored now, and the metadata that they hold."""
         stored = node.read_stored(self.store, self.path, node.document_names(self.metadata))
         return stored, self._parsed(stored.documents)
 
     def _parsed(self, documents: Documents) -> ArrayMetadata:
-        """What stored documents say; raises if they are those of another array."""
+        """Return the metadata that stored documents hold; raises if they are those of another array."""
         found: Any = node.parse(documents)
         if node.is_group(documents) or layout(found) != layout(self.metadata):
             raise ConflictError(f"array {self.name!r} was replaced meanwhile; nothing was written, call refresh()")
@@ -765,7 +765,7 @@ class Array(NodeHandle):
         return metadata
 
     def refresh(self) -> None:
-        """Read the document again: another handle may have resized the array or changed its attributes."""
+        """Read the metadata again: another handle may have resized the array or changed its attributes."""
         fresh = Array.open(self.store, self.path, self.config, self.metadata.zarr_format)
         self._chunks = fresh._chunks
         self._bind(fresh.metadata)
@@ -826,7 +826,7 @@ class Array(NodeHandle):
 def open_array(
     store: Store, path: str, config: Mapping[str, Any] | ArrayConfig | None = None, zarr_format: int | None = None
 ) -> Array:
-    """The array at a path; ArrayNotFoundError if there is none."""
+    """Open the array at a path; ArrayNotFoundError if there is none."""
     found = open_array_or(store, path, config, zarr_format)
     if isinstance(found, Array):
         return found
@@ -845,7 +845,7 @@ def open_array_or(
     consolidated: bool = True,
     likely: int | None = None,
 ) -> Array | Documents | None:
-    """The array at a path, or the documents of the group that is there instead, or None for nothing.
+    """Open the array at a path; returns the documents of the group that is there instead, or None for nothing.
 
     `consolidated` is whether those of a group may come out of its `.zmetadata`, `likely` the format to be expected.
     """
@@ -870,19 +870,19 @@ def open_array_or(
 
 
 def warned(array: Array) -> Array:
-    """An array that is opened; with a warning if its document says that it is still being filled."""
+    """Return an array that is opened, with a warning if its metadata says that it is still being filled."""
     if array.metadata.extra and document.UNFINISHED in array.metadata.extra:
         warn_caller(f"array {array.name!r} of {array.store!r} {document.UNFINISHED_WORDS}", UnfinishedWarning)
     return array
 
 
 def _config_v2(metadata: Any, config: ArrayConfig) -> ArrayConfig:
-    """The order of results is that of the chunks; without a fill value a missing chunk has no meaning for others."""
+    """Order results as the chunks are; without a fill value write all chunks, as missing ones mean nothing to others."""
     config = replace(config, order=metadata.order)
     return replace(config, write_empty_chunks=True) if metadata.fill_is_null else config
 
 
 def layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
-    """What stays the same for as long as an array lives."""
+    """Return what stays the same for as long as an array lives."""
     fill = fill_bits(metadata.fill_value)
     return len(metadata.shape), metadata.data_type, fill, metadata.codecs, metadata.chunk_key_encoding

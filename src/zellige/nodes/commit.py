@@ -250,7 +250,7 @@ class Change:
         for path, (array, *_) in arrays.items():
             before = array.grid
             if self.store.traits.transactional:  # nobody sees it, and some take no chunk outside the shape
-                _show(array, made[path].metadata)
+                _replace_metadata(array, made[path].metadata)
             if not filled:
                 resize.clear_uncovered(array._chunks, before, grids[path])
         self._targets |= made
@@ -369,10 +369,12 @@ class Change:
         options
             The keywords of `zellige.create_array`: `shape`, `dtype`, `data`, `chunks` and so on.
         """
-        from zellige.nodes.create import new_array
+        from zellige.nodes.create import PLACE, new_array
 
-        place = node.join(self.path, path)
-        model, data = new_array(self.store, place, **{"zarr_format": self.zarr_format, **options})
+        given = {"zarr_format": self.zarr_format, **options}
+        for name in PLACE & given.keys():
+            del given[name]  # which this change decides
+        model, data = new_array(self.store, node.join(self.path, path), **given)
         made = self.create({path: model.metadata})[path]
         assert isinstance(made, Array)
         if data is not None:
@@ -526,12 +528,11 @@ class Change:
             _undo(self.store, self._record)
             return
         try:
-            raw = self.store.get(self._lease.key)
-            found = None if raw is None else lease.read(raw)
-            if found is None or found.owner is None or found.owner.id != self._lease.id:
+            content = self._lease.stored()
+            if content is None:
                 return  # another one has taken over, and removes it
             # What is stored decides: the answer to the commit may have been lost.
-            settle(self.store, self._lease, found.content)
+            settle(self.store, self._lease, content)
         except BaseException:
             self._lease.abandon()
             raise
@@ -782,12 +783,12 @@ def _shorten(store: Store, path: str, growth: Growth) -> None:
     array = Array.from_documents(store, path, back)
     if store.traits.transactional:
         resize.trim(array._chunks, array.grid)
-        _show(array, array.metadata)
+        _replace_metadata(array, array.metadata)
     else:
         resize.clear_uncovered(array._chunks, array.grid, Array.from_documents(store, path, grown).grid)
 
 
-def _show(array: Array, metadata: ArrayMetadata) -> None:
+def _replace_metadata(array: Array, metadata: ArrayMetadata) -> None:
     """Change the metadata of an array at once, in a transaction."""
     array._update(lambda _: metadata)
 

@@ -238,18 +238,10 @@ def change_entries(
 ) -> bool:
     """Change entries of the consolidated metadata of one group by one write; False if it has none that can be read.
 
-    Parameters
-    ----------
-    store, path, zarr_format
-        Where the group is, and its format.
-    change
-        Changes entries in place. It is called once they were read, and again if others changed them meanwhile; what it
-        raises leaves everything as it is.
-    attributes
-        What the group itself gets beside the attributes that it has; only in Zarr format 3, which has both in one
-        document.
-    follow
-        Called with the document that was written, and its entries, in the order of the writes.
+    `change` changes entries in place. It is called once they were read, and again if others changed them meanwhile;
+    what it raises leaves everything as it is. `attributes` is what the group itself gets beside the attributes that it
+    has, in Zarr format 3, which has both in one document. `follow` is called with the document that was written, and
+    its entries, in the order of the writes.
     """
     done: list[Entries | None] = []
 
@@ -295,19 +287,10 @@ def follow_changes(
 ) -> bool:
     """Set attributes of groups, and put nodes that were changed into the consolidated metadata of all groups above.
 
-    Each group is written once, those above others after them. Returns whether there is consolidated metadata at the
-    path or above it.
-
-    Parameters
-    ----------
-    path
-        The group that the change is about.
-    changed
-        The documents of nodes below it, by their paths in the store.
-    attributes
-        What groups get beside the attributes that they have, by their paths in the store.
-    is_newer
-        Whether the documents that are held of the node at a path are newer than this change, and stay.
+    Each group is written once, those above others after them. `path` is the group that the change is about, `changed`
+    the documents of nodes below it, and `attributes` what groups get beside the attributes that they have, both by
+    paths in the store. `is_newer` tells whether the documents that are held of a node are newer than this change, and
+    stay. Returns whether there is consolidated metadata at the path or above it.
     """
     above = {place for node_path in [*changed, *attributes, path] for place in node.parents(node_path)}
     known, holders = dict(changed), set[str]()
@@ -473,21 +456,11 @@ def _worded(value: JSON) -> str:
 
 
 def compare(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
-    """Refuse to write by metadata that contradicts consolidated metadata: nothing tells which of them is right.
+    """Refuse to write by metadata of arrays that contradicts consolidated metadata: nothing tells which one is right.
 
-    Parameters
-    ----------
-    holder
-        The consolidated metadata of a group.
-    arrays
-        The metadata of arrays below it, by their paths in the store. It was read after the consolidated metadata, which
-        is read again where they differ, since another writer may have changed both in between.
-
-    Returns
-    -------
-    dict
-        The arrays that are longer than the consolidated metadata says, and how much. Who appends to them comes after
-        elements that its readers have never seen.
+    The metadata, given by paths in the store, was read after the consolidated metadata, which is read again where they
+    differ, since another writer may have changed both in between. Returns the arrays that are longer than it says, and
+    how much: who appends to them comes after elements that its readers have never seen.
     """
     try:
         conflicts, growths = _compared(holder, arrays)
@@ -540,11 +513,8 @@ def _growth(holder: Consolidated, held: Any, metadata: ArrayMetadata) -> list[st
 def refuse_lost(store: Store, paths: Collection[str]) -> None:
     """Refuse arrays whose documents are missing, while consolidated metadata above has them and their keys are there.
 
-    Parameters
-    ----------
-    store, paths
-        Where arrays are expected, and none was found. What has no key below it was removed, and the consolidated
-        metadata lags behind.
+    `paths` are where arrays are expected, and none was found. What has no key below it was removed, and the
+    consolidated metadata lags behind.
     """
     told: dict[str, str] = {}
     for place in sorted({above for path in paths for above in node.parents(path)}):

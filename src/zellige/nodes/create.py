@@ -138,8 +138,9 @@ def create_array(
     return make(store, node.new_path(name), options)
 
 
-_PLACE = {"name", "storage_options", "overwrite", "write_data"}
-_DEFAULTS = {key: value for key, value in (create_array.__kwdefaults__ or {}).items() if key not in _PLACE}
+PLACE = {"name", "storage_options", "overwrite", "write_data"}
+"""The options of `create_array` that do not say what the array is like."""
+_DEFAULTS = {key: value for key, value in (create_array.__kwdefaults__ or {}).items() if key not in PLACE}
 
 
 def make(
@@ -535,7 +536,7 @@ NO_MEANING = {"synchronizer", "chunk_store", "cache_metadata", "cache_attrs", "m
 """Accepted because scripts have them; locks, caches and read-only stores are arranged otherwise here."""
 
 _OLDER = {"chunk_shape", "dimension_separator", "object_codec", "codecs", "write_empty_chunks"}
-KNOWN_OPTIONS = {*_DEFAULTS, *_PLACE, *_OLDER}
+KNOWN_OPTIONS = {*_DEFAULTS, *PLACE, *_OLDER}
 """The keywords of functions that create arrays, old and new."""
 
 

@@ -311,7 +311,7 @@ class Group(NodeHandle):
     ) -> tuple[tuple[str, Node], ...]:
         """The nodes below as (path, node): direct ones, those down to a depth, or all for None.
 
-        Each document is read once, several at a time; none at all with consolidated metadata. A node that cannot be
+        The metadata of each is read once, several at a time; none at all if it is consolidated. A node that cannot be
         read is left out with a `BrokenNodeWarning` that names it.
 
         >>> import zellige

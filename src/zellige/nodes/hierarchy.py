@@ -36,27 +36,12 @@ def create(
     between: Callable[[], object] = node.nothing,
     forget: Callable[..., object] = node.nothing,
 ) -> dict[str, Documents]:
-    """Store the metadata of new nodes, with the groups above; exactly one of several creators wins.
+    """Store the metadata of new nodes, given by paths, with the groups above; exactly one of several creators wins.
 
-    Whatever is refused is refused before the first write. Groups that are there stay if they are only above others.
-
-    Parameters
-    ----------
-    store
-        Where the nodes go.
-    nodes
-        Their metadata by paths; all have one Zarr format, and none lies below an array.
-    overwrite
-        Whether to remove nodes that are there, with all nodes below them.
-    between
-        Called when the metadata of a node that is replaced is gone, and its chunks are not.
-    forget
-        Called before anything is removed, with the paths of the nodes that are replaced.
-
-    Returns
-    -------
-    dict
-        The documents of all nodes that were created, by their paths.
+    Whatever is refused is refused before the first write. All nodes have one Zarr format, and none lies below an array.
+    Groups that are there stay if they are only above others; `overwrite` removes other nodes that are there, with all
+    nodes below them. `forget` gets the paths of these before anything is removed, and `between` is called for each when
+    its metadata is gone and its chunks are not. Returns the documents of all nodes that were created, by their paths.
     """
     for path in filter(None, nodes):
         node.check_names(path)
@@ -279,27 +264,9 @@ def begin(
 ) -> Left:
     """Leave the mark of nodes that are going to be written data first and metadata last.
 
-    Everything is checked before anything is removed or written. In a transaction there is no mark, and metadata may
-    come first.
-
-    Parameters
-    ----------
-    store, path
-        Where the topmost of the nodes goes.
-    work
-        What is done, and what it was asked for.
-    new
-        The nodes to come, by their paths below.
-    overwrite
-        Whether to remove a node that is there.
-    between
-        Called when the metadata of a node that is removed is gone, and its chunks are not.
-
-    Returns
-    -------
-    str
-        What an earlier call has left that was asked for the same: nothing, parts of it, or all of it with nothing but
-        the mark to be removed.
+    `new` are the nodes to come, by their paths below. Everything is checked before anything is removed or written;
+    `between`: see `create`. Returns what an earlier call has left that was asked for the same: nothing, parts of it, or
+    all of it with nothing but the mark to be removed. In a transaction there is no mark, and metadata may come first.
     """
     if path:
         node.check_names(path)

@@ -107,7 +107,6 @@ class Lease:
         self.store, self.key, self._about = store, key, about
         self.id, self.thread = os.urandom(8).hex(), threading.get_ident()
         self._process, self._host, self._renewed = files.owner(os.getpid()), platform.node(), 0.0
-        self.content: dict[str, Any] = {}
         self.left: dict[str, Any] | None = None
         """What a dead owner was doing whose lease was taken over; None if the lease was free."""
         self.succeeded = False
@@ -135,7 +134,7 @@ class Lease:
                 self._forget()
                 return owner
             if self._swap(self._document(document.content), found.tag):
-                self.content = self.left = document.content
+                self.left = document.content
                 self.succeeded = True
                 break
         self._taken = True
@@ -170,9 +169,7 @@ class Lease:
         """Replace the document for as long as it is this owner's, who may be at work in several processes."""
         with self._lock:
             while (found := self.store.read(self.key)) is not None and self._owns(found.whole):
-                content = change(read(found.whole).content)
-                if self._swap(self._document(content), found.tag):
-                    self.content = content
+                if self._swap(self._document(change(read(found.whole).content)), found.tag):
                     return
             self._lost = True
             raise self._lost_error()
@@ -181,10 +178,14 @@ class Lease:
         """Replace the document on condition; a lost answer does not make a write that was done a failure."""
         return self.store.replace(self.key, document, tag) or self.store.get(self.key) == document
 
+    def stored(self) -> dict[str, Any] | None:
+        """Return what is stored of what the owner is doing; None if another one has taken over. One request."""
+        raw = None if self._lost else self.store.get(self.key)
+        return read(raw).content if raw is not None and self._owns(raw) else None
+
     def is_held(self) -> bool:
         """Whether nobody has taken over; one request."""
-        raw = None if self._lost else self.store.get(self.key)
-        return raw is not None and self._owns(raw)
+        return self.stored() is not None
 
     def confirm(self) -> None:
         """Raise `ConflictError` if another one has taken over; one request."""
@@ -236,8 +237,7 @@ class Lease:
         _renewer.wake()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without what it says, which can be large: who writes it knows it.
-        return {**self.__dict__, "_lock": None, "content": {}}
+        return {**self.__dict__, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock(), thread=0)

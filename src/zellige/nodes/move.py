@@ -29,17 +29,8 @@ def move(
 ) -> None:
     """Move a node and everything below it, other keys too, and make the groups above it.
 
-    Parameters
-    ----------
-    store, source, dest
-        Where the node is, and where it goes.
-    zarr_format
-        The format of groups that are made.
-    follow
-        Called as soon as the node is at the new place only.
-    forget
-        Takes the node out of the consolidated metadata, if there is some. Called before a step after which its chunks
-        would be missed at the old place.
+    `follow` is called as soon as the node is at the new place only. `forget`, if there is consolidated metadata, takes
+    the node out of it, and is called before a step after which its chunks would be missed at the old place.
     """
     node.check_names(dest)
     if (error := node.there(store, dest)) is not None:

@@ -1,9 +1,5 @@
 """The functions at the top of the package that open, save and load: arrays, groups, or whatever is there.
 
-Parameters that mean the same everywhere are described in `zellige.nodes.create`. Modes: `r` read only, `r+` read and
-write, `a` open or create, `w` create anew, `w-` create, fail if there is something already. Reading modes never
-create anything.
-
 Functions that do a whole job, such as `save`, `rechunk` or `consolidate_metadata`, close what they open by a path or a
 URL: a zip file is complete then, and a handle that they give back can be read. What functions that create or open give
 back is a context manager: `with zellige.open("x.zip") as root` writes a zip file when the block ends.
@@ -70,8 +66,24 @@ def open(
 ) -> Node:
     """Open the array or the group at a place.
 
-    Where there is nothing, the modes that create make an array if `shape` or `data` is given (parameters: see
-    `create_array`), else a group. The default mode is `a`, and `r` for a store that is read-only.
+    Parameters
+    ----------
+    store
+        A path, a URL, a `Store`, a `StorePath`, a dict, or None for memory.
+    mode
+        `r` reads only, `r+` reads and writes, `a` opens or creates, `w` creates anew, `w-` creates, and fails if there
+        is something already. Reading modes never create anything. By default `a`, and `r` for a read-only store.
+    zarr_format
+        2 or 3; of a node that is there whichever it has, of a new one the setting `default_zarr_format`.
+    path
+        The path in the store; the root by default.
+    storage_options
+        How to reach a server.
+    config
+        Settings of an array's handle, as for `create_array`.
+    create
+        Options of `create_array` for the modes that create. Where there is nothing they make an array if `shape` or
+        `data` is among them, else a group.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -132,7 +144,7 @@ def open_array(
     config: Mapping[str, Any] | ArrayConfig | None = None,
     **create: Any,
 ) -> Array:
-    """Open an array, or create it where the mode says so, with the parameters of `create_array`.
+    """Open an array, or create it where the mode says so. Parameters: see `open`.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -170,10 +182,21 @@ def open_group(
     storage_options: Mapping[str, Any] | None = None,
     **older: Any,
 ) -> Group:
-    """Open a group, or create it where the mode says so; `attributes` are for a new one.
+    """Open a group, or create it where the mode says so.
 
-    `use_consolidated`: by default what the group's consolidated metadata says about its members is used if there
-    is some; True demands it, False ignores it. `check` compares it with the members first.
+    Parameters
+    ----------
+    store, mode, path, zarr_format, storage_options
+        See `open`.
+    attributes
+        The attributes of a new group.
+    use_consolidated
+        By default what the group's consolidated metadata says about its members is used if there is some; True demands
+        it, False ignores it.
+    check
+        Whether to compare it with the members first.
+    older
+        Keywords that scripts have and that mean nothing here.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -213,7 +236,14 @@ def create_group(
 ) -> Group:
     """Create a group, with the groups above it.
 
-    `overwrite` replaces a node that is there, with all nodes below it; files that are not part of them stay.
+    Parameters
+    ----------
+    store, path, zarr_format, storage_options
+        See `open`.
+    overwrite
+        Whether to replace a node that is there, with all nodes below it; files that are not part of them stay.
+    attributes
+        Its attributes.
 
     >>> import zellige
     >>> zellige.create_group(attributes={"title": "tides"}).attrs["title"]
@@ -233,7 +263,9 @@ def group(
     storage_options: Mapping[str, Any] | None = None,
     **older: Any,
 ) -> Group:
-    """The group at a place, created if there is nothing; with `overwrite` always anew.
+    """Open the group at a place, created if there is nothing; with `overwrite` always anew.
+
+    Parameters: see `open_group`.
 
     >>> import zellige
     >>> root = zellige.group()
@@ -265,7 +297,7 @@ def _check_older(options: Mapping[str, Any]) -> None:
 
 
 def open_like(a: Any, path: StoreLike, **options: Any) -> Array:
-    """Open an array, or create it with the shape, type and chunks of another.
+    """Open an array, or create it with the shape, type and chunks of another. Options: see `open`.
 
     >>> import zellige
     >>> a = zellige.zeros((59, 2), chunks=[[31, 28], 2], dtype="int8")
@@ -285,11 +317,13 @@ def consolidate_metadata(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
-    """Write the documents of all nodes below a group into the group's own, so that one request reads them all.
+    """Write the metadata of all nodes below a group into the group's own, so that one request reads it all.
 
     A `CompatibilityWarning` names members with rectilinear chunks: zarr-python opens no group whose consolidated
     metadata holds one, unless its setting `array.rectilinear_chunks` is on, or it is told `use_consolidated=False`.
 
+    Parameters
+    ----------
     store
         A path, a URL, a `Store`, a `StorePath` or a dict.
     path
@@ -316,7 +350,7 @@ def consolidate_metadata(
 
 
 def open_consolidated(store: StoreLike, *, use_consolidated: Literal[True] = True, **options: Any) -> Group:
-    """Open a group by its consolidated metadata alone; parameters as for `open_group`.
+    """Open a group by its consolidated metadata alone. Parameters: see `open_group`.
 
     `check=True` compares it with the members first, and raises `StaleMetadataError` if they differ.
 
@@ -334,7 +368,7 @@ def open_consolidated(store: StoreLike, *, use_consolidated: Literal[True] = Tru
 
 
 def tree(grp: StoreLike | Group, expand: bool | None = None, level: int | None = None, **options: Any) -> Tree:
-    """The hierarchy below a group, or at a place, as a tree; see `Group.tree`.
+    """Show the hierarchy below a group, or at a place, as a tree. Parameters: see `Group.tree`.
 
     >>> import zellige
     >>> root = zellige.group()
@@ -352,6 +386,15 @@ def tree(grp: StoreLike | Group, expand: bool | None = None, level: int | None =
 
 def save_array(store: StoreLike, arr: Any, *, path: str = "", **options: Any) -> None:
     """Store anything array-like as an array, in place of a node that is there already.
+
+    Parameters
+    ----------
+    store, path
+        Where the array goes; see `open`.
+    arr
+        The array.
+    options
+        As for `from_array`.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -373,6 +416,13 @@ def save_group(
     **arrays: Any,
 ) -> None:
     """Store several arrays in a group: `arr_0`, `arr_1`, … and those given by name. Others in the group stay.
+
+    Parameters
+    ----------
+    store, path, zarr_format, storage_options
+        Where the group is; see `open`.
+    args, arrays
+        Anything array-like.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -398,6 +448,8 @@ def save(
 ) -> None:
     """Store one array as an array, or several as a group; keywords name arrays.
 
+    Parameters: see `save_array` and `save_group`.
+
     >>> import zellige
     >>> store = zellige.MemoryStore()
     >>> zellige.save(store, [[1, 2], [3, 4]])
@@ -422,7 +474,7 @@ def load(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The array at a place as numpy; of a group, a dict of the arrays in it.
+    """Read the array at a place into numpy; of a group, a dict of the arrays in it. Parameters: see `open`.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()

@@ -209,14 +209,7 @@ def _committed(store: Store, path: str, raw: bytes) -> Record | None:
 def apply(records: Iterable[Record], groups: Iterable[str], level: dict[str, Any]) -> None:
     """Apply committed records to what was read of the nodes directly below some groups.
 
-    Parameters
-    ----------
-    records
-        Those that were found.
-    groups
-        The paths of the groups whose members were read.
-    level
-        By the paths of the members: an array, or documents, or None where nothing is.
+    `level` has it by the paths of these members: an array, or documents, or None where nothing is.
     """
     parents = set(groups)
     for record in records:

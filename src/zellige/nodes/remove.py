@@ -267,14 +267,8 @@ class Owners:
 class Removal:
     """What goes with the node at a path, found by one listing and the documents of all nodes below it.
 
-    Parameters
-    ----------
-    store, path
-        Where the node is.
-    more, kept
-        Keys, relative to the node, that go although they are not its own, and some that stay.
-    nodes
-        Nodes that have no document here, by their paths relative to this one.
+    `more` are keys, relative to the node, that go although they are not its own, `kept` are some that stay. `nodes` are
+    such that have no document here, by their paths relative to this one.
     """
 
     def __init__(
@@ -387,8 +381,8 @@ def first_chunk(keys: Iterable[str], metadata: NodeMetadata) -> str | None:
 def lost_chunk(store: Store, key: str) -> NotANodeError:
     """Return the error for a key that would appear in a new array as if it were written there."""
     return NotANodeError(
-        f"key {key!r} in {store!r} looks like a chunk of a lost array, whose document is missing; zellige.repair "
-        "restores the document where consolidated metadata has it, else put it back, or remove the chunks first"
+        f"key {key!r} in {store!r} looks like a chunk of a lost array, whose metadata is missing; zellige.repair "
+        "restores it where consolidated metadata has it, else put it back, or remove the chunks first"
     )
 
 
@@ -409,23 +403,10 @@ def removing(
 ) -> Iterator[None]:
     """Remove the node at a path with everything below it, and keep others out while a new one comes in its place.
 
-    The mark stays, for what comes to replace or to remove.
-
-    Parameters
-    ----------
-    store, path
-        Where the node is.
-    new
-        The nodes to come, by their paths below.
-    whole
-        False if only what is left of a node goes: a whole one is an error then.
-    coming
-        The node that is moved here.
-    between
-        Called when the metadata is gone and the chunks are not: as long as consolidated metadata speaks of an array,
-        all of its chunks are there.
-    more, kept
-        See `Removal`.
+    The mark stays, for what comes to replace or to remove. `new` are the nodes to come, by their paths below; `coming`
+    is one that is moved here. Without `whole` only what is left of a node goes: a whole one is an error. `between` is
+    called when the metadata is gone and the chunks are not: as long as consolidated metadata speaks of an array, all of
+    its chunks are there. `more`, `kept`: see `Removal`.
     """
     store.check_writable()
     folders = store.ability(Folders)

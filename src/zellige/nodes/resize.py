@@ -150,16 +150,9 @@ class PendingAppend:
 def lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> Iterator[Held]:
     """Hold the right to change the shape of an array, under the lock of its metadata.
 
-    Others who change the shape of the array, or of all arrays of its group at once, are waited for.
-
-    Parameters
-    ----------
-    array
-        The array; its handle may be behind what is stored.
-    kept
-        A right that `Held.keep` returned; raises if another process has taken over.
-    inside
-        Whether the caller holds the lease of a group above, and changes all of its arrays at once.
+    Others who change the shape of the array, or of all arrays of its group at once, are waited for. `kept` is a right
+    that `Held.keep` returned; raises if another process has taken over. `inside` is for callers that hold the lease of
+    a group above, and change all of its arrays at once.
     """
     from zellige.nodes import commit  # which is built on this
 
