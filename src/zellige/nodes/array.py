@@ -169,7 +169,7 @@ class Array(NodeHandle):
 
     @classmethod
     def from_dict(cls, store_path: StorePath, data: Mapping[str, Any]) -> Array:
-        """The array at a place that the content of its `zarr.json` describes; nothing is read or written."""
+        """Return the array at a place that the content of its `zarr.json` describes; nothing is read or written."""
         return cls.from_documents(store_path.store, store_path.path, {"zarr.json": dict(data)})
 
     @classmethod
@@ -181,7 +181,7 @@ class Array(NodeHandle):
         config: Mapping[str, Any] | ArrayConfig | None = None,
         holder: Consolidated | None = None,
     ) -> Array:
-        """The array that parsed documents describe; nothing is read or written."""
+        """Return the array that parsed documents describe; nothing is read or written."""
         settings = ArrayConfig.of(config)
         try:
             blueprint = similar(documents)
@@ -290,7 +290,7 @@ class Array(NodeHandle):
         return self._inner or self.grid.chunk_shape
 
     def _is_stepped(self, axis: int) -> bool:
-        """Whether all inner chunks along an axis have one size, but for the last."""
+        """Return whether all inner chunks along an axis have one size, but for the last."""
         assert self._inner is not None
         shards, size = self.grid.axes[axis].data_runs, self._inner[axis]
         return not any(edge % size for edge in shards.part(range(len(shards) - 1)).unique())
@@ -317,7 +317,7 @@ class Array(NodeHandle):
         return tuple(map(as_tuple, map(self._read_runs, range(self.ndim))))
 
     def _read_runs(self, axis: int) -> LazyTuple:
-        """The data sizes along an axis of the smallest pieces that can be read alone."""
+        """Return the data sizes along an axis of the smallest pieces that can be read alone."""
         if self._inner is None:
             return self.grid.axes[axis].data_runs
         if self._uneven is None or self._is_stepped(axis):
@@ -351,13 +351,13 @@ class Array(NodeHandle):
         return sum(prod(-(-n // c) for n, c in zip(self.grid.spec(s).shape, inner, strict=True)) for s in stored)
 
     def nbytes_stored(self) -> int:
-        """The number of bytes that the array takes in the store, with its metadata; lists the store."""
+        """Return the number of bytes that the array takes in the store, with its metadata; lists the store."""
         keys = [key for _, key in self._chunks.stored(self.ndim)]
         documents = [node.join(self.path, name) for name in node.document_names(self.metadata)]
         return sum(self.store.size(key) or 0 for key in [*documents, *keys])
 
     def iter_chunks(self, selection: Any = ...) -> Iterator[ArrayChunk]:
-        """The chunks that a selection hits, with their coordinates, regions and keys.
+        """Yield the chunks that a selection hits, with their coordinates, regions and keys.
 
         >>> import zellige
         >>> a = zellige.zeros((6,), chunks=[[1, 2, 3]])
@@ -370,7 +370,7 @@ class Array(NodeHandle):
             yield ArrayChunk(spec.slices, spec.codec_shape, coords, self._chunks.key(coords))
 
     def coverage(self) -> Coverage:
-        """Which chunks are stored; lists the store.
+        """Return which chunks are stored; lists the store.
 
         >>> import zellige
         >>> a = zellige.zeros((6, 4), chunks=([1, 5], 2))
@@ -383,7 +383,7 @@ class Array(NodeHandle):
         return coverage(self, self._inner)
 
     def explain(self, selection: Any = ...) -> Explanation:
-        """What reading a selection would cost: chunks, requests, bytes, and a better layout if there is one.
+        """Return what reading a selection would cost: chunks, requests, bytes, and a better layout if there is one.
 
         No chunk is read; the sizes of stored values are asked for, and indexes of shards read.
 
@@ -478,7 +478,7 @@ class Array(NodeHandle):
         return self._get(select.points, selection, out, fields)
 
     def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """The elements where a mask of the array's shape is true. `out`, `fields`: see `get_basic_selection`."""
+        """Return the elements where a mask of the array's shape is true. `out`, `fields`: see `get_basic_selection`."""
         return self._get(select.points, np.asarray(mask, bool), out, fields)
 
     def get_block_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
@@ -570,7 +570,7 @@ class Array(NodeHandle):
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """The rows along the first axis; each chunk is read once."""
+        """Yield the rows along the first axis; each chunk is read once."""
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
         rows = self.grid.dimensions[0]
@@ -771,7 +771,7 @@ class Array(NodeHandle):
         self._bind(fresh.metadata)
 
     def with_config(self, config: Mapping[str, Any] | ArrayConfig) -> Array:
-        """The same array with some settings changed, such as `{"write_empty_chunks": True}`."""
+        """Return the same array with some settings changed, such as `{"write_empty_chunks": True}`."""
         return Array(self.store, self.path, self.metadata, self.config.changed(config), self._holder)
 
     # -- showing ----------------------------------------------------------------------------------
@@ -877,7 +877,7 @@ def warned(array: Array) -> Array:
 
 
 def _config_v2(metadata: Any, config: ArrayConfig) -> ArrayConfig:
-    """Order results as the chunks are; without a fill value write all chunks, as missing ones mean nothing to others."""
+    """Order results as the chunks are; without a fill value write all chunks: others make nothing of missing ones."""
     config = replace(config, order=metadata.order)
     return replace(config, write_empty_chunks=True) if metadata.fill_is_null else config
 

@@ -54,7 +54,7 @@ class Attributes(MutableMapping[str, JSON]):
         self._node._change_attributes(replace)
 
     def asdict(self) -> dict[str, JSON]:
-        """A copy as a plain dict."""
+        """Return a copy as a plain dict."""
         from copy import deepcopy
 
         return deepcopy(dict(self._node.metadata.attributes))

@@ -55,7 +55,7 @@ def remember(raw: bytes, blueprint: Blueprint) -> None:
 
 
 def remembered(raw: bytes) -> Blueprint | None:
-    """What a document came to before; its attributes are a copy, because their values can be changed in place."""
+    """Return what a document came to before, with a copy of its attributes, whose values can be changed in place."""
     found = _known.get(raw)
     return None if found is None else _copied(found)
 
@@ -69,7 +69,7 @@ def remember_similar(documents: Documents, blueprint: Blueprint) -> None:
 
 
 def similar(documents: Documents) -> Blueprint | None:
-    """What documents come to, if others with the same content but for the attributes were met before."""
+    """Return what documents come to, if others with the same content but for the attributes were met before."""
     key = _fingerprint(documents)
     found = None if key is None else _known.get(key)
     if found is None:
@@ -79,7 +79,7 @@ def similar(documents: Documents) -> Blueprint | None:
 
 
 def _fingerprint(documents: Documents) -> bytes | None:
-    """What a document says apart from the attributes, as bytes; None for Zarr format 2, and for what is no JSON."""
+    """Return the bytes of a document without its attributes; None for Zarr format 2, and for what is no JSON."""
     if documents.keys() != {DOCUMENT} or type(documents[DOCUMENT]) is not dict:  # another kind has a key twice
         return None
     rest = {key: value for key, value in documents[DOCUMENT].items() if key != "attributes"}
@@ -90,7 +90,7 @@ def _fingerprint(documents: Documents) -> bytes | None:
 
 
 def _copied(blueprint: Blueprint) -> Blueprint:
-    """The same with attributes of its own."""
+    """Return the same with attributes of its own."""
     metadata = blueprint.metadata
     if not metadata.attributes:
         return blueprint

@@ -144,7 +144,7 @@ class Change:
     # -- what is there ----------------------------------------------------------------------------
 
     def group(self, below: str = "") -> Group | None:
-        """The group at a path below, as its own metadata says; None if there is none."""
+        """Return the group at a path below, as its own metadata says; None if there is none."""
         from zellige.nodes.group import Group
 
         if below not in self._groups:
@@ -156,7 +156,15 @@ class Change:
         return self._groups[below]
 
     def arrays(self, below: str = "", *, complete: bool = False) -> dict[str, Array]:
-        """The arrays directly below a group by name; their shapes stay until the end. `complete` refuses lost ones."""
+        """Return the arrays directly below a group by name; nobody else changes their shapes until the end.
+
+        Parameters
+        ----------
+        below
+            The path of the group, below that of the change.
+        complete
+            Whether to refuse arrays whose metadata is lost.
+        """
         paths = node.children(self.store, node.join(self.path, below))
         found = list(zip(paths, gather(self._settled, paths, self.store), strict=True))
         if self._lease is not None:
@@ -166,7 +174,7 @@ class Change:
         return {path.rpartition("/")[2]: array for path, array in found if array is not None}
 
     def _settled(self, path: str) -> Array | None:
-        """The array at a path, once nobody changes its shape any more; None if there is no array.
+        """Return the array at a path, once nobody changes its shape any more; None if there is no array.
 
         Those who do hold the lock of its metadata, and look for the lease of the group once they have it. So it is
         enough to have held the lock once since the lease was taken.
@@ -207,7 +215,7 @@ class Change:
         self._compared.update(arrays)
 
     def _holder(self, place: str) -> Consolidated | None:
-        """The consolidated metadata of a group above an array; that of this group, in format 3, was read with it."""
+        """Return the consolidated metadata of a group above an array; in format 3 that of this group was read already."""
         group = self.group(node.relative(place, self.path)) if node.is_below(place, self.path) else None
         if group is not None and self.zarr_format == 3:
             return group._holder
@@ -306,7 +314,7 @@ class Change:
         return made
 
     def _with_groups(self, nodes: Mapping[str, NodeMetadata]) -> dict[str, NodeMetadata]:
-        """The same with the groups between that are missing; raises if an array is in their place."""
+        """Return the same with the groups between that are missing; raises if an array is in their place."""
         created = {node.relative(place, self.path): found for place, found in self._record.created.items()}
         above = {place for path in nodes for place in node.parents(path) if place}
         arrays = {path for path, metadata in nodes.items() if not isinstance(metadata, GroupMetadata)}
@@ -406,7 +414,7 @@ class Change:
         resize.write_to_end(array, array.grid, region, as_value(value, array.dtype, array.config.casting))
 
     def fenced(self, array: Array) -> Array:
-        """An array of this change, for others to write to: in object stores, only until another writer takes over.
+        """Return an array of this change for others to write to: in object stores, until another writer takes over.
 
         Parameters
         ----------
@@ -488,7 +496,7 @@ class Change:
             self._lease.write(record.to_json())
 
     def _find_switch(self) -> str | None:
-        """The topmost group whose consolidated metadata shows all arrays as they are; None if there is none."""
+        """Return the topmost group whose consolidated metadata shows all arrays as they are; None if there is none."""
         record = self._record
         for top in [*node.parents(self.path), self.path] if record.grown or record.created else ():
             entries = stored_entries(self.store, top, self.zarr_format) or {}

@@ -211,7 +211,7 @@ def _drop(entries: Entries, path: str, *, keep: bool = False) -> None:
 
 
 def holds_some(store: Store, path: str, zarr_format: int) -> bool:
-    """Whether a group holds consolidated metadata."""
+    """Return whether a group holds consolidated metadata."""
     if zarr_format == 2:
         return store.exists(node.join(path, CONSOLIDATED_V2))
     raw = store.get(node.join(path, DOCUMENT))
@@ -219,7 +219,7 @@ def holds_some(store: Store, path: str, zarr_format: int) -> bool:
 
 
 def stored_entries(store: Store, path: str, zarr_format: int) -> Entries | None:
-    """The documents that a group holds, by the paths of nodes relative to it; None if it holds none."""
+    """Return the documents that a group holds, by the paths of nodes relative to it; None if it holds none."""
     found = node.load(store, path, zarr_format=zarr_format, consolidated=True, expect="group")
     metadata = None if found is None else node.parse(found)
     return getattr(metadata, "consolidated", None)
@@ -366,7 +366,7 @@ def _is_rectilinear(documents: Documents) -> bool:
 
 
 def differences(held: Entries, found: Entries) -> Iterator[str]:
-    """How entries differ from what is in the store, one sentence each."""
+    """Yield how entries differ from what is in the store, one sentence each."""
     for path in sorted(held.keys() | found.keys()):
         if path not in found:
             yield f"'{path}' is in the consolidated metadata only"
@@ -404,7 +404,7 @@ def _without_nothing(documents: Documents) -> Documents:
 
 
 def conflict(held: Documents, found: Documents) -> str | None:
-    """How the documents of an array contradict what is held of it, where chunks that readers see are at stake.
+    """Return how the documents of an array contradict what is held of it, where chunks that readers see are at stake.
 
     Who writes by such documents writes over elements that the consolidated metadata shows, or stores chunks otherwise
     than it says: the array is shorter, or has other elements, chunks or codecs. An array that has only grown is no
@@ -443,7 +443,7 @@ def _is_shorter(shape: Any, held: Any) -> bool:
 
 
 def _contradict(held: dict[str, Any], found: dict[str, Any], name: str) -> bool:
-    """Whether two grids cut the elements that both have otherwise; one that has grown may have become uneven."""
+    """Return whether two grids cut the elements that both have otherwise; one that has grown may have become uneven."""
     if held.get(name) == found.get(name):
         return False
     names = {grid.get("name") for grid in (held[name], found[name]) if isinstance(grid, dict)}
@@ -543,7 +543,7 @@ def refuse_lost(store: Store, paths: Collection[str]) -> None:
 
 
 def _some(told: Sequence[str]) -> str:
-    """The first few of some sentences."""
+    """Return the first few of some sentences."""
     return "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
 
 

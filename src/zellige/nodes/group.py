@@ -158,7 +158,7 @@ class Group(NodeHandle):
         *,
         use_consolidated: bool = True,
     ) -> Group:
-        """The group that parsed documents describe; nothing is read or written."""
+        """Return the group that parsed documents describe; nothing is read or written."""
         try:
             # What a copy within consolidated metadata says about its own is not used.
             used = use_consolidated and holder is None
@@ -229,16 +229,16 @@ class Group(NodeHandle):
         return place if below and is_key(place) else None
 
     def get(self, path: str, default: Any = None) -> Any:
-        """The member at a path, or a default if there is none."""
+        """Return the member at a path, or a default if there is none."""
         found = self._find(path)
         return default if found is None else found
 
     def get_array(self, path: str) -> Array:
-        """The array at a path; raises if there is a group, or nothing."""
+        """Return the array at a path; raises if there is a group, or nothing."""
         return self._as_array(path, self[path])
 
     def get_group(self, path: str) -> Group:
-        """The group at a path; raises if there is an array, or nothing."""
+        """Return the group at a path; raises if there is an array, or nothing."""
         return self._as_group(path, self[path])
 
     def _as_array(self, path: str, found: Node) -> Array:
@@ -309,7 +309,7 @@ class Group(NodeHandle):
     def members(
         self, max_depth: int | None = 0, *, use_consolidated_for_children: bool = True
     ) -> tuple[tuple[str, Node], ...]:
-        """The nodes below as (path, node): direct ones, those down to a depth, or all for None.
+        """Return the nodes below as (path, node): direct ones, those down to a depth, or all for None.
 
         The metadata of each is read once, several at a time; none at all if it is consolidated. A node that cannot be
         read is left out with a `BrokenNodeWarning` that names it.
@@ -324,47 +324,47 @@ class Group(NodeHandle):
         return tuple(group._members(_checked_depth(max_depth)))
 
     def nmembers(self, max_depth: int | None = 0) -> int:
-        """The number of nodes below, as in `members`."""
+        """Return the number of nodes below, as in `members`."""
         return sum(not isinstance(found, MetadataError) for _, found in self._below(_checked_depth(max_depth)))
 
     def items(self) -> Iterator[tuple[str, Node]]:
-        """The direct members with their names."""
+        """Return the direct members with their names."""
         return self._members(0)
 
     def keys(self) -> Iterator[str]:
-        """The names of the direct members."""
+        """Return the names of the direct members."""
         return (name for name, _ in self._members(0))
 
     def values(self) -> Iterator[Node]:
-        """The direct members."""
+        """Return the direct members."""
         return (found for _, found in self._members(0))
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
-        """The direct members that are arrays, with their names."""
+        """Return the direct members that are arrays, with their names."""
         return ((name, found) for name, found in self._members(0) if isinstance(found, Array))
 
     def array_keys(self) -> Iterator[str]:
-        """The names of the direct members that are arrays."""
+        """Return the names of the direct members that are arrays."""
         return (name for name, _ in self.arrays())
 
     def array_values(self) -> Iterator[Array]:
-        """The direct members that are arrays."""
+        """Return the direct members that are arrays."""
         return (found for _, found in self.arrays())
 
     def groups(self) -> Iterator[tuple[str, Group]]:
-        """The direct members that are groups, with their names."""
+        """Return the direct members that are groups, with their names."""
         return ((name, found) for name, found in self._members(0) if isinstance(found, Group))
 
     def group_keys(self) -> Iterator[str]:
-        """The names of the direct members that are groups."""
+        """Return the names of the direct members that are groups."""
         return (name for name, _ in self.groups())
 
     def group_values(self) -> Iterator[Group]:
-        """The direct members that are groups."""
+        """Return the direct members that are groups."""
         return (found for _, found in self.groups())
 
     def walk(self) -> Iterator[tuple[str, Node]]:
-        """All nodes below with their paths, level by level."""
+        """Return all nodes below with their paths, level by level."""
         return self._members(None)
 
     def visit(self, function: Callable[[str], Any]) -> Any:
@@ -447,7 +447,7 @@ class Group(NodeHandle):
         return made
 
     def require_group(self, name: str, *, overwrite: bool = False) -> Group:
-        """The group at a path, created if there is nothing; with `overwrite` always anew."""
+        """Return the group at a path, created if there is nothing; with `overwrite` always anew."""
         found = None if overwrite else self.get(name)
         if found is None:
             try:
@@ -489,7 +489,7 @@ class Group(NodeHandle):
         return made
 
     def require_array(self, name: str, *, shape: Any, dtype: Any = None, exact: bool = False, **options: Any) -> Array:
-        """The array at a path, created if there is nothing; raises if its shape or type is another.
+        """Return the array at a path, created if there is nothing; raises if its shape or type is another.
 
         The type must be one that values of the array can be cast to safely, or with `exact` the same.
         """
@@ -738,7 +738,7 @@ class Group(NodeHandle):
     def tree(
         self, expand: bool | None = None, level: int | None = None, *, max_nodes: int = 500, plain: bool = False
     ) -> Tree:
-        """The hierarchy below as a tree: text in a terminal, HTML in a notebook.
+        """Return the hierarchy below as a tree: text in a terminal, HTML in a notebook.
 
         Parameters
         ----------

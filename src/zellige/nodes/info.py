@@ -34,7 +34,7 @@ class Info:
 
 
 def describe(array: Array, *, stored: bool = False) -> Info:
-    """What an array is; `stored` adds what is in the store, which takes a listing."""
+    """Return what an array is; `stored` adds what is in the store, which takes a listing."""
     nchunks, chain = array.grid.get_nchunks(), array._chunks.chain
     items: list[tuple[str, Any]] = [
         ("Name", array.name),
@@ -65,7 +65,7 @@ def describe(array: Array, *, stored: bool = False) -> Info:
 
 
 def html(array: Array) -> str:
-    """What `repr` says, and pictures; nothing is read."""
+    """Return what `repr` says, and pictures; nothing is read."""
     from zellige.display.html import array_html
 
     grid, inner = array.grid, array._inner
@@ -85,7 +85,7 @@ def html(array: Array) -> str:
 
 
 def describe_group(group: Group, *, complete: bool = False) -> Info:
-    """What a group is; `complete` adds the number of its members, which takes listings."""
+    """Return what a group is; `complete` adds the number of its members, which takes listings."""
     items: list[tuple[str, Any]] = [
         ("Name", group.name),
         ("Type", "Group"),
@@ -112,7 +112,7 @@ def describe_group(group: Group, *, complete: bool = False) -> Info:
 
 
 def tree_members(group: Group, level: int | None) -> list[Member]:
-    """What a tree shows below a group: each document is read once, or none with consolidated metadata."""
+    """Return what a tree shows below a group: each document is read once, or none with consolidated metadata."""
     if level is not None and index(level) < 1:
         return []
     found = sorted(group._below(None if level is None else level - 1), key=lambda item: item[0].split("/"))
@@ -129,7 +129,7 @@ def _member(path: str, found: Node | MetadataError) -> Member:
 
 
 def one_line(array: Array) -> str:
-    """The array in one line, with its grid."""
+    """Return the array in one line, with its grid."""
     cuts = " × ".join(_axis_text(dim) for dim in array.grid.dimensions) or "scalar"
     return (
         f"<zellige.Array {array.name} {_shape_text(array)} {array.metadata.data_type.label}, "

@@ -46,7 +46,7 @@ class Owner(NamedTuple):
     """When the lease was last renewed, in seconds since 1970."""
 
     def is_alive(self) -> bool:
-        """Whether the owner may still be at work."""
+        """Return whether the owner may still be at work."""
         if self.process == files.owner(os.getpid()):
             return self.id in _held
         running = files.is_running(self.process)
@@ -54,7 +54,7 @@ class Owner(NamedTuple):
         return time.time() <= self.time + timeout if running is None else running
 
     def is_this_thread(self) -> bool:
-        """Whether it is this thread itself that holds the lease, so that waiting for it would never end."""
+        """Return whether it is this thread itself that holds the lease, so that waiting for it would never end."""
         lease = _held.get(self.id)
         return lease is not None and lease.thread == threading.get_ident()
 
@@ -91,7 +91,7 @@ def read(raw: bytes) -> Document:
 
 
 def dump(about: str, owner: Owner | None, content: Mapping[str, JSON]) -> bytes:
-    """The document of a lease; without an owner it only says what was begun."""
+    """Return the document of a lease; without an owner it only says what was begun."""
     named = {} if owner is None else {"owner": owner._asdict()}
     return json.dumps({"about": about, **named, **content}).encode()
 
@@ -184,7 +184,7 @@ class Lease:
         return read(raw).content if raw is not None and self._owns(raw) else None
 
     def is_held(self) -> bool:
-        """Whether nobody has taken over; one request."""
+        """Return whether nobody has taken over; one request."""
         return self.stored() is not None
 
     def confirm(self) -> None:
@@ -266,7 +266,7 @@ class Attempts:
 
 
 def busy(store: Store, key: str, what: str, owner: Owner) -> ConflictError:
-    """The error for a lease that another one holds."""
+    """Return the error for a lease that another one holds."""
     if owner.is_this_thread():
         remedy = "it was begun by this thread and not finished: commit it, or give it up"
     elif files.is_running(owner.process):

@@ -39,7 +39,7 @@ Mode: TypeAlias = Literal["r", "r+", "a", "w", "w-"]
 
 
 def _mode(mode: Mode | None, store: StoreLike) -> Mode:
-    """The mode that is meant: by default `a`, and `r` for a store that is read-only."""
+    """Return the mode that is meant: by default `a`, and `r` for a store that is read-only."""
     if mode is None:
         return "r" if getattr(store, "read_only", False) else "a"
     if mode not in ("r", "r+", "a", "w", "w-"):
@@ -50,7 +50,7 @@ def _mode(mode: Mode | None, store: StoreLike) -> Mode:
 def _find(
     store: StoreLike, path: str | None, mode: Mode, storage_options: Mapping[str, Any] | None
 ) -> tuple[Store, str]:
-    """The store and the path of a node to be opened."""
+    """Return the store and the path of a node to be opened."""
     return locate(store, node.normalize_path(path), read_only=mode == "r", storage_options=storage_options)
 
 
@@ -126,7 +126,7 @@ _CHUNKS = re.compile(r"c|c[./]\d+([./]\d+)*|\d+([./]\d+)*").fullmatch
 
 
 def _lost_chunk(store: Store, path: str) -> str | None:
-    """A key at a place without a node that looks as if it belonged to an array."""
+    """Return a key at a place without a node that looks as if it belonged to an array."""
     top = path and path + "/"
     listing = store.list(top, recursive=False)
     folders = [folder for folder in listing.prefixes if _CHUNKS(folder[len(top) : -1])]

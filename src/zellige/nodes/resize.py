@@ -294,7 +294,7 @@ def _resized_meanwhile(array: Array) -> ConflictError:
 
 
 def grown(array: Array, metadata: ArrayMetadata, length: int, axis: int, chunks: int | EdgeEntries | None) -> ChunkGrid:
-    """The grid after an axis has grown by so many elements; everything about it is checked."""
+    """Return the grid after an axis has grown by so many elements; everything about it is checked."""
     shape = tuple(n + length * (k == axis) for k, n in enumerate(metadata.shape))
     cut = parse_new_chunks([chunks if k == axis else None for k in range(len(shape))], len(shape))
     return _reshaped(array, metadata, shape, cut)
@@ -314,7 +314,7 @@ def write_to_end(array: Array, grid: ChunkGrid, region: tuple[slice, ...], value
 
 
 def axis_number(array: Array, axis: int) -> int:
-    """The number of an axis from 0; a negative one counts from the end."""
+    """Return the number of an axis from 0; a negative one counts from the end."""
     try:
         axis = operator.index(axis)
     except TypeError:
@@ -407,7 +407,7 @@ def _apart(chunks: Chunks, work: Callable[[tuple[Coords, str]], None], items: li
 
 
 def _reaches_over(chunks: Chunks, coords: Coords, key: str, spec: ChunkSpec) -> bool:
-    """Whether a chunk holds anything but the fill value beyond the end of the array."""
+    """Return whether a chunk holds anything but the fill value beyond the end of the array."""
     bound, raw = chunks.chain.bound[spec.codec_shape], chunks.store.get(key)
     if raw is None:
         return False
@@ -433,13 +433,13 @@ def _clear(chunks: Chunks, coords: Coords, key: str, spec: ChunkSpec) -> None:
 
 
 def _outside(kept: Sequence[int], counts: Shape) -> Iterator[Coords]:
-    """The coordinates within a grid that lie outside a box at its beginning."""
+    """Yield the coordinates within a grid that lie outside a box at its beginning."""
     for axis, (first, count) in enumerate(zip(kept, counts, strict=True)):
         yield from product(*map(range, kept[:axis]), range(first, count), *map(range, counts[axis + 1 :]))
 
 
 def _beyond(spec: ChunkSpec) -> Iterator[tuple[slice, ...]]:
-    """What of a chunk lies beyond the end of the array, along each axis."""
+    """Yield what of a chunk lies beyond the end of the array, along each axis."""
     for axis, (size, full) in enumerate(zip(spec.shape, spec.codec_shape, strict=True)):
         if size < full:
             yield (slice(None),) * axis + (slice(size, None),)

@@ -33,7 +33,7 @@ class Read(NamedTuple):
 
 
 def reads(data: Any) -> Iterator[Read]:
-    """What is read when data is: an array or a view of ours, a collection of dask, something of xarray, or anything."""
+    """Yield what is read when data is: an array, a view, a collection of dask, something of xarray, or anything."""
     for found, _ in _reads(data):
         yield found
 
@@ -57,7 +57,7 @@ class TaskReads(NamedTuple):
 
 
 def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
-    """What each task of a graph of dask reads."""
+    """Return what each task of a graph of dask reads."""
     tasks = dict(graph)
     # Arrays that have a key of their own are read by those who index them.
     arrays = {key: found for key, task in tasks.items() if _may_be_array(task) and (found := list(_reads(task)))}
@@ -108,7 +108,7 @@ _kinds: dict[type, Kind] = {}
 
 
 def _kind_of(part: Any) -> Kind:
-    """Whether a value may be read from an array, holds others, means another task, or is none of this."""
+    """Return whether a value may be read from an array, holds others, means another task, or is none of this."""
     kind, library = type(part), type(part).__module__.split(".")[0]
     found: Kind = "plain"
     if kind.__module__ == _TASKS and kind.__name__ in ("TaskRef", "DataNode"):
@@ -138,7 +138,7 @@ def _is_key(key: Any, keys: Container[Any]) -> bool:
 
 
 def _inner(part: Any, held: _Held) -> list[Any]:
-    """What a part of a task holds."""
+    """Return what a part of a task holds."""
     if isinstance(part, str):
         return []
     if isinstance(part, Mapping):
@@ -157,7 +157,7 @@ def _inner(part: Any, held: _Held) -> list[Any]:
 
 
 def _held_by(function: FunctionType | MethodType) -> list[Any]:
-    """The arrays that a function has without being given them, and what a function that it encloses has.
+    """Return the arrays that a function has without being given them, and what a function that it encloses has.
 
     These are variables of the functions around it, defaults of parameters, global variables that it names, and of a
     method its object and that object's attributes. What it gets by calling others is not looked for.
@@ -187,7 +187,7 @@ def _held_by(function: FunctionType | MethodType) -> list[Any]:
 
 @cache
 def _globals_in(code: CodeType) -> tuple[str, ...]:
-    """The global variables that a function names."""
+    """Return the global variables that a function names."""
     return tuple({found.argval for found in dis.get_instructions(code) if found.opname == "LOAD_GLOBAL"})
 
 
@@ -199,7 +199,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _region_of(part: Any, inner: list[Any]) -> Region | None:
-    """The region that a part of a task takes of an array, if it does nothing else."""
+    """Return the region that a part of a task takes of an array, if it does nothing else."""
     function = part[0] if isinstance(part, tuple) and part else getattr(part, "func", None)
     if getattr(function, "__name__", "") not in _GETTERS:
         return None
@@ -212,7 +212,7 @@ def _region_of(part: Any, inner: list[Any]) -> Region | None:
 
 
 def _reads(data: Any) -> Iterator[tuple[Read, bool]]:
-    """What a value is read from, and whether an index of the value is one of the array."""
+    """Yield what a value is read from, and whether an index of the value is one of the array."""
     library = type(data).__module__.split(".")[0]
     if isinstance(data, Array):
         yield Read(data.store_path, _all(data)), True
@@ -230,7 +230,7 @@ def _reads(data: Any) -> Iterator[tuple[Read, bool]]:
 
 
 def _all(array: Any) -> Region:
-    """All of an array, as long as it is for who reads it: it may be longer for who writes."""
+    """Return the region that is all of an array, as its reader sees it: it may be longer for who writes."""
     return tuple(slice(0, n) for n in array.shape)
 
 
@@ -266,13 +266,13 @@ def _reads_of_xarray(data: Any) -> Iterator[tuple[Read, bool]]:
 
 
 def _is_whole(key: Any) -> bool:
-    """Whether the index of a lazily indexed array takes all of it."""
+    """Return whether the index of a lazily indexed array takes all of it."""
     parts = getattr(key, "tuple", (key,))
     return key is None or all(isinstance(part, slice) and part == slice(None) for part in parts)  # or it is an array
 
 
 def _reads_of_graph(graph: Any) -> Iterator[Read]:
-    """What the tasks of a graph read, layer by layer where it has layers, which need not become tasks for that."""
+    """Yield what the tasks of a graph read; layers need not become tasks for that."""
     if graph is None:
         return
     held: _Held = {}
