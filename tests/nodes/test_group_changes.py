@@ -214,6 +214,14 @@ def test_arrays_without_axes_or_elements_are_part_of_a_hierarchy(store):
     assert {path: made[path].shape for path in ("s", "g/e")} == {"s": (), "g/e": (0, 2)}
 
 
+def test_no_hierarchy_is_made_in_the_directory_of_an_array(tmp_path):
+    zellige.create_array(tmp_path, shape=3)
+    for nodes in ({"": GroupMetadata()}, {"a": meta()}):
+        with pytest.raises(ContainsArrayError, match="lies in its directory"):
+            zellige.create_hierarchy(store=tmp_path / "below", nodes=nodes)
+    assert [found.name for found in tmp_path.iterdir()] == ["zarr.json"]
+
+
 def test_documents_are_as_good_as_metadata(store):
     nodes = {"t": meta(attributes={"x": 1}).to_dict(), "g": {"zarr_format": 3, "node_type": "group"}}
     zellige.create_hierarchy(store=store, nodes=nodes)

@@ -125,7 +125,7 @@ class Change:
         if self._lease is None:
             return
         for turn in lease.Attempts(self.store, self._lease.key, f"the arrays of group {'/' + self.path!r}"):
-            turn.owner = self._lease.attempt()
+            turn.key, turn.owner = self._lease.key, self._lease.attempt()
             if turn.owner is not None:
                 continue
             try:
@@ -215,7 +215,7 @@ class Change:
         self._compared.update(arrays)
 
     def _holder(self, place: str) -> Consolidated | None:
-        """Return the consolidated metadata of a group above an array; in format 3 that of this group was read already."""
+        """Return the consolidated metadata of a group above an array; in format 3 this group's own was read with it."""
         group = self.group(node.relative(place, self.path)) if node.is_below(place, self.path) else None
         if group is not None and self.zarr_format == 3:
             return group._holder
