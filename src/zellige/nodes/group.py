@@ -190,14 +190,14 @@ class Group(NodeHandle):
 
     def __getitem__(self, path: str) -> Node:
         """The member at a name, or at a path below."""
-        found = self._find(path)
-        if found is not None:
-            return found
-        place = self._place(path)
-        documents = None if place is None or self._trusts else _committed_documents(self.store, place)
-        if place is not None and documents is not None:
-            return self._node(place, documents)
-        reason = "" if place is None else node.why_missing(self.store, place) or self._why_not_named(place)
+        place, reason = self._place(path), ""
+        if place is not None:
+            documents = self._documents(place)
+            if documents is None and not self._trusts:
+                documents = _committed_documents(self.store, place)
+            if documents is not None:
+                return self._node(place, documents)
+            reason = node.why_missing(self.store, place) or self._why_not_named(place)
         raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}{reason}")
 
     def _why_not_named(self, place: str) -> str:
@@ -217,11 +217,6 @@ class Group(NodeHandle):
                 )
         return ""
 
-    def _find(self, path: str) -> Node | None:
-        place = self._place(path)
-        documents = None if place is None else self._documents(place)
-        return None if place is None or documents is None else self._node(place, documents)
-
     def _place(self, path: str) -> str | None:
         """Return the path in the store of a member that may be there; None for what can be none."""
         below = "/".join(part for part in _as_name(path).split("/") if part)
@@ -230,8 +225,9 @@ class Group(NodeHandle):
 
     def get(self, path: str, default: Any = None) -> Any:
         """Return the member at a path, or a default if there is none."""
-        found = self._find(path)
-        return default if found is None else found
+        place = self._place(path)
+        documents = None if place is None else self._documents(place)
+        return default if place is None or documents is None else self._node(place, documents)
 
     def get_array(self, path: str) -> Array:
         """Return the array at a path; raises if there is a group, or nothing."""
