@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from zellige.dtypes.cast import unmasked
 from zellige.dtypes.fill import FillForm, shown
 from zellige.dtypes.storage import Storage
-from zellige.dtypes.values import unmasked
 from zellige.errors import MaskedValueError, MetadataError
 from zellige.types import JSON, AnyArray
 

@@ -31,6 +31,13 @@ def zeros(dtype: np.dtype[Any]) -> AnyArray:
     return np.zeros((), dtype)
 
 
+def boxed(value: Any) -> AnyArray:
+    """Any object as a 0-d array that holds it."""
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
 class FillForm(NamedTuple):
     """How the fill values of one family of types look in JSON, and what users may give for them."""
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from zellige.codecs.base import ArrayBytesCodec
 from zellige.codecs.sharding import Uneven, chunk_chain, uneven
-from zellige.dtypes.fill import fill_bits
-from zellige.dtypes.values import as_value, boxed
+from zellige.dtypes.cast import as_value, check_output, direct_output, fill_output
+from zellige.dtypes.fill import boxed, fill_bits
 from zellige.errors import (
     ArrayNotFoundError,
     ChunkShapeError,
@@ -469,8 +469,6 @@ class Array(Selecting, NodeHandle):
             or out.shape != selection.result_shape
             or not out.flags.writeable
         ):
-            from zellige.dtypes.output import check_output, direct_output, fill_output
-
             check_output(out, selection.result_shape, dtype, self.config.casting)
             direct = direct_output(out, dtype)
             if direct is None:
@@ -489,8 +487,6 @@ class Array(Selecting, NodeHandle):
 
         if out is None:
             return take_fields(self._read(selection), fields)
-        from zellige.dtypes.output import check_output, fill_output
-
         check_output(out, selection.result_shape, np.empty(0, self.dtype)[fields].dtype, self.config.casting)
         fill_output(take_fields(self._read(selection), fields), out, self.config.casting)
         return out

@@ -28,7 +28,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from zellige.dtypes.values import as_value
+from zellige.dtypes.cast import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError, StaleMetadataError
 from zellige.grid.edges import EdgeEntries
 from zellige.metadata.document import new_attributes

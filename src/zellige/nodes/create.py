@@ -40,7 +40,7 @@ from zellige.codecs.base import ArraySpec
 from zellige.codecs.chain import CodecChain, resolved
 from zellige.codecs.sharding import ShardingCodec
 from zellige.dtypes import DataType, parse_dtype
-from zellige.dtypes.values import as_value, as_values, unmasked
+from zellige.dtypes.cast import as_value, as_values, unmasked
 from zellige.errors import as_mapping
 from zellige.grid.grid import ChunkGrid
 from zellige.grid.parse import ChunksLike, GridName, parse_shards

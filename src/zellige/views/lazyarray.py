@@ -12,7 +12,7 @@ import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from zellige.dtypes.values import as_values, unmasked
+from zellige.dtypes.cast import as_values, unmasked
 from zellige.grid.edges import Edges, Sizes, as_tuple
 from zellige.io.indexing import Indexer
 from zellige.io.select import Selection
