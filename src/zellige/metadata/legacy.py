@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zellige.dtypes import DataType
 from zellige.types import JSON
 
 
-def modern(document: Mapping[str, JSON], data_type: DataType) -> Mapping[str, JSON]:
+def modern(document: Mapping[str, JSON], data_type: Any) -> Mapping[str, JSON]:
     """A document with a byte order wherever `struct` needs one, and a fill value in the form of `struct`.
 
     The older type may lack the byte order, which then is little, and its fill value may be base64 of the bytes as
@@ -19,12 +18,11 @@ def modern(document: Mapping[str, JSON], data_type: DataType) -> Mapping[str, JS
     if not isinstance(named, dict) or named.get("name") != "structured":
         return document
     from zellige.dtypes.fill import read_bytes
-    from zellige.dtypes.structs import unpack
 
     codecs, fill = _with_byte_order(document.get("codecs")), document.get("fill_value")
     raw = read_bytes(fill) if isinstance(fill, str) and _byte_order(codecs) == "big" else None
     if raw is not None and len(raw) == data_type.numpy.itemsize:
-        fill = data_type.write_fill(unpack(data_type, raw, "big"))
+        fill = data_type.write_fill(data_type.unpack(raw, "big"))
     return {**document, "codecs": codecs, **({"fill_value": fill} if "fill_value" in document else {})}
 
 

@@ -1,0 +1,301 @@
+"""Numbers: booleans, integers, floats and complex numbers, those of numpy and the small ones of `ml_dtypes`.
+
+ml_dtypes is imported when the first of its types is met. Its own casts round twice on the way from float64, so fill
+values of its types are rounded here, exactly and half to even.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from numbers import Number
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zellige.dtypes.base import DataType, only_keys
+from zellige.dtypes.cast import is_complex, is_number, limits
+from zellige.dtypes.fill import bad, hex_bits, is_finite
+from zellige.errors import UnknownDataTypeError
+from zellige.types import JSON, AnyArray
+
+
+class _Codes(NamedTuple):
+    """The bits of a float type as integers; those of positive numbers ascend with the numbers."""
+
+    bits: int
+    largest: int
+    """The code of the largest finite number."""
+    infinity: int | None
+    nan: int | None
+    """The code that is spelt "NaN" (spec 4.3)."""
+    signed: bool = True
+
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "int2", "int4", "uint2", "uint4")
+_FLOATS = {
+    "float16": _Codes(16, 0x7BFF, 0x7C00, 0x7E00),
+    "float32": _Codes(32, 0x7F7FFFFF, 0x7F800000, 0x7FC00000),
+    "float64": _Codes(64, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FF8000000000000),
+    "bfloat16": _Codes(16, 0x7F7F, 0x7F80, 0x7FC0),
+    "float4_e2m1fn": _Codes(4, 0x07, None, None),
+    "float6_e2m3fn": _Codes(6, 0x1F, None, None),
+    "float6_e3m2fn": _Codes(6, 0x1F, None, None),
+    "float8_e3m4": _Codes(8, 0x6F, 0x70, 0x78),
+    "float8_e4m3": _Codes(8, 0x77, 0x78, 0x7C),
+    "float8_e4m3b11fnuz": _Codes(8, 0x7F, None, 0x80),
+    "float8_e4m3fn": _Codes(8, 0x7E, None, 0x7F),  # not registered, but written by TensorStore
+    "float8_e4m3fnuz": _Codes(8, 0x7F, None, 0x80),
+    "float8_e5m2": _Codes(8, 0x7B, 0x7C, 0x7E),
+    "float8_e5m2fnuz": _Codes(8, 0x7F, None, 0x80),
+    "float8_e8m0fnu": _Codes(8, 0xFE, None, 0xFF, signed=False),
+}
+_COMPLEX = {
+    "complex64": ("float32", "complex64"),
+    "complex128": ("float64", "complex128"),
+    "complex_float16": ("float16", "complex32"),
+    "complex_bfloat16": ("bfloat16", "bcomplex32"),
+}
+"""The types of the parts, and the names that numpy and ml_dtypes have for the pair."""
+_ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128"}
+_BY_NUMPY = {numpy: name for name, (_, numpy) in _COMPLEX.items()}
+
+NAMES = ("bool", *_INTEGERS, *_FLOATS, *_COMPLEX, *(f"complex_{part}" for part in _FLOATS))
+"""The names of numbers; of most complex ones there is no numpy type, which their error says."""
+
+
+def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:
+    """One of these types by its name."""
+    only_keys(name, configuration)
+    return _number(_ALIASES.get(name, name))
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DataType | None:
+    """The data type of a number of numpy or ml_dtypes; None for one that Zarr does not have."""
+    name = _BY_NUMPY.get(dtype.name, dtype.name)
+    return _number(name) if name in NAMES else None
+
+
+@cache
+def _number(name: str) -> DataType:
+    if name == "bool":
+        return Bool.of(name, np.dtype(bool))
+    if name in _INTEGERS:
+        return Integer.of(name, _numpy(name, name))
+    if name in _FLOATS:
+        return Float.of(name, _numpy(name, name))
+    if name not in _COMPLEX:
+        part = name.removeprefix("complex_")
+        raise UnknownDataTypeError(
+            f"data_type {name!r}: numpy cannot hold complex numbers of {part}; store the parts as {part} instead",
+            field="data_type",
+        )
+    part, numpy = _COMPLEX[name]
+    return Complex.of(name, _numpy(numpy, name), part=_number(part))
+
+
+def _numpy(name: str, ours: str) -> np.dtype[Any]:
+    """The type of numpy or of ml_dtypes with this name."""
+    scalar = getattr(np, name, None)
+    if scalar is None:
+        try:
+            scalar = getattr(import_module("ml_dtypes"), name, None)
+        except ImportError as error:
+            raise ImportError("small numbers such as bfloat16 need ml_dtypes: pip install 'zellige[ml]'") from error
+    if scalar is None:
+        raise UnknownDataTypeError(
+            f"data_type {ours!r} needs a newer ml_dtypes: pip install -U ml_dtypes", field="data_type"
+        )
+    found: np.dtype[Any] = np.dtype(scalar)
+    return found
+
+
+def _as_number(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A user's fill value as a number of Python."""
+    found = value
+    if hasattr(value, "__array__"):
+        array = np.asarray(value)
+        if array.ndim or not (is_number(array.dtype) or array.dtype == object):
+            raise bad(value, dtype, "a number")
+        found = array.item()
+    if not isinstance(found, Number) or (isinstance(found, complex | np.complexfloating) and not is_complex(dtype)):
+        raise bad(value, dtype, "a number")
+    return found
+
+
+class Bool(DataType):
+    """Booleans."""
+
+    __slots__ = ()
+
+    def _read(self, value: JSON) -> AnyArray:
+        """Read true or false; also 0 and 1, which some writers put there."""
+        if type(value) not in (bool, int) or value not in (0, 1):
+            raise bad(value, self.numpy, "true or false")
+        return np.array(value, self.numpy)
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """True or false."""
+        return bool(fill)
+
+    def _cast(self, value: Any) -> AnyArray:
+        number = _as_number(value, self.numpy)
+        if number not in (0, 1):
+            raise bad(value, self.numpy, "true or false")
+        return np.array(bool(number), self.numpy)
+
+
+class Integer(DataType):
+    """Integers."""
+
+    __slots__ = ()
+
+    def _read(self, value: JSON) -> AnyArray:
+        low, high = limits(self.numpy)
+        if type(value) is not int or not low <= value <= high:
+            raise bad(value, self.numpy, f"an integer from {low} to {high}")
+        return np.array(value, self.numpy)
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """The integer."""
+        return int(fill)
+
+    def _cast(self, value: Any) -> AnyArray:
+        number = _as_number(value, self.numpy)
+        try:
+            whole = int(number)
+        except (ValueError, OverflowError):  # NaN and infinities
+            whole = None
+        return self._read(whole if whole == number else value)
+
+
+class Float(DataType):
+    """Floats: numbers, "NaN", "Infinity" and "-Infinity", or the bits in hex."""
+
+    __slots__ = ()
+
+    @property
+    def _codes(self) -> _Codes:
+        return _FLOATS[self.name]
+
+    def _read(self, value: JSON) -> AnyArray:
+        found = self._spelled(value) if isinstance(value, str) else self._nearest(value) if is_finite(value) else None
+        if found is None:
+            raise bad(value, self.numpy, self._expected())
+        return self._of(found)
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """A number where JSON has one, else a word, or the bits of an unusual NaN."""
+        number = float(fill)
+        if math.isfinite(number):
+            return number
+        if math.isinf(number):
+            return "Infinity" if number > 0 else "-Infinity"
+        code = int(fill.view(f"u{fill.itemsize}"))
+        return "NaN" if code == self._codes.nan else f"0x{code:0{2 * fill.itemsize}x}"
+
+    def _cast(self, value: Any) -> AnyArray:
+        if isinstance(value, str):
+            return self._read(value)
+        number = _as_number(value, self.numpy)
+        try:
+            found = self._nearest(number)
+        except (ValueError, OverflowError):  # beyond all floats
+            found = None
+        # A large number is not meant as infinity, nor zero as the least number.
+        is_finite = number == number and number not in (math.inf, -math.inf)
+        is_lost = (is_finite and (found or 0) & ~self._sign > self._codes.largest) or (number == 0 and not self._sign)
+        if found is None or is_lost:
+            raise bad(value, self.numpy, self._expected())
+        return self._of(found)
+
+    # -- codes ------------------------------------------------------------------------------------
+
+    @property
+    def _sign(self) -> int:
+        return 1 << (self._codes.bits - 1) if self._codes.signed else 0
+
+    def _of(self, code: int) -> AnyArray:
+        # Through an integer, so that the value never passes through a float register that might quiet a NaN.
+        return np.array(code, f"u{self.numpy.itemsize}").view(self.numpy)
+
+    def _expected(self) -> str:
+        codes = self._codes
+        largest = float(self._of(codes.largest))
+        low = f"-{largest:g}" if codes.signed else "above 0"
+        words = ['"NaN"'] * (codes.nan is not None) + ['"Infinity", "-Infinity"'] * (codes.infinity is not None)
+        numbers = "a number" if codes.infinity is not None else f"a number from {low} to {largest:g}"
+        return f'{", ".join([numbers, *words])} or "0x" and {2 * self.numpy.itemsize} hex digits'
+
+    def _spelled(self, text: str) -> int | None:
+        """The code that a word or hex digits spell; None if the type has none."""
+        if text in ("Infinity", "+Infinity"):
+            return self._codes.infinity
+        if text == "-Infinity":
+            return self._opposite(self._codes.infinity)
+        if text == "NaN":
+            return self._codes.nan
+        bits = hex_bits(text, 2 * self.numpy.itemsize)
+        return None if bits is None or bits >> self._codes.bits else bits
+
+    def _opposite(self, code: int | None) -> int | None:
+        """The code of the opposite number; None if there is none."""
+        if code is None or not self._sign:
+            return None
+        # Where the code of -0 is NaN's, there is one zero only.
+        return code if code == 0 and self._codes.nan == self._sign else code | self._sign
+
+    def _nearest(self, number: Any) -> int | None:
+        """The code of the nearest number, half to even; None if the type has none."""
+        if self.numpy.isbuiltin == 1:  # numpy rounds once
+            with np.errstate(over="ignore"):
+                return int(np.array(number, self.numpy).view(f"u{self.numpy.itemsize}"))
+        if number != number:
+            return self._codes.nan
+        size, largest = abs(number), self._codes.largest
+        code = bisect_left(range(largest + 1), size, key=self._middle)
+        if code <= largest and code % 2 and size == self._middle(code):
+            code += 1
+        found = code if code <= largest else self._codes.infinity
+        is_negative = number < 0 or (number == 0 and math.copysign(1, number) < 0)
+        return self._opposite(found) if is_negative else found
+
+    def _middle(self, code: int) -> float:
+        """The number half way from one code to the next, which a double holds exactly."""
+        number = float(self._of(code))
+        if code < self._codes.largest:
+            return (number + float(self._of(code + 1))) / 2
+        return number + (number - float(self._of(code - 1))) / 2
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Complex(DataType):
+    """Complex numbers, as pairs of floats."""
+
+    part: Float = field(kw_only=True, compare=False)
+
+    def _read(self, value: JSON) -> AnyArray:
+        if not isinstance(value, list) or len(value) != 2:
+            raise bad(value, self.numpy, "a pair [real, imaginary]")
+        return self._joined([self.part.read_fill(number) for number in value])
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """The pair of both parts."""
+        parts = fill.reshape(1).view(self.part.numpy)
+        return [self.part.write_fill(parts[0, ...]), self.part.write_fill(parts[1, ...])]
+
+    def _cast(self, value: Any) -> AnyArray:
+        pair = value
+        if not isinstance(value, list | tuple):
+            number = _as_number(value, self.numpy)
+            pair = number.real, number.imag
+        if len(pair) != 2:
+            raise bad(value, self.numpy, "a pair [real, imaginary]")
+        return self._joined([self.part._cast(number) for number in pair])
+
+    def _joined(self, parts: list[AnyArray]) -> AnyArray:
+        return np.stack(parts).view(self.numpy)[0, ...]
