@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
-from zellige.dtypes.cast import is_complex, unmasked
-from zellige.dtypes.fill import shown
+from zellige.dtypes.cast import as_values, is_complex, unmasked
+from zellige.dtypes.fill import shown, unfit
 from zellige.errors import CodecError, MaskedValueError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
 
@@ -102,11 +102,28 @@ class DataType:
             raise MetadataError(f"fill_value must be one value, not an array of shape {fill.shape}", field="fill_value")
         return read_only(fill)
 
+    def _expected(self) -> str:
+        raise NotImplementedError
+
+    def _bad(self, value: Any) -> MetadataError:
+        """The error for a fill value that is not one of the type."""
+        return unfit(value, self.numpy, f"expected {self._expected()}")
+
     def _read(self, value: JSON) -> AnyArray:
         raise NotImplementedError
 
     def _cast(self, value: Any) -> AnyArray:
-        raise NotImplementedError
+        return self._element(value, self.numpy)
+
+    def _element(self, value: Any, dtype: np.dtype[Any]) -> AnyArray:
+        """A user's fill value as an element of a type, by the rules for elements."""
+        try:
+            found = as_values(value, dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._bad(value) from error
+        if found.ndim:
+            raise self._bad(value)
+        return found
 
 
 def read_only(fill: AnyArray) -> AnyArray:

@@ -25,11 +25,6 @@ def shown(value: Any) -> str:
     return _REPR.repr(value)
 
 
-def bad(value: Any, dtype: np.dtype[Any], expected: str) -> MetadataError:
-    """The error for a fill value that is not one of the type."""
-    return unfit(value, dtype, f"expected {expected}")
-
-
 def unfit(value: Any, dtype: np.dtype[Any], reason: str) -> MetadataError:
     """The error for a fill value that the type cannot hold, with the reason."""
     return MetadataError(f"fill_value {shown(value)} does not fit {dtype}: {reason}", field="fill_value")

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from numbers import Number
+from numbers import Rational
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zellige.dtypes.base import DataType, only_keys
-from zellige.dtypes.cast import is_complex, is_number, limits
-from zellige.dtypes.fill import bad, hex_bits, is_finite
+from zellige.dtypes.cast import limits
+from zellige.dtypes.fill import hex_bits, is_finite
 from zellige.errors import UnknownDataTypeError
 from zellige.types import JSON, AnyArray
 
@@ -114,79 +114,81 @@ def _numpy(name: str, ours: str) -> np.dtype[Any]:
     return found
 
 
-def _as_number(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A user's fill value as a number of Python."""
-    found = value
-    if hasattr(value, "__array__"):
-        array = np.asarray(value)
-        if array.ndim or not (is_number(array.dtype) or array.dtype == object):
-            raise bad(value, dtype, "a number")
-        found = array.item()
-    if not isinstance(found, Number) or (isinstance(found, complex | np.complexfloating) and not is_complex(dtype)):
-        raise bad(value, dtype, "a number")
-    return found
+class _Number(DataType):
+    """What the families of numbers share."""
+
+    __slots__ = ()
+
+    def _cast(self, value: Any) -> AnyArray:
+        """A user's number; text and lists are what metadata has for it."""
+        if isinstance(value, str | list | tuple):
+            return self._read(list(value) if isinstance(value, tuple) else value)
+        if np.asarray(value).dtype.kind in "UST":
+            raise self._bad(value)
+        return self._nearest(value)
+
+    def _nearest(self, value: Any) -> AnyArray:
+        return self._element(value, self.numpy)
 
 
-class Bool(DataType):
+class Bool(_Number):
     """Booleans."""
 
     __slots__ = ()
 
+    def _expected(self) -> str:
+        return "true or false"
+
     def _read(self, value: JSON) -> AnyArray:
-        """Read true or false; also 0 and 1, which some writers put there."""
-        if type(value) not in (bool, int) or value not in (0, 1):
-            raise bad(value, self.numpy, "true or false")
+        if type(value) not in (bool, int) or value not in (0, 1):  # 0 and 1 are put there by some writers
+            raise self._bad(value)
         return np.array(value, self.numpy)
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """True or false."""
         return bool(fill)
 
-    def _cast(self, value: Any) -> AnyArray:
-        number = _as_number(value, self.numpy)
-        if number not in (0, 1):
-            raise bad(value, self.numpy, "true or false")
-        return np.array(bool(number), self.numpy)
 
-
-class Integer(DataType):
+class Integer(_Number):
     """Integers."""
 
     __slots__ = ()
 
+    def _expected(self) -> str:
+        low, high = limits(self.numpy)
+        return f"an integer from {low} to {high}"
+
     def _read(self, value: JSON) -> AnyArray:
         low, high = limits(self.numpy)
         if type(value) is not int or not low <= value <= high:
-            raise bad(value, self.numpy, f"an integer from {low} to {high}")
+            raise self._bad(value)
         return np.array(value, self.numpy)
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The integer."""
         return int(fill)
 
-    def _cast(self, value: Any) -> AnyArray:
-        number = _as_number(value, self.numpy)
-        try:
-            whole = int(number)
-        except (ValueError, OverflowError):  # NaN and infinities
-            whole = None
-        return self._read(whole if whole == number else value)
 
-
-class Float(DataType):
+class Float(_Number):
     """Floats: numbers, "NaN", "Infinity" and "-Infinity", or the bits in hex."""
 
     __slots__ = ()
 
-    @property
-    def _codes(self) -> _Codes:
-        return _FLOATS[self.name]
+    def _expected(self) -> str:
+        codes = self._codes
+        largest = float(self._of(codes.largest))
+        low = f"-{largest:g}" if codes.signed else "above 0"
+        words = ['"NaN"'] * (codes.nan is not None) + ['"Infinity", "-Infinity"'] * (codes.infinity is not None)
+        numbers = "a number" if codes.infinity is not None else f"a number from {low} to {largest:g}"
+        return f'{", ".join([numbers, *words])} or "0x" and {2 * self.numpy.itemsize} hex digits'
 
     def _read(self, value: JSON) -> AnyArray:
-        found = self._spelled(value) if isinstance(value, str) else self._nearest(value) if is_finite(value) else None
-        if found is None:
-            raise bad(value, self.numpy, self._expected())
-        return self._of(found)
+        code = (
+            self._spelled(value) if isinstance(value, str) else self._nearest_code(value) if is_finite(value) else None
+        )
+        if code is None:
+            raise self._bad(value)
+        return self._of(code)
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """A number where JSON has one, else a word, or the bits of an unusual NaN."""
@@ -198,20 +200,20 @@ class Float(DataType):
         code = int(fill.view(f"u{fill.itemsize}"))
         return "NaN" if code == self._codes.nan else f"0x{code:0{2 * fill.itemsize}x}"
 
-    def _cast(self, value: Any) -> AnyArray:
-        if isinstance(value, str):
-            return self._read(value)
-        number = _as_number(value, self.numpy)
-        try:
-            found = self._nearest(number)
-        except (ValueError, OverflowError):  # beyond all floats
-            found = None
+    def _nearest(self, value: Any) -> AnyArray:
+        if self.numpy.isbuiltin == 1:
+            return self._element(value, self.numpy)
+        is_exact = isinstance(value, float | Rational) and not isinstance(value, np.generic)
+        number = value if is_exact else self._element(value, np.dtype(float)).item()
+        code, is_finite = self._nearest_code(number), number == number and abs(number) != math.inf
         # A large number is not meant as infinity, nor zero as the least number.
-        is_finite = number == number and number not in (math.inf, -math.inf)
-        is_lost = (is_finite and (found or 0) & ~self._sign > self._codes.largest) or (number == 0 and not self._sign)
-        if found is None or is_lost:
-            raise bad(value, self.numpy, self._expected())
-        return self._of(found)
+        if code is None or (is_finite and code & ~self._sign > self._codes.largest) or (number == 0 and not self._sign):
+            raise self._bad(value)
+        return self._of(code)
+
+    @property
+    def _codes(self) -> _Codes:
+        return _FLOATS[self.name]
 
     # -- codes ------------------------------------------------------------------------------------
 
@@ -222,14 +224,6 @@ class Float(DataType):
     def _of(self, code: int) -> AnyArray:
         # Through an integer, so that the value never passes through a float register that might quiet a NaN.
         return np.array(code, f"u{self.numpy.itemsize}").view(self.numpy)
-
-    def _expected(self) -> str:
-        codes = self._codes
-        largest = float(self._of(codes.largest))
-        low = f"-{largest:g}" if codes.signed else "above 0"
-        words = ['"NaN"'] * (codes.nan is not None) + ['"Infinity", "-Infinity"'] * (codes.infinity is not None)
-        numbers = "a number" if codes.infinity is not None else f"a number from {low} to {largest:g}"
-        return f'{", ".join([numbers, *words])} or "0x" and {2 * self.numpy.itemsize} hex digits'
 
     def _spelled(self, text: str) -> int | None:
         """The code that a word or hex digits spell; None if the type has none."""
@@ -249,7 +243,7 @@ class Float(DataType):
         # Where the code of -0 is NaN's, there is one zero only.
         return code if code == 0 and self._codes.nan == self._sign else code | self._sign
 
-    def _nearest(self, number: Any) -> int | None:
+    def _nearest_code(self, number: Any) -> int | None:
         """The code of the nearest number, half to even; None if the type has none."""
         if self.numpy.isbuiltin == 1:  # numpy rounds once
             with np.errstate(over="ignore"):
@@ -273,14 +267,17 @@ class Float(DataType):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Complex(DataType):
+class Complex(_Number):
     """Complex numbers, as pairs of floats."""
 
-    part: Float = field(kw_only=True, compare=False)
+    part: DataType = field(kw_only=True, compare=False)
+
+    def _expected(self) -> str:
+        return "a pair [real, imaginary]"
 
     def _read(self, value: JSON) -> AnyArray:
         if not isinstance(value, list) or len(value) != 2:
-            raise bad(value, self.numpy, "a pair [real, imaginary]")
+            raise self._bad(value)
         return self._joined([self.part.read_fill(number) for number in value])
 
     def write_fill(self, fill: AnyArray) -> JSON:
@@ -289,13 +286,15 @@ class Complex(DataType):
         return [self.part.write_fill(parts[0, ...]), self.part.write_fill(parts[1, ...])]
 
     def _cast(self, value: Any) -> AnyArray:
-        pair = value
         if not isinstance(value, list | tuple):
-            number = _as_number(value, self.numpy)
-            pair = number.real, number.imag
-        if len(pair) != 2:
-            raise bad(value, self.numpy, "a pair [real, imaginary]")
-        return self._joined([self.part._cast(number) for number in pair])
+            return _Number._cast(self, value)
+        if len(value) != 2 or None in value:
+            raise self._bad(value)
+        return self._joined([self.part.cast_fill(number) for number in value])
+
+    def _nearest(self, value: Any) -> AnyArray:
+        number = self._element(value, np.dtype(complex)).item()
+        return self._joined([self.part.cast_fill(number.real), self.part.cast_fill(number.imag)])
 
     def _joined(self, parts: list[AnyArray]) -> AnyArray:
         return np.stack(parts).view(self.numpy)[0, ...]

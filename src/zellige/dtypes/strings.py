@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zellige.dtypes.base import FIELD, MOST_BYTES, DataType, integer, only_keys
-from zellige.dtypes.fill import bad, boxed, padded, read_bytes, to_base64
+from zellige.dtypes.fill import boxed, padded, read_bytes, to_base64
 from zellige.errors import MetadataError, UnknownDataTypeError
 from zellige.types import JSON, AnyArray
 
@@ -17,6 +17,10 @@ class Text(DataType):
     """Strings of any length."""
 
     __slots__ = ()
+
+    def _expected(self) -> str:
+        return "a string of whole characters"
+
     codec: ClassVar[str] = "vlen-utf8"
 
     def _read(self, value: Any) -> AnyArray:
@@ -31,12 +35,10 @@ class Text(DataType):
 
     def _text(self, value: Any) -> str:
         """A string that can be written as Unicode; half a surrogate pair cannot."""
-        if not isinstance(value, str):
-            raise bad(value, self.numpy, "a string")
         try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise bad(value, self.numpy, "a string of whole characters") from error
+            str.encode(value)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise self._bad(value) from error
         return str(value)
 
 
@@ -46,10 +48,13 @@ class FixedText(Text):
     __slots__ = ()
     codec: ClassVar[str] = "bytes"
 
+    def _expected(self) -> str:
+        return f"a string of at most {self.numpy.itemsize // 4} whole characters"
+
     def _read(self, value: Any) -> AnyArray:
-        text, most = self._text(value).rstrip("\0"), self.numpy.itemsize // 4
-        if len(text) > most:
-            raise bad(value, self.numpy, f"at most {most} characters")
+        text = self._text(value).rstrip("\0")
+        if len(text) > self.numpy.itemsize // 4:
+            raise self._bad(value)
         return padded(text.encode("utf-32-le" if np.little_endian else "utf-32-be"), self.numpy)
 
 
@@ -58,6 +63,9 @@ class Bytes(DataType):
 
     __slots__ = ()
     codec: ClassVar[str] = "vlen-bytes"
+
+    def _expected(self) -> str:
+        return "base64, or a list of integers from 0 to 255"
 
     def default(self) -> AnyArray:
         """No bytes."""
@@ -69,19 +77,12 @@ class Bytes(DataType):
     def _read(self, value: JSON) -> AnyArray:
         data = read_bytes(value)
         if data is None:
-            raise bad(value, self.numpy, "base64, or a list of integers from 0 to 255")
+            raise self._bad(value)
         return self._made(data)
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The bytes in base64."""
         return to_base64(fill.item())
-
-    def _cast(self, value: Any) -> AnyArray:
-        if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "OS":
-            value = value.item()
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise bad(value, self.numpy, "bytes")
-        return self._made(bytes(value))
 
 
 class FixedBytes(Bytes):
@@ -90,10 +91,13 @@ class FixedBytes(Bytes):
     __slots__ = ()
     codec: ClassVar[str] = "bytes"
 
+    def _expected(self) -> str:
+        return f"at most {self.numpy.itemsize} bytes, as base64, or a list of integers"
+
     def _made(self, data: bytes) -> AnyArray:
         data = data.rstrip(b"\0")
         if len(data) > self.numpy.itemsize:
-            raise bad(data, self.numpy, f"at most {self.numpy.itemsize} bytes")
+            raise self._bad(data)
         return padded(data, self.numpy)
 
 
@@ -102,11 +106,13 @@ class RawBytes(DataType):
 
     __slots__ = ()
 
+    def _expected(self) -> str:
+        return f"a list of {self.numpy.itemsize} integers from 0 to 255, or their base64"
+
     def _read(self, value: JSON) -> AnyArray:
         data = read_bytes(value)
         if data is None or len(data) != self.numpy.itemsize:
-            expected = f"a list of {self.numpy.itemsize} integers from 0 to 255, or their base64"
-            raise bad(value, self.numpy, expected)
+            raise self._bad(value)
         return np.frombuffer(data, self.numpy)[0, ...]
 
     def write_fill(self, fill: AnyArray) -> JSON:

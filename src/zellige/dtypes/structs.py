@@ -10,7 +10,7 @@ import numpy as np
 
 from zellige.dtypes import table
 from zellige.dtypes.base import FIELD, MOST_BYTES, DataType, Endian, Storage, only_keys
-from zellige.dtypes.fill import bad, read_bytes, shown, unfit
+from zellige.dtypes.fill import read_bytes, shown, unfit
 from zellige.errors import CodecError, FieldNotFoundError, MetadataError, UnknownDataTypeError
 from zellige.types import JSON, AnyArray
 
@@ -34,14 +34,17 @@ class Struct(DataType):
         """Fields with the fill values that they have by themselves."""
         return self._filled({name: member.default() for name, member in self.fields.items()})
 
+    def _expected(self) -> str:
+        return f"a value for each of {', '.join(self.fields)}"
+
     def _read(self, value: JSON) -> AnyArray:
         if self.is_legacy and isinstance(value, str):
             data = read_bytes(value)
             if data is None or len(data) != self.numpy.itemsize:
-                raise bad(value, self.numpy, f"base64 of {self.numpy.itemsize} bytes, or an object")
+                raise self._bad(value)
             return self.unpack(data, "little")
         if not isinstance(value, dict):
-            raise bad(value, self.numpy, f"an object with {', '.join(self.fields)}")
+            raise self._bad(value)
         if unknown := [name for name in value if name not in self.fields]:
             raise MetadataError(f"fill_value.{unknown[0]} is not a field", field=f"fill_value.{unknown[0]}")
         for name in self.fields:
@@ -62,7 +65,7 @@ class Struct(DataType):
         elif isinstance(value, int | float | np.number):
             value = dict.fromkeys(self.fields, value)
         if not isinstance(value, Mapping) or value.keys() != self.fields.keys():
-            raise bad(value, self.numpy, f"a value for each of {', '.join(self.fields)}")
+            raise self._bad(value)
         return self._filled({n: _inside(n, member.cast_fill, value[n]) for n, member in self.fields.items()})
 
     def _filled(self, values: Mapping[str, AnyArray]) -> AnyArray:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 
 from zellige.dtypes.base import FIELD, DataType, integer, only_keys
 from zellige.dtypes.cast import limits
-from zellige.dtypes.fill import bad, shown
+from zellige.dtypes.fill import shown
 from zellige.errors import MetadataError
 from zellige.types import JSON, AnyArray
 
@@ -30,10 +29,15 @@ class Time(DataType):
         """What was never written is no time at all, rather than the year 1970."""
         return self._read(_NAT)
 
+    def _expected(self) -> str:
+        return (
+            f'an integer of 64 bits, "{_NAT}", or {"a date or a time" if self.numpy.kind == "M" else "a span of time"}'
+        )
+
     def _read(self, value: JSON) -> AnyArray:
         count = _LOW if value == _NAT else value
         if type(count) is not int or not _LOW <= count <= _HIGH:
-            raise bad(value, self.numpy, f'an integer of 64 bits or "{_NAT}"')
+            raise self._bad(value)
         return np.array(count, np.int64).view(self.numpy)
 
     def write_fill(self, fill: AnyArray) -> JSON:
@@ -41,25 +45,9 @@ class Time(DataType):
         return _NAT if np.isnat(fill) else int(fill.view(np.int64))
 
     def _cast(self, value: Any) -> AnyArray:
-        """A count of units, a time of numpy or Python, or the text of a date; none that would be rounded."""
-        dtype = self.numpy
-        if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
-            return self._read(int(value))
-        if isinstance(value, str) and value == _NAT:
-            return self._read(value)
-        kinds = str | date | np.datetime64 if dtype.kind == "M" else timedelta | np.timedelta64
-        if not isinstance(value, kinds) and not (isinstance(value, np.ndarray) and value.dtype.kind == dtype.kind):
-            raise bad(value, dtype, "a date or a time" if dtype.kind == "M" else "a span of time")
-        try:
-            source = np.asarray(value if isinstance(value, np.ndarray) else dtype.type(value))
-            fill: AnyArray = source.astype(dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise MetadataError(
-                f"fill_value {shown(value)} does not fit {dtype}: {error}", field="fill_value"
-            ) from error
-        if not (np.isnat(source) | (fill == source)).all():
-            raise bad(value, dtype, "a whole number of its units")
-        return fill
+        """A user's value by the rules for elements, but spans of time have no text, and no times are bytes."""
+        is_text = isinstance(value, str | bytes) and (self.numpy.kind == "m" or value == _NAT or type(value) is bytes)
+        return self._read(value) if is_text else self._element(value, self.numpy)
 
 
 def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:

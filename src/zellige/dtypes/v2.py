@@ -24,7 +24,7 @@ import numpy as np
 
 from zellige.dtypes import table
 from zellige.dtypes.base import MOST_BYTES, DataType, check_elements, leaves, read_only
-from zellige.dtypes.fill import bad, boxed, read_bytes, shown, to_base64, unfit
+from zellige.dtypes.fill import boxed, read_bytes, shown, to_base64, unfit
 from zellige.errors import CodecError, MetadataError, PickleCodecDisabledError, UnknownDataTypeError
 from zellige.types import JSON, AnyArray
 
@@ -171,6 +171,9 @@ class Arrays(Objects):
 
     items: np.dtype[Any] = field(kw_only=True, compare=False)
 
+    def _expected(self) -> str:
+        return f"a list of {self.items}"
+
     def default(self) -> AnyArray:
         """An array without items."""
         return self._cast([])
@@ -183,9 +186,9 @@ class Arrays(Objects):
         try:
             found = np.array(value, self.items)
         except (TypeError, ValueError, OverflowError) as error:
-            raise bad(value, self.items, f"a list of {self.items}") from error
+            raise self._bad(value) from error
         if found.ndim != 1:
-            raise bad(value, self.items, f"a list of {self.items}")
+            raise self._bad(value)
         return boxed(found)
 
     def _cast(self, value: Any) -> AnyArray:
@@ -197,8 +200,11 @@ class SubarrayStruct(V2DataType):
 
     __slots__ = ()
 
+    def _expected(self) -> str:
+        return "base64, as Zarr v2 has it"
+
     def _read(self, value: JSON) -> AnyArray:
-        raise bad(value, self.numpy, "base64, as Zarr v2 has it")
+        raise self._bad(value)
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The bytes of the element in base64."""
@@ -357,7 +363,7 @@ def _as_in_v3(value: JSON, data_type: DataType) -> JSON:
     if (kind in "UT" or is_bytes) and _is_zero(value):
         return ""
     if is_bytes and isinstance(value, list):
-        raise bad(value, data_type.numpy, "base64")
+        raise unfit(value, data_type.numpy, "expected base64")
     if kind == "b" and type(value) is float and value in (0, 1):
         return bool(value)
     if kind in "iu" and isinstance(value, float) and value.is_integer():
@@ -375,7 +381,7 @@ def _float_as_in_v3(value: JSON, dtype: np.dtype[Any]) -> JSON:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     for part in value if isinstance(value, list) else [value]:
         if isinstance(part, str) and part not in _WORDS:
-            raise bad(value, dtype, 'a number, "NaN", "Infinity" or "-Infinity"')
+            raise unfit(value, dtype, 'expected a number, "NaN", "Infinity" or "-Infinity"')
     return value
 
 
@@ -385,7 +391,7 @@ def _read_packed(value: JSON, dtype: np.dtype[Any], declared: np.dtype[Any]) -> 
         return np.zeros((), dtype)
     data = read_bytes(value) if isinstance(value, str) else None
     if data is None or len(data) != declared.itemsize:
-        raise bad(value, dtype, f"base64 of {declared.itemsize} bytes")
+        raise unfit(value, dtype, f"expected base64 of {declared.itemsize} bytes")
     try:
         return as_native(np.ndarray((), declared, data), dtype).copy()
     except CodecError as error:
