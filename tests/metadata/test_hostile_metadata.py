@@ -23,7 +23,7 @@ from documents import (
     regular,
 )
 from zellige.errors import MetadataError
-from zellige.metadata.document import as_integer
+from zellige.metadata.json import as_integer
 
 # -- refused: text -------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ def test_text_that_is_refused(raw, field):
     with pytest.raises(MetadataError) as info:
         open_document(raw)
     assert info.value.field == field
-    assert (field or "document") in str(info.value)
+    assert (field or "metadata") in str(info.value)
     assert len(str(info.value)) < 10_000
 
 

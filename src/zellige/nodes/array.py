@@ -35,7 +35,8 @@ from zellige.io.plan import plan_for
 from zellige.io.read import read
 from zellige.io.select import Selection
 from zellige.io.write import write, write_fields
-from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata import ArrayV3Metadata
+from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.blueprint import Blueprint, remember, remember_similar, remembered, similar
@@ -774,8 +775,8 @@ def open_array_or(
 
 def warned(array: Array) -> Array:
     """An array that is opened; with a warning if its document says that it is still being filled."""
-    if array.metadata.extra and document.UNFINISHED in array.metadata.extra:
-        warn_caller(f"array {array.name!r} of {array.store!r} {document.UNFINISHED_WORDS}", UnfinishedWarning)
+    if array.metadata.extra and UNFINISHED in array.metadata.extra:
+        warn_caller(f"array {array.name!r} of {array.store!r} {UNFINISHED_WORDS}", UnfinishedWarning)
     return array
 
 

@@ -45,8 +45,8 @@ from zellige.errors import as_mapping
 from zellige.grid.grid import ChunkGrid
 from zellige.grid.parse import ChunksLike, GridName, parse_shards
 from zellige.metadata import ArrayV3Metadata
-from zellige.metadata.document import Extension, new_attributes
 from zellige.metadata.grids import grid_document
+from zellige.metadata.json import Extension, new_attributes
 from zellige.metadata.keys import chunk_key_encoding_argument
 from zellige.nodes import node
 from zellige.nodes.array import Array
