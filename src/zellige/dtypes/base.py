@@ -80,7 +80,7 @@ class DataType:
 
     def read_fill(self, value: JSON) -> AnyArray:
         """A JSON fill value as a 0-d array, to the bit."""
-        return read_only(self._read(value))
+        return self._checked(self._read(value), value)
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The JSON form of a fill value."""
@@ -93,37 +93,35 @@ class DataType:
         except MaskedValueError as error:
             raise MetadataError("fill_value is masked; give a value, or leave it out", field="fill_value") from error
         if value is None:
-            fill = self.default()
-        elif isinstance(value, np.ndarray | np.generic) and value.dtype == self.numpy and self.numpy.kind != "O":
-            fill = np.array(value, self.numpy)
-        else:
-            fill = self._cast(value)
-        if fill.ndim:
-            raise MetadataError(f"fill_value must be one value, not an array of shape {fill.shape}", field="fill_value")
+            return read_only(self.default())
+        if isinstance(value, np.ndarray | np.generic) and value.dtype == self.numpy and self.numpy.kind != "O":
+            return self._checked(np.array(value, self.numpy), value)
+        return self._checked(self._cast(value), value)
+
+    def _checked(self, fill: AnyArray | None, value: Any) -> AnyArray:
+        if fill is None or fill.ndim:
+            raise unfit(value, self.numpy, f"expected {self._expected()}")
         return read_only(fill)
 
     def _expected(self) -> str:
+        """What fill values are, for messages."""
         raise NotImplementedError
 
-    def _bad(self, value: Any) -> MetadataError:
-        """The error for a fill value that is not one of the type."""
-        return unfit(value, self.numpy, f"expected {self._expected()}")
-
-    def _read(self, value: JSON) -> AnyArray:
+    def _read(self, value: JSON) -> AnyArray | None:
+        """The fill value that a JSON value spells; None if it spells none."""
         raise NotImplementedError
 
-    def _cast(self, value: Any) -> AnyArray:
+    def _cast(self, value: Any) -> AnyArray | None:
+        """The fill value that a user means; None if the type does not have it."""
         return self._element(value, self.numpy)
 
-    def _element(self, value: Any, dtype: np.dtype[Any]) -> AnyArray:
-        """A user's fill value as an element of a type, by the rules for elements."""
+    def _element(self, value: Any, dtype: np.dtype[Any]) -> AnyArray | None:
+        """A value as an element of a type, by the rules for elements."""
         try:
             found = as_values(value, dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise self._bad(value) from error
-        if found.ndim:
-            raise self._bad(value)
-        return found
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return None if found.ndim else found
 
 
 def read_only(fill: AnyArray) -> AnyArray:

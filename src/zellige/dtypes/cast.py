@@ -230,7 +230,7 @@ def _check_numbers(array: AnyArray, dtype: np.dtype[Any]) -> None:
         if int(array.min()) < low or int(array.max()) > high:
             _refuse_first(array, (array < low) | (array > high), dtype)
         return
-    lost = _lost_as_integer if is_integer(dtype) else _lost_as_complex if is_complex(dtype) else _lost_as_float
+    lost = _lost_as_integer if is_integer(dtype) else _lost_as_float
     with np.errstate(all="ignore"):
         if any(lost(piece, dtype).any() for piece in _pieces(array, "K")):
             start = 0
@@ -260,20 +260,13 @@ def _lost_as_integer(piece: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
 def _lost_as_float(piece: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     found, end = piece.astype(dtype), _end(dtype)
     if end == math.inf and np.isfinite(found).all():
-        return _NONE
-    return _not_rounded(piece.astype(np.promote_types(piece.dtype, np.float64), copy=False), found, end)
-
-
-def _lost_as_complex(piece: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    found = piece.astype(dtype)
-    if np.isfinite(found).all():
-        return _NONE
-    wide = piece.astype(np.promote_types(piece.dtype, np.complex128))
-    parts = _not_rounded(wide.view(wide.real.dtype), found.astype(wide.dtype).view(wide.real.dtype), math.inf)
+        return np.zeros(0, bool)
+    wide = piece.astype(np.promote_types(piece.dtype, np.complex128 if is_complex(dtype) else np.float64), copy=False)
+    if not is_complex(dtype):
+        return _not_rounded(wide, found, end)
+    part = wide.real.dtype
+    parts = _not_rounded(wide.view(part), found.astype(wide.dtype).view(part), end)
     return parts[0::2] | parts[1::2]
-
-
-_NONE: AnyArray = np.zeros(0, bool)
 
 
 def _not_rounded(wide: AnyArray, found: AnyArray, end: float) -> AnyArray:

@@ -79,8 +79,10 @@ def boxed(value: Any) -> AnyArray:
     return box
 
 
-def padded(data: bytes, dtype: np.dtype[Any]) -> AnyArray:
-    """An element that begins with these bytes, and has zeros after them."""
+def padded(data: bytes, dtype: np.dtype[Any]) -> AnyArray | None:
+    """An element that begins with these bytes, and has zeros after them; None if they are too many."""
+    if len(data) > dtype.itemsize:
+        return None
     fill = np.zeros((), dtype)  # which costs nothing until it is touched, however long metadata says it is
     fill.reshape(1).view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
     return fill

@@ -119,15 +119,14 @@ class _Number(DataType):
 
     __slots__ = ()
 
-    def _cast(self, value: Any) -> AnyArray:
-        """A user's number; text and lists are what metadata has for it."""
-        if isinstance(value, str | list | tuple):
-            return self._read(list(value) if isinstance(value, tuple) else value)
-        if np.asarray(value).dtype.kind in "UST":
-            raise self._bad(value)
-        return self._nearest(value)
+    def _cast(self, value: Any) -> AnyArray | None:
+        """A user's number by the rules for elements, but text is what metadata spells."""
+        if isinstance(value, str):
+            return self._read(value)
+        is_text = isinstance(value, bytes | np.ndarray) and np.asarray(value).dtype.kind in "UST"
+        return None if is_text else self._nearest(value)
 
-    def _nearest(self, value: Any) -> AnyArray:
+    def _nearest(self, value: Any) -> AnyArray | None:
         return self._element(value, self.numpy)
 
 
@@ -139,10 +138,9 @@ class Bool(_Number):
     def _expected(self) -> str:
         return "true or false"
 
-    def _read(self, value: JSON) -> AnyArray:
-        if type(value) not in (bool, int) or value not in (0, 1):  # 0 and 1 are put there by some writers
-            raise self._bad(value)
-        return np.array(value, self.numpy)
+    def _read(self, value: JSON) -> AnyArray | None:
+        is_bool = type(value) in (bool, int) and value in (0, 1)  # some writers put 0 and 1 there
+        return np.array(value, self.numpy) if is_bool else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """True or false."""
@@ -158,11 +156,9 @@ class Integer(_Number):
         low, high = limits(self.numpy)
         return f"an integer from {low} to {high}"
 
-    def _read(self, value: JSON) -> AnyArray:
+    def _read(self, value: JSON) -> AnyArray | None:
         low, high = limits(self.numpy)
-        if type(value) is not int or not low <= value <= high:
-            raise self._bad(value)
-        return np.array(value, self.numpy)
+        return np.array(value, self.numpy) if type(value) is int and low <= value <= high else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The integer."""
@@ -176,19 +172,16 @@ class Float(_Number):
 
     def _expected(self) -> str:
         codes = self._codes
-        largest = float(self._of(codes.largest))
+        largest = self._number(codes.largest)
         low = f"-{largest:g}" if codes.signed else "above 0"
         words = ['"NaN"'] * (codes.nan is not None) + ['"Infinity", "-Infinity"'] * (codes.infinity is not None)
         numbers = "a number" if codes.infinity is not None else f"a number from {low} to {largest:g}"
         return f'{", ".join([numbers, *words])} or "0x" and {2 * self.numpy.itemsize} hex digits'
 
-    def _read(self, value: JSON) -> AnyArray:
-        code = (
-            self._spelled(value) if isinstance(value, str) else self._nearest_code(value) if is_finite(value) else None
-        )
-        if code is None:
-            raise self._bad(value)
-        return self._of(code)
+    def _read(self, value: JSON) -> AnyArray | None:
+        if isinstance(value, str):
+            return self._of(self._spelled(value))
+        return self._of(self._nearest_code(value)) if is_finite(value) else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """A number where JSON has one, else a word, or the bits of an unusual NaN."""
@@ -200,16 +193,19 @@ class Float(_Number):
         code = int(fill.view(f"u{fill.itemsize}"))
         return "NaN" if code == self._codes.nan else f"0x{code:0{2 * fill.itemsize}x}"
 
-    def _nearest(self, value: Any) -> AnyArray:
+    def _nearest(self, value: Any) -> AnyArray | None:
         if self.numpy.isbuiltin == 1:
             return self._element(value, self.numpy)
-        is_exact = isinstance(value, float | Rational) and not isinstance(value, np.generic)
-        number = value if is_exact else self._element(value, np.dtype(float)).item()
+        number = value
+        if isinstance(value, np.generic) or not isinstance(value, float | Rational):
+            element = self._element(value, np.dtype(float))
+            if element is None:
+                return None
+            number = element.item()
         code, is_finite = self._nearest_code(number), number == number and abs(number) != math.inf
         # A large number is not meant as infinity, nor zero as the least number.
-        if code is None or (is_finite and code & ~self._sign > self._codes.largest) or (number == 0 and not self._sign):
-            raise self._bad(value)
-        return self._of(code)
+        is_lost = is_finite and code is not None and code & ~self._sign > self._codes.largest
+        return None if is_lost or (number == 0 and not self._sign) else self._of(code)
 
     @property
     def _codes(self) -> _Codes:
@@ -221,9 +217,13 @@ class Float(_Number):
     def _sign(self) -> int:
         return 1 << (self._codes.bits - 1) if self._codes.signed else 0
 
-    def _of(self, code: int) -> AnyArray:
+    def _of(self, code: int | None) -> AnyArray | None:
+        """The float with a code; None for none."""
         # Through an integer, so that the value never passes through a float register that might quiet a NaN.
-        return np.array(code, f"u{self.numpy.itemsize}").view(self.numpy)
+        return None if code is None else np.array(code, f"u{self.numpy.itemsize}").view(self.numpy)
+
+    def _number(self, code: int) -> float:
+        return float(np.array(code, f"u{self.numpy.itemsize}").view(self.numpy))
 
     def _spelled(self, text: str) -> int | None:
         """The code that a word or hex digits spell; None if the type has none."""
@@ -260,10 +260,10 @@ class Float(_Number):
 
     def _middle(self, code: int) -> float:
         """The number half way from one code to the next, which a double holds exactly."""
-        number = float(self._of(code))
+        number = self._number(code)
         if code < self._codes.largest:
-            return (number + float(self._of(code + 1))) / 2
-        return number + (number - float(self._of(code - 1))) / 2
+            return (number + self._number(code + 1)) / 2
+        return number + (number - self._number(code - 1)) / 2
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -275,9 +275,9 @@ class Complex(_Number):
     def _expected(self) -> str:
         return "a pair [real, imaginary]"
 
-    def _read(self, value: JSON) -> AnyArray:
+    def _read(self, value: JSON) -> AnyArray | None:
         if not isinstance(value, list) or len(value) != 2:
-            raise self._bad(value)
+            return None
         return self._joined([self.part.read_fill(number) for number in value])
 
     def write_fill(self, fill: AnyArray) -> JSON:
@@ -285,16 +285,15 @@ class Complex(_Number):
         parts = fill.reshape(1).view(self.part.numpy)
         return [self.part.write_fill(parts[0, ...]), self.part.write_fill(parts[1, ...])]
 
-    def _cast(self, value: Any) -> AnyArray:
+    def _cast(self, value: Any) -> AnyArray | None:
         if not isinstance(value, list | tuple):
             return _Number._cast(self, value)
-        if len(value) != 2 or None in value:
-            raise self._bad(value)
-        return self._joined([self.part.cast_fill(number) for number in value])
+        is_pair = len(value) == 2 and None not in value
+        return self._joined([self.part.cast_fill(number) for number in value]) if is_pair else None
 
-    def _nearest(self, value: Any) -> AnyArray:
-        number = self._element(value, np.dtype(complex)).item()
-        return self._joined([self.part.cast_fill(number.real), self.part.cast_fill(number.imag)])
+    def _nearest(self, value: Any) -> AnyArray | None:
+        element = self._element(value, np.dtype(complex))
+        return None if element is None else self._cast((element.item().real, element.item().imag))
 
     def _joined(self, parts: list[AnyArray]) -> AnyArray:
         return np.stack(parts).view(self.numpy)[0, ...]

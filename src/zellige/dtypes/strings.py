@@ -13,33 +13,35 @@ from zellige.errors import MetadataError, UnknownDataTypeError
 from zellige.types import JSON, AnyArray
 
 
+def _is_text(value: Any) -> bool:
+    """Whether this is a string that can be written as Unicode; half a surrogate pair cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Text(DataType):
     """Strings of any length."""
 
     __slots__ = ()
+    codec: ClassVar[str] = "vlen-utf8"
 
     def _expected(self) -> str:
         return "a string of whole characters"
 
-    codec: ClassVar[str] = "vlen-utf8"
-
-    def _read(self, value: Any) -> AnyArray:
-        return np.array(self._text(value), self.numpy)
+    def _read(self, value: Any) -> AnyArray | None:
+        return np.array(str(value), self.numpy) if _is_text(value) else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The text."""
         return str(fill[()])
 
-    def _cast(self, value: Any) -> AnyArray:
+    def _cast(self, value: Any) -> AnyArray | None:
         return self._read(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
-
-    def _text(self, value: Any) -> str:
-        """A string that can be written as Unicode; half a surrogate pair cannot."""
-        try:
-            str.encode(value)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise self._bad(value) from error
-        return str(value)
 
 
 class FixedText(Text):
@@ -51,11 +53,11 @@ class FixedText(Text):
     def _expected(self) -> str:
         return f"a string of at most {self.numpy.itemsize // 4} whole characters"
 
-    def _read(self, value: Any) -> AnyArray:
-        text = self._text(value).rstrip("\0")
-        if len(text) > self.numpy.itemsize // 4:
-            raise self._bad(value)
-        return padded(text.encode("utf-32-le" if np.little_endian else "utf-32-be"), self.numpy)
+    def _read(self, value: Any) -> AnyArray | None:
+        if not _is_text(value):
+            return None
+        data = value.rstrip("\0").encode("utf-32-le" if np.little_endian else "utf-32-be")
+        return padded(data, self.numpy)
 
 
 class Bytes(DataType):
@@ -69,36 +71,32 @@ class Bytes(DataType):
 
     def default(self) -> AnyArray:
         """No bytes."""
-        return self._made(b"")
+        return boxed(b"")
 
-    def _made(self, data: bytes) -> AnyArray:
-        return boxed(data)
-
-    def _read(self, value: JSON) -> AnyArray:
+    def _read(self, value: JSON) -> AnyArray | None:
         data = read_bytes(value)
-        if data is None:
-            raise self._bad(value)
-        return self._made(data)
+        return None if data is None else boxed(data)
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The bytes in base64."""
         return to_base64(fill.item())
 
 
-class FixedBytes(Bytes):
+class FixedBytes(DataType):
     """At most some bytes, where zeros at the end do not count."""
 
     __slots__ = ()
-    codec: ClassVar[str] = "bytes"
 
     def _expected(self) -> str:
-        return f"at most {self.numpy.itemsize} bytes, as base64, or a list of integers"
+        return f"at most {self.numpy.itemsize} bytes, as base64 or a list of integers"
 
-    def _made(self, data: bytes) -> AnyArray:
-        data = data.rstrip(b"\0")
-        if len(data) > self.numpy.itemsize:
-            raise self._bad(data)
-        return padded(data, self.numpy)
+    def _read(self, value: JSON) -> AnyArray | None:
+        data = read_bytes(value)
+        return None if data is None else padded(data.rstrip(b"\0"), self.numpy)
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """The bytes in base64."""
+        return to_base64(fill.item())
 
 
 class RawBytes(DataType):
@@ -109,18 +107,16 @@ class RawBytes(DataType):
     def _expected(self) -> str:
         return f"a list of {self.numpy.itemsize} integers from 0 to 255, or their base64"
 
-    def _read(self, value: JSON) -> AnyArray:
+    def _read(self, value: JSON) -> AnyArray | None:
         data = read_bytes(value)
-        if data is None or len(data) != self.numpy.itemsize:
-            raise self._bad(value)
-        return np.frombuffer(data, self.numpy)[0, ...]
+        return np.frombuffer(data, self.numpy)[0, ...] if data and len(data) == self.numpy.itemsize else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The bytes, as the type has them."""
         data = fill.tobytes()
         return list(data) if self.configuration is None else to_base64(data)
 
-    def _cast(self, value: Any) -> AnyArray:
+    def _cast(self, value: Any) -> AnyArray | None:
         value = value.tobytes() if isinstance(value, np.void) else value
         return self._read(list(value) if isinstance(value, bytes | bytearray | memoryview | tuple) else value)
 

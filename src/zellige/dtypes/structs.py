@@ -37,14 +37,12 @@ class Struct(DataType):
     def _expected(self) -> str:
         return f"a value for each of {', '.join(self.fields)}"
 
-    def _read(self, value: JSON) -> AnyArray:
+    def _read(self, value: JSON) -> AnyArray | None:
         if self.is_legacy and isinstance(value, str):
             data = read_bytes(value)
-            if data is None or len(data) != self.numpy.itemsize:
-                raise self._bad(value)
-            return self.unpack(data, "little")
+            return self.unpack(data, "little") if data and len(data) == self.numpy.itemsize else None
         if not isinstance(value, dict):
-            raise self._bad(value)
+            return None
         if unknown := [name for name in value if name not in self.fields]:
             raise MetadataError(f"fill_value.{unknown[0]} is not a field", field=f"fill_value.{unknown[0]}")
         for name in self.fields:
@@ -56,7 +54,7 @@ class Struct(DataType):
         """An object with the value of each field."""
         return {name: member.write_fill(fill[name]) for name, member in self.fields.items()}
 
-    def _cast(self, value: Any) -> AnyArray:
+    def _cast(self, value: Any) -> AnyArray | None:
         """A tuple, a dict or a struct with a value for each field; or one value for all of them."""
         if isinstance(value, np.ndarray | np.void) and value.dtype.names is not None and value.ndim == 0:
             value = {name: value[name] for name in value.dtype.names}
@@ -65,7 +63,7 @@ class Struct(DataType):
         elif isinstance(value, int | float | np.number):
             value = dict.fromkeys(self.fields, value)
         if not isinstance(value, Mapping) or value.keys() != self.fields.keys():
-            raise self._bad(value)
+            return None
         return self._filled({n: _inside(n, member.cast_fill, value[n]) for n, member in self.fields.items()})
 
     def _filled(self, values: Mapping[str, AnyArray]) -> AnyArray:

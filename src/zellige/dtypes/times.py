@@ -27,24 +27,22 @@ class Time(DataType):
 
     def default(self) -> AnyArray:
         """What was never written is no time at all, rather than the year 1970."""
-        return self._read(_NAT)
+        return np.array(_LOW).view(self.numpy)
 
     def _expected(self) -> str:
         return (
             f'an integer of 64 bits, "{_NAT}", or {"a date or a time" if self.numpy.kind == "M" else "a span of time"}'
         )
 
-    def _read(self, value: JSON) -> AnyArray:
+    def _read(self, value: JSON) -> AnyArray | None:
         count = _LOW if value == _NAT else value
-        if type(count) is not int or not _LOW <= count <= _HIGH:
-            raise self._bad(value)
-        return np.array(count, np.int64).view(self.numpy)
+        return np.array(count).view(self.numpy) if type(count) is int and _LOW <= count <= _HIGH else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The count, or "NaT"."""
         return _NAT if np.isnat(fill) else int(fill.view(np.int64))
 
-    def _cast(self, value: Any) -> AnyArray:
+    def _cast(self, value: Any) -> AnyArray | None:
         """A user's value by the rules for elements, but spans of time have no text, and no times are bytes."""
         is_text = isinstance(value, str | bytes) and (self.numpy.kind == "m" or value == _NAT or type(value) is bytes)
         return self._read(value) if is_text else self._element(value, self.numpy)

@@ -147,7 +147,7 @@ class Objects(V2DataType):
         """None."""
         return boxed(None)
 
-    def _read(self, value: JSON) -> AnyArray:
+    def _read(self, value: JSON) -> AnyArray | None:
         return boxed(value)
 
     def write_fill(self, fill: AnyArray) -> JSON:
@@ -161,7 +161,7 @@ class Objects(V2DataType):
             reason = f"fill_value {shown(value)} has no form in JSON: {error}"
             raise MetadataError(reason, field="fill_value") from error
 
-    def _cast(self, value: Any) -> AnyArray:
+    def _cast(self, value: Any) -> AnyArray | None:
         return boxed(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
 
 
@@ -176,22 +176,20 @@ class Arrays(Objects):
 
     def default(self) -> AnyArray:
         """An array without items."""
-        return self._cast([])
+        return boxed(np.array([], self.items))
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The items as a list."""
         return self._written(fill.item().tolist())
 
-    def _read(self, value: Any) -> AnyArray:
+    def _read(self, value: Any) -> AnyArray | None:
         try:
             found = np.array(value, self.items)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise self._bad(value) from error
-        if found.ndim != 1:
-            raise self._bad(value)
-        return boxed(found)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return boxed(found) if found.ndim == 1 else None
 
-    def _cast(self, value: Any) -> AnyArray:
+    def _cast(self, value: Any) -> AnyArray | None:
         return self._read(value)
 
 
@@ -203,18 +201,12 @@ class SubarrayStruct(V2DataType):
     def _expected(self) -> str:
         return "base64, as Zarr v2 has it"
 
-    def _read(self, value: JSON) -> AnyArray:
-        raise self._bad(value)
+    def _read(self, value: JSON) -> AnyArray | None:
+        return None
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The bytes of the element in base64."""
         return to_base64(fill.tobytes())
-
-    def _cast(self, value: Any) -> AnyArray:
-        try:
-            return np.array(value, self.numpy)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise unfit(value, self.numpy, str(error)) from error
 
 
 # The metadata tells arrays of any objects from those of bytes.

@@ -9,7 +9,7 @@ RectilinearChunkGridMetadata(chunk_shapes=(4, (2, 2, 2, 1)))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -18,7 +18,7 @@ import numpy as np
 from zellige.errors import ChunkShapeError, MetadataError
 from zellige.grid.edges import Edges, LazyTuple, Sizes, as_tuple, positive_integer
 from zellige.grid.grid import AxisChunks, ChunkGrid
-from zellige.metadata.json import Fields, as_extension, fail, one_of
+from zellige.metadata.json import Check, Fields, as_extension, fail, one_of
 from zellige.types import JSON, Shape
 
 _FIELD = "chunk_grid.configuration"
@@ -30,6 +30,10 @@ class _Grid:
     __slots__ = ()
 
     name: ClassVar[str]
+    parameter: ClassVar[str] = "chunk_shape"
+    """The field of the configuration that the class takes."""
+    others: ClassVar[dict[str, Check[Any]]] = {}
+    """Fields beside it."""
     bounded: ClassVar[bool] = False
     """Whether chunks at the border are only as large as the array."""
 
@@ -45,12 +49,12 @@ class _Grid:
         """
         found, configuration = as_extension(data, "chunk_grid")
         one_of(cls.name)(found, "chunk_grid.name")
-        return cls.from_configuration(configuration)
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Read the configuration alone."""
-        raise NotImplementedError
+        fields = Fields(configuration, _FIELD)
+        for name, check in cls.others.items():
+            fields.take(name, check)
+        value = fields.take(cls.parameter, _entries)
+        fields.only()
+        return cls(**{cls.parameter: value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +67,6 @@ class _OneShape(_Grid):
         where = f"{_FIELD}.chunk_shape"
         sizes = tuple(_size(n, f"{where}[{axis}]") for axis, n in enumerate(_entries(self.chunk_shape, where)))
         object.__setattr__(self, "chunk_shape", sizes)
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Read the configuration alone."""
-        fields = Fields(configuration, _FIELD)
-        chunk_shape = fields.take("chunk_shape", _entries)
-        fields.only()
-        return cls(chunk_shape)
 
     def to_dict(self) -> dict[str, JSON]:
         """The object for metadata: the name and the configuration."""
@@ -124,6 +120,8 @@ class RectilinearChunkGridMetadata(_Grid):
     axes: tuple[AxisChunks, ...] = field(init=False)
     """How each axis is cut: a size, or edges as runs."""
     name: ClassVar[str] = "rectilinear"
+    parameter: ClassVar[str] = "chunk_shapes"
+    others: ClassVar[dict[str, Check[Any]]] = {"kind": one_of("inline")}
 
     def __init__(self, chunk_shapes: Iterable[Any]) -> None:
         where = f"{_FIELD}.chunk_shapes"
@@ -135,17 +133,8 @@ class RectilinearChunkGridMetadata(_Grid):
         """For each axis a size, or a tuple of its edges; more than a million are a sequence that behaves like one."""
         return tuple(chunks if isinstance(chunks, int) else as_tuple(chunks) for chunks in self.axes)
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Read the configuration alone."""
-        fields = Fields(configuration, _FIELD)
-        fields.take("kind", one_of("inline"))  # no other is defined
-        chunk_shapes = fields.take("chunk_shapes", _entries)
-        fields.only()
-        return cls(chunk_shapes)
-
     def to_dict(self) -> dict[str, JSON]:
-        """The object for the document: integers where declared so, else runs."""
+        """The object for metadata: integers where declared so, else runs."""
         shapes = [chunks if isinstance(chunks, int) else chunks.to_rle() for chunks in self.axes]
         return {"name": self.name, "configuration": {"kind": "inline", "chunk_shapes": shapes}}
 
@@ -197,7 +186,7 @@ def parse_chunk_grid(value: JSON) -> ChunkGridMetadata:
     if name == "rectangular":
         return _parse_rectangular(configuration)
     one_of(*_GRIDS)(name, "chunk_grid.name")
-    return _GRIDS[name].from_configuration(configuration)
+    return _GRIDS[name].from_dict(value)
 
 
 def _parse_rectangular(configuration: dict[str, JSON]) -> RectilinearChunkGridMetadata:
