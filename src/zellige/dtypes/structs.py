@@ -1,8 +1,8 @@
-"""Structs: named fields one after the other, and how an index names fields."""
+"""Structs: named fields one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -11,12 +11,10 @@ import numpy as np
 from zellige.dtypes import table
 from zellige.dtypes.base import FIELD, MOST_BYTES, DataType, Endian, Storage, only_keys
 from zellige.dtypes.fill import read_bytes, shown, unfit
-from zellige.errors import CodecError, FieldNotFoundError, MetadataError, UnknownDataTypeError
+from zellige.errors import CodecError, MetadataError, UnknownDataTypeError
 from zellige.types import JSON, AnyArray
 
 Fields: TypeAlias = dict[str, DataType]
-FieldNames: TypeAlias = str | list[str]
-"""One field, or a struct of several."""
 
 _PAIR = {"name", "data_type"}
 _AT = f"{FIELD}.fields"
@@ -158,46 +156,3 @@ def _struct(fields: Fields, is_legacy: bool = False) -> DataType:
     numpy = np.dtype([(name, member.numpy) for name, member in fields.items()])
     members = [{"name": name, "data_type": member.to_json()} for name, member in fields.items()]
     return Struct.of("struct", numpy, {"fields": members}, fields=fields, is_legacy=is_legacy)
-
-
-# -- fields in an index ---------------------------------------------------------------------------
-
-
-def split_fields(index: Any, dtype: np.dtype[Any], fields: Sequence[str] | str | None) -> tuple[Any, FieldNames | None]:
-    """An index without the names of fields, which may stand anywhere in it, and those names.
-
-    >>> split_fields((slice(0, 5), "x"), np.dtype([("x", "i4")]), None)
-    ((slice(0, 5, None),), 'x')
-    """
-    items = index if isinstance(index, tuple) else (index,)
-    named = [item for item in items if _names_fields(item)]
-    if fields is not None:
-        named.append(fields if isinstance(fields, str) else list(fields))
-    if not named:
-        return index, None
-    rest = tuple(item for item in items if not _names_fields(item))
-    chosen = named[0] if len(named) == 1 else [name for n in named for name in ([n] if isinstance(n, str) else n)]
-    _check_fields(chosen, dtype)
-    return index if len(rest) == len(items) else rest or ..., chosen
-
-
-def _names_fields(item: Any) -> bool:
-    return isinstance(item, str) or (isinstance(item, list) and bool(item) and all(isinstance(n, str) for n in item))
-
-
-def _check_fields(chosen: FieldNames, dtype: np.dtype[Any]) -> None:
-    names = [chosen] if isinstance(chosen, str) else chosen
-    known = dtype.names or ()
-    for i, name in enumerate(names):
-        if name not in known:
-            raise FieldNotFoundError(
-                f"no field of name {name!r}; the fields are {', '.join(map(repr, known))}", fields=known
-            )
-        if name in names[:i]:
-            raise ValueError(f"field {name!r} is named twice")
-
-
-def take_fields(found: Any, fields: FieldNames) -> Any:
-    """Fields of elements that were read; one field by itself, without the memory of the others."""
-    part = found[fields]
-    return part.copy(order="K") if isinstance(fields, str) and isinstance(part, np.ndarray) else part

@@ -9,7 +9,7 @@ RectilinearChunkGridMetadata(chunk_shapes=(4, (2, 2, 2, 1)))
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -30,9 +30,9 @@ class _Grid:
     __slots__ = ()
 
     name: ClassVar[str]
-    parameter: ClassVar[str] = "chunk_shape"
+    _parameter: ClassVar[str] = "chunk_shape"
     """The field of the configuration that the class takes."""
-    others: ClassVar[dict[str, Check[Any]]] = {}
+    _others: ClassVar[dict[str, Check[Any]]] = {}
     """Fields beside it."""
     bounded: ClassVar[bool] = False
     """Whether chunks at the border are only as large as the array."""
@@ -49,12 +49,24 @@ class _Grid:
         """
         found, configuration = as_extension(data, "chunk_grid")
         one_of(cls.name)(found, "chunk_grid.name")
+        return cls.from_configuration(configuration)
+
+    @classmethod
+    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
+        """Read the configuration alone.
+
+        Parameters
+        ----------
+        configuration
+            The object that `from_dict` finds under `configuration`.
+
+        """
         fields = Fields(configuration, _FIELD)
-        for name, check in cls.others.items():
+        for name, check in cls._others.items():
             fields.take(name, check)
-        value = fields.take(cls.parameter, _entries)
+        value = fields.take(cls._parameter, _entries)
         fields.only()
-        return cls(**{cls.parameter: value})
+        return cls(**{cls._parameter: value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +132,8 @@ class RectilinearChunkGridMetadata(_Grid):
     axes: tuple[AxisChunks, ...] = field(init=False)
     """How each axis is cut: a size, or edges as runs."""
     name: ClassVar[str] = "rectilinear"
-    parameter: ClassVar[str] = "chunk_shapes"
-    others: ClassVar[dict[str, Check[Any]]] = {"kind": one_of("inline")}
+    _parameter: ClassVar[str] = "chunk_shapes"
+    _others: ClassVar[dict[str, Check[Any]]] = {"kind": one_of("inline")}
 
     def __init__(self, chunk_shapes: Iterable[Any]) -> None:
         where = f"{_FIELD}.chunk_shapes"
@@ -186,7 +198,7 @@ def parse_chunk_grid(value: JSON) -> ChunkGridMetadata:
     if name == "rectangular":
         return _parse_rectangular(configuration)
     one_of(*_GRIDS)(name, "chunk_grid.name")
-    return _GRIDS[name].from_dict(value)
+    return _GRIDS[name].from_configuration(configuration)
 
 
 def _parse_rectangular(configuration: dict[str, JSON]) -> RectilinearChunkGridMetadata:

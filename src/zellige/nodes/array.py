@@ -33,7 +33,7 @@ from zellige.io.chunks import Chunks
 from zellige.io.indexing import Selecting
 from zellige.io.plan import plan_for
 from zellige.io.read import read
-from zellige.io.select import Selection
+from zellige.io.select import FieldNames, Selection, take_fields
 from zellige.io.write import write, write_fields
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
@@ -48,7 +48,6 @@ from zellige.types import JSON, AnyArray, Casting, Coords, Shape
 if TYPE_CHECKING:
     from zellige.aio import AsyncArray
     from zellige.display.progress import ProgressLike
-    from zellige.dtypes.structs import FieldNames
     from zellige.kernel._native import Reader
     from zellige.metadata.groups import Documents
     from zellige.nodes.consolidated import Consolidated
@@ -484,8 +483,6 @@ class Array(Selecting, NodeHandle):
         return out
 
     def _read_fields(self, selection: Selection, out: AnyArray | None, fields: FieldNames) -> Any:
-        from zellige.dtypes.structs import take_fields
-
         if out is None:
             return take_fields(self._read(selection), fields)
         check_output(out, selection.result_shape, np.empty(0, self.dtype)[fields].dtype, self.config.casting)

@@ -21,7 +21,7 @@ from zellige.views.sizes import declared
 from zellige.views.transforms import Transform
 
 if TYPE_CHECKING:
-    from zellige.dtypes.structs import FieldNames
+    from zellige.io.select import FieldNames
 
 
 class Source(ABC):
