@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 
 from zellige.dtypes.cast import as_values, is_complex, unmasked
-from zellige.dtypes.fill import shown, unfit
-from zellige.errors import CodecError, MaskedValueError, MetadataError
+from zellige.dtypes.fill import unfit
+from zellige.errors import CodecError, MaskedValueError, MetadataError, fail
 from zellige.types import JSON, AnyArray, Buffer, Shape
 
 Endian: TypeAlias = Literal["little", "big"] | None
@@ -249,6 +249,5 @@ def integer(configuration: Mapping[str, JSON], key: str, low: int, high: int) ->
     """An integer within limits; booleans and floats are not integers."""
     value = configuration[key]
     if type(value) is not int or not low <= value <= high:
-        expected = f"an integer from {low} to {high}"
-        raise MetadataError(f"{FIELD}.{key} must be {expected}, found {shown(value)}", field=f"{FIELD}.{key}")
+        fail(f"{FIELD}.{key}", f"an integer from {low} to {high}", value)
     return value

@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import math
 from binascii import Error as Base64Error
-from reprlib import Repr
 from typing import Any
 
 import numpy as np
 
-from zellige.errors import MetadataError
+from zellige.errors import MetadataError, shown
 from zellige.types import JSON, AnyArray
-
-_REPR = Repr()
-_REPR.maxstring = _REPR.maxother = 80
-
-
-def shown(value: Any) -> str:
-    """A value for a message; not all of it, if it is long or deep."""
-    return _REPR.repr(value)
 
 
 def unfit(value: Any, dtype: np.dtype[Any], reason: str) -> MetadataError:

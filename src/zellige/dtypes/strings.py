@@ -9,7 +9,7 @@ import numpy as np
 
 from zellige.dtypes.base import FIELD, MOST_BYTES, DataType, integer, only_keys
 from zellige.dtypes.fill import boxed, padded, read_bytes, to_base64
-from zellige.errors import MetadataError, UnknownDataTypeError
+from zellige.errors import MetadataError, UnknownDataTypeError, fail
 from zellige.types import JSON, AnyArray
 
 
@@ -142,8 +142,7 @@ def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:
         unit = _FIXED[name][2]
         length = integer(configuration, "length_bytes", unit, MOST_BYTES)
         if length % unit:
-            at = f"{FIELD}.length_bytes"
-            raise MetadataError(f"{at} must be a multiple of {unit}, found {length}", field=at)
+            fail(f"{FIELD}.length_bytes", f"a multiple of {unit}", length)
         return _fixed(name, length)
     only_keys(name, configuration)
     if name in ("bytes", "variable_length_bytes"):

@@ -10,8 +10,8 @@ import numpy as np
 
 from zellige.dtypes import table
 from zellige.dtypes.base import FIELD, MOST_BYTES, DataType, Endian, Storage, only_keys
-from zellige.dtypes.fill import read_bytes, shown, unfit
-from zellige.errors import CodecError, MetadataError, UnknownDataTypeError
+from zellige.dtypes.fill import read_bytes, unfit
+from zellige.errors import CodecError, MetadataError, UnknownDataTypeError, fail, shown
 from zellige.types import JSON, AnyArray
 
 Fields: TypeAlias = dict[str, DataType]
@@ -99,7 +99,7 @@ def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:
     only_keys(name, configuration, "fields")
     given = configuration["fields"]
     if not isinstance(given, list) or not given:
-        raise MetadataError(f"{_AT} must be a list of at least one field, found {shown(given)}", field=_AT)
+        fail(_AT, "a list of at least one field", given)
     is_legacy = name == "structured"
     fields: dict[str, JSON] = {}
     for i, item in enumerate(given):
@@ -132,8 +132,7 @@ def _pair(item: JSON, at: str, is_legacy: bool) -> tuple[str, JSON]:
     elif is_legacy and isinstance(item, list | tuple) and len(item) == 2:
         name, data_type = item
     else:
-        form = '["name", data_type]' if is_legacy else '{"name": …, "data_type": …}'
-        raise MetadataError(f"{at} must be {form}, found {shown(item)}", field=at)
+        fail(at, '["name", data_type]' if is_legacy else '{"name": …, "data_type": …}', item)
     if not isinstance(name, str) or not name:
         raise MetadataError(f"{at}: the name must be a string that is not empty, found {shown(name)}", field=at)
     return name, data_type

@@ -18,8 +18,7 @@ import numpy as np
 
 from zellige.dtypes import numbers
 from zellige.dtypes.base import DataType
-from zellige.dtypes.fill import shown
-from zellige.errors import MetadataError, UnknownDataTypeError, hint
+from zellige.errors import MetadataError, UnknownDataTypeError, fail, hint
 from zellige.types import JSON
 
 TYPES: dict[str, str] = {
@@ -54,7 +53,7 @@ def from_json(value: JSON) -> DataType:
         name, configuration = value.get("name"), value.get("configuration", {})
         _check_object(value)
     if not isinstance(name, str):
-        raise MetadataError(f"data_type must be a name or an object with a name, not {shown(value)}", field="data_type")
+        fail("data_type", "a name or an object with a name", value)
     module = "strings" if _RAW.fullmatch(name) else TYPES.get(name)
     if module is None:
         raise _unknown(name)
@@ -68,7 +67,7 @@ def _check_object(value: dict[str, JSON]) -> None:
     if extra := value.keys() - {"name", "configuration", "must_understand"}:
         raise MetadataError(f"data_type: unknown keys {sorted(extra)}", field="data_type")
     if not isinstance(value.get("configuration", {}), dict):
-        raise MetadataError("data_type.configuration must be an object", field="data_type.configuration")
+        fail("data_type.configuration", "an object", value["configuration"])
 
 
 def _unknown(name: str) -> UnknownDataTypeError:

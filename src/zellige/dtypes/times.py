@@ -9,8 +9,7 @@ import numpy as np
 
 from zellige.dtypes.base import FIELD, DataType, integer, only_keys
 from zellige.dtypes.cast import limits
-from zellige.dtypes.fill import shown
-from zellige.errors import MetadataError
+from zellige.errors import fail
 from zellige.types import JSON, AnyArray
 
 _UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic")
@@ -54,8 +53,7 @@ def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:
     given = configuration["unit"]
     unit = _MICRO.get(given, given) if isinstance(given, str) else None
     if unit not in _UNITS:
-        at = f"{FIELD}.unit"
-        raise MetadataError(f"{at} must be one of {', '.join(_UNITS)}, found {shown(given)}", field=at)
+        fail(f"{FIELD}.unit", f"one of {', '.join(_UNITS)}", given)
     return _time("M" if name == _NAMES["M"] else "m", unit, integer(configuration, "scale_factor", 1, 2**31 - 1))
 
 

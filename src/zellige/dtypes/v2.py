@@ -24,8 +24,8 @@ import numpy as np
 
 from zellige.dtypes import table
 from zellige.dtypes.base import MOST_BYTES, DataType, check_elements, leaves, read_only
-from zellige.dtypes.fill import boxed, read_bytes, shown, to_base64, unfit
-from zellige.errors import CodecError, MetadataError, PickleCodecDisabledError, UnknownDataTypeError
+from zellige.dtypes.fill import boxed, read_bytes, to_base64, unfit
+from zellige.errors import CodecError, MetadataError, PickleCodecDisabledError, UnknownDataTypeError, fail, shown
 from zellige.types import JSON, AnyArray
 
 _MAX_DEPTH = 32
@@ -50,17 +50,15 @@ def _declared(value: JSON, field: str, depth: int) -> np.dtype[Any]:
     if not isinstance(value, list) or not value or depth > _MAX_DEPTH:
         expected = f"a type as '<f4', or a list of at least one field, nested at most {_MAX_DEPTH} deep"
         raise UnknownDataTypeError(f"{field} must be {expected}, found {shown(value)}", field=field)
-    names: list[str] = []
-    parts: list[tuple[str, np.dtype[Any], tuple[int, ...]]] = []
+    parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
     for i, item in enumerate(value):
         name, part, shape = _field(item, i, f"{field}[{i}]", depth)
-        if name in names:
+        if name in parts:
             raise MetadataError(f"{field}[{i}]: there is another field {name!r}", field=f"{field}[{i}]")
-        names.append(name)
-        parts.append((name, part, shape))
-    if sum(part.itemsize * prod(shape) for _, part, shape in parts) > MOST_BYTES:
+        parts[name] = part, shape
+    if sum(part.itemsize * prod(shape) for part, shape in parts.values()) > MOST_BYTES:
         raise MetadataError(f"{field}: the struct is larger than numpy can hold", field=field)
-    return np.dtype(parts)
+    return np.dtype([(name, *part) for name, part in parts.items()])
 
 
 def _simple(value: str, field: str) -> np.dtype[Any]:
@@ -77,8 +75,7 @@ def _simple(value: str, field: str) -> np.dtype[Any]:
 
 def _field(item: JSON, i: int, field: str, depth: int) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
     if not isinstance(item, list) or len(item) not in (2, 3) or not isinstance(item[0], str):
-        expected = '["name", type] or ["name", type, shape]'
-        raise MetadataError(f"{field} must be {expected}, found {shown(item)}", field=field)
+        fail(field, '["name", type] or ["name", type, shape]', item)
     part = _declared(item[1], f"{field}[1]", depth + 1)
     shape = _sub_shape(item[2], part, f"{field}[2]") if len(item) == 3 else ()
     return item[0] or f"f{i}", part, shape  # without a name: padding, which numpy names so
@@ -87,8 +84,7 @@ def _field(item: JSON, i: int, field: str, depth: int) -> tuple[str, np.dtype[An
 def _sub_shape(value: JSON, part: np.dtype[Any], field: str) -> tuple[int, ...]:
     sizes = isinstance(value, list) and 0 < len(value) <= 32 and all(type(n) is int and n > 0 for n in value)
     if not sizes or part.itemsize * prod(value) > MOST_BYTES:
-        expected = "a list of at least one positive integer, small enough for numpy"
-        raise MetadataError(f"{field} must be {expected}, found {shown(value)}", field=field)
+        fail(field, "a list of at least one positive integer, small enough for numpy", value)
     return tuple(value)
 
 
@@ -101,7 +97,7 @@ def filter_type(value: JSON, field: str) -> np.dtype[Any]:
     if isinstance(value, str) and (value == "|O" or _NAMED.fullmatch(value) or _FLOATS.fullmatch(value)):
         return np.dtype(value)
     if not isinstance(value, str):
-        raise MetadataError(f"{field} must name a type, as '<f4', found {shown(value)}", field=field)
+        fail(field, "the name of a type, as '<f4'", value)
     return _simple(value, field)
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
 from zellige.dtypes import DataType
+from zellige.errors import fail
 from zellige.grid.grid import ChunkGrid
 from zellige.metadata.grids import ChunkGridMetadata
-from zellige.metadata.json import Extension, as_integer, as_list, encode, fail
+from zellige.metadata.json import Extension, as_integer, as_list, encode
 from zellige.metadata.keys import ChunkKeyEncoding
 from zellige.types import JSON, AnyArray, Shape
 

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
-from zellige.errors import ChunkShapeError, MetadataError
+from zellige.errors import ChunkShapeError, MetadataError, fail
 from zellige.grid.edges import Edges, LazyTuple, Sizes, as_tuple, positive_integer
 from zellige.grid.grid import AxisChunks, ChunkGrid
-from zellige.metadata.json import Check, Fields, as_extension, fail, one_of
+from zellige.metadata.json import Check, Fields, as_extension, one_of
 from zellige.types import JSON, Shape
 
 _FIELD = "chunk_grid.configuration"

@@ -10,9 +10,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from zellige.errors import MetadataError
+from zellige.errors import MetadataError, fail
 from zellige.settings import config
 from zellige.types import JSON, NOT_GIVEN, not_finite
 
@@ -136,16 +136,6 @@ def _comparable(value: JSON) -> JSON:
 
 
 # -- checks ---------------------------------------------------------------------------------------
-
-
-def fail(field: str, expected: str, found: JSON) -> NoReturn:
-    """Raise with the field's path, what was expected, and what is there."""
-    try:
-        shown = repr(found)
-    except RecursionError:  # the parser came through with the last bit of the stack
-        shown = f"a {type(found).__name__} that is nested too deeply"
-    shown = shown if len(shown) <= 80 else shown[:77] + "…"
-    raise MetadataError(f"{field or 'the metadata'} must be {expected}, found {shown}", field=field)
 
 
 def as_object(value: JSON, field: str) -> dict[str, JSON]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from zellige.dtypes import DataType
 from zellige.dtypes import v2 as types
-from zellige.errors import MetadataError
+from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
 from zellige.metadata.array import ArrayMetadata, as_shape
 from zellige.metadata.grids import RegularChunkGridMetadata
@@ -28,7 +28,6 @@ from zellige.metadata.json import (
     as_integer,
     as_list,
     as_name,
-    fail,
     one_of,
 )
 from zellige.metadata.keys import V2ChunkKeyEncoding

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from zellige import dtypes
-from zellige.errors import MetadataError
+from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
 from zellige.metadata import grids
 from zellige.metadata.array import ArrayMetadata, as_shape
@@ -24,7 +24,6 @@ from zellige.metadata.json import (
     as_attributes,
     as_extension,
     as_list,
-    fail,
     one_of,
     read_json,
     without_repeats,
