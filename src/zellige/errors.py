@@ -61,7 +61,7 @@ def fail(field: str, expected: str, found: object) -> NoReturn:
 
 
 class MetadataError(ZelligeError, ValueError):
-    """A metadata document breaks the rules; `field` is the path of the offending part."""
+    """Metadata breaks the rules; `field` is the path of the offending part."""
 
     field: str
 
@@ -71,11 +71,11 @@ class UnfinishedError(MetadataError):
 
 
 class UnknownCodecError(MetadataError):
-    """A document or an argument names a codec that is not known here."""
+    """Metadata or an argument names a codec that is not known here."""
 
 
 class UnknownDataTypeError(MetadataError):
-    """A document or an argument names a data type that is not known here."""
+    """Metadata or an argument names a data type that is not known here."""
 
 
 class StaleMetadataError(ZelligeError, ValueError):

@@ -287,8 +287,9 @@ def test_structs_with_arrays_have_fill_values_too():
     assert write_v2_fill(found, stored, fill) == value
     assert found.cast_fill((1, 2.0, [[1, 2], [3, 4]], (5, True))) == fill
     assert found.cast_fill(None) == found.zero
-    with pytest.raises(MetadataError):
-        found.cast_fill("nonsense")
+    for lossy in ("nonsense", 1e300, (2**40, 2.0, [[1, 2], [3, 4]], (5, True))):
+        with pytest.raises(MetadataError):
+            found.cast_fill(lossy)
     with pytest.raises(MetadataError):
         found.read_fill(value)
 

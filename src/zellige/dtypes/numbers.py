@@ -180,8 +180,8 @@ class Float(_Number):
 
     def _read(self, value: JSON) -> AnyArray | None:
         if isinstance(value, str):
-            return self._of(self._spelled(value))
-        return self._of(self._nearest_code(value)) if is_finite(value) else None
+            return self._with_code(self._spelled(value))
+        return self._with_code(self._nearest_code(value)) if is_finite(value) else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """A number where JSON has one, else a word, or the bits of an unusual NaN."""
@@ -205,7 +205,7 @@ class Float(_Number):
         code, is_finite = self._nearest_code(number), number == number and abs(number) != math.inf
         # A large number is not meant as infinity, nor zero as the least number.
         is_lost = is_finite and code is not None and code & ~self._sign > self._codes.largest
-        return None if is_lost or (number == 0 and not self._sign) else self._of(code)
+        return None if is_lost or (number == 0 and not self._sign) else self._with_code(code)
 
     @property
     def _codes(self) -> _Codes:
@@ -217,7 +217,7 @@ class Float(_Number):
     def _sign(self) -> int:
         return 1 << (self._codes.bits - 1) if self._codes.signed else 0
 
-    def _of(self, code: int | None) -> AnyArray | None:
+    def _with_code(self, code: int | None) -> AnyArray | None:
         """The float with a code; None for none."""
         # Through an integer, so that the value never passes through a float register that might quiet a NaN.
         return None if code is None else np.array(code, f"u{self.numpy.itemsize}").view(self.numpy)

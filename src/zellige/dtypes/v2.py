@@ -1,6 +1,6 @@
 """Data types as Zarr v2 names them: numpy's own spelling, with a byte order for each number (spec: 10.3).
 
-In memory elements always have the byte order of the machine. What a document declares is a numpy type of the same
+In memory elements always have the byte order of the machine. What metadata declares is a numpy type of the same
 shape in other byte orders, for the codecs that read and write bytes.
 
 >>> from_v2(">i2", None)
@@ -36,11 +36,11 @@ _ORDERED = re.compile(r"[<>]([iu][248]|f[248]|c8|c16|U[1-9][0-9]{0,8})")
 _TIMES = re.compile(r"[<>][Mm]8\[([1-9][0-9]{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]")
 
 
-# -- what a document declares ---------------------------------------------------------------------
+# -- what metadata declares -----------------------------------------------------------------------
 
 
 def declared(value: JSON) -> np.dtype[Any]:
-    """The numpy type that a document declares: a name, or a list of fields; in the byte orders that it declares."""
+    """The numpy type that metadata declares: a name, or a list of fields; in the byte orders that it declares."""
     return np.dtype(object) if value == "|O" else _declared(value, "dtype", 0)
 
 
@@ -253,7 +253,7 @@ def _of_objects(codec: str | None, items: JSON) -> DataType:
 
 
 def to_v2(value: Any, endian: Literal["little", "big"] | None = None) -> JSON:
-    """The `dtype` for a document, of a data type or of whatever users give for one.
+    """The `dtype` for metadata, of a data type or of whatever users give for one.
 
     Without `endian` a numpy type keeps its byte orders, and all else is little-endian.
     """

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal, Self
 
 from zellige.dtypes import DataType
 from zellige.errors import fail
-from zellige.grid.grid import ChunkGrid
 from zellige.metadata.grids import ChunkGridMetadata
 from zellige.metadata.json import Extension, as_integer, as_list, encode
 from zellige.metadata.keys import ChunkKeyEncoding
@@ -35,16 +34,8 @@ class ArrayMetadata:
     extra: dict[str, JSON] = field(default_factory=dict)
     """Fields that are not known and may be ignored; kept when the metadata is written again."""
 
-    def to_dict(self) -> dict[str, JSON]:
-        """The main document."""
-        raise NotImplementedError
-
     def to_documents(self) -> dict[str, dict[str, JSON]]:
         """The documents of the node by their names."""
-        raise NotImplementedError
-
-    def resized(self, grid: ChunkGrid) -> Self:
-        """The metadata after a resize to this grid."""
         raise NotImplementedError
 
     def with_attributes(self, attributes: dict[str, JSON]) -> Self:

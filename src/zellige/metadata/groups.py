@@ -1,4 +1,4 @@
-"""The documents of groups, v3 and v2, and the consolidated metadata that they may hold (spec: 3.2, 9, 10.1).
+"""The metadata of groups, v3 and v2, and the consolidated metadata that they may hold (spec: 3.2, 9, 10.1).
 
 Consolidated metadata is, in both formats, the documents of all nodes below a group: `{"a/b": {"zarr.json": …}}`
 here, whatever its form in the store.
@@ -36,14 +36,14 @@ class ConsolidatedMetadata:
 
 @dataclass(frozen=True, eq=False)
 class GroupMetadata:
-    """What the documents of a group say."""
+    """What the metadata of a group says."""
 
     attributes: dict[str, JSON] = field(default_factory=dict)
     zarr_format: Literal[2, 3] = 3
     consolidated: Entries | None = None
     """The documents of the nodes below, by their paths relative to the group; None if there are none."""
     extra: dict[str, JSON] = field(default_factory=dict)
-    """Unknown fields that may be ignored; kept when the document is written again."""
+    """Unknown fields that may be ignored; kept when the metadata is written again."""
 
     @classmethod
     def from_documents(

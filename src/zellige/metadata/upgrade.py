@@ -1,4 +1,4 @@
-"""From the documents of Zarr v2 to one of Zarr v3 that describes the same chunks (spec: 10.4).
+"""From metadata of Zarr v2 to that of Zarr v3 which describes the same chunks (spec: 10.4).
 
 A chunk of Zarr v2 goes through one list: filters and a compressor, each of which takes whatever bytes or elements it
 gets for what it likes. A chain of Zarr v3 is stricter: codecs from arrays to arrays, one from an array to bytes, codecs
@@ -22,13 +22,13 @@ from zellige.dtypes import v2 as types
 from zellige.errors import MetadataError
 from zellige.metadata.groups import GroupMetadata
 from zellige.metadata.json import Extension
-from zellige.metadata.v2 import CONVERSIONS, DIMENSIONS, FILTERS, NUMBERS, ArrayV2Metadata, Step, steps
+from zellige.metadata.v2 import CONVERSIONS, DIMENSIONS, FILTERS, NUMBERS, ArrayV2Metadata, Step, steps_of
 from zellige.metadata.v3 import ArrayV3Metadata
 from zellige.types import JSON
 
 
 class NotConvertibleError(MetadataError):
-    """Zarr v3 cannot say what documents of Zarr v2 say; `field` is the part of them that it cannot."""
+    """Zarr v3 cannot say what metadata of Zarr v2 says; `field` is the part of it that it cannot."""
 
 
 @overload
@@ -36,7 +36,7 @@ def to_v3(metadata: ArrayV2Metadata) -> ArrayV3Metadata: ...
 @overload
 def to_v3(metadata: GroupMetadata) -> GroupMetadata: ...
 def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupMetadata:
-    """The document of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
+    """The metadata of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
 
     The names of axes that xarray keeps among the attributes become `dimension_names`, where it looks for them in
     Zarr v3. Fields that Zarr v2 does not define are left out, and so is the consolidated metadata of a group.
@@ -128,7 +128,7 @@ def _blosc(configuration: dict[str, JSON], itemsize: int) -> dict[str, JSON]:
 
 def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> tuple[list[Extension], int]:
     """The codecs for filters that come before those from bytes to bytes, and the size of the elements at last."""
-    filters = steps(metadata.filters, metadata.compressor)[: len(items)]
+    filters = steps_of(metadata.filters, metadata.compressor)[: len(items)]
     stored = types.declared(metadata.dtype)
     found: list[Extension] = []
     for i, step in enumerate(filters):

@@ -73,7 +73,7 @@ class ArrayV2Metadata(ArrayMetadata):
             chunk_grid=RegularChunkGridMetadata(fields.take("chunks", partial(_chunks, rank=len(shape)))),
             chunk_key_encoding=V2ChunkKeyEncoding(fields.take("dimension_separator", one_of(".", "/"), ".")),
             fill_value=types.read_v2_fill(data_type, types.declared(dtype), fill),
-            codecs=_chain(dtype, data_type, steps(filters, compressor), order, len(shape)),
+            codecs=_chain(dtype, data_type, steps_of(filters, compressor), order, len(shape)),
             dtype=dtype,
             compressor=compressor,
             filters=filters,
@@ -229,7 +229,7 @@ class Step(NamedTuple):
         return {"id": self.id, **self.configuration}
 
 
-def steps(filters: list[dict[str, JSON]] | None, compressor: dict[str, JSON] | None) -> list[Step]:
+def steps_of(filters: list[dict[str, JSON]] | None, compressor: dict[str, JSON] | None) -> list[Step]:
     """What chunks go through, in this order."""
     items = [(f"filters[{i}]", item) for i, item in enumerate(filters or [])]
     items += [("compressor", compressor)] if compressor else []
