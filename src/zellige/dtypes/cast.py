@@ -382,7 +382,8 @@ def _lost_as_time(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     else:
         units = [np.dtype(f"{dtype.kind}8[s]"), array.astype(f"{dtype.kind}8").dtype]
     differ = [array.astype(unit).view(np.int64) != found.astype(unit).view(np.int64) for unit in units]
-    return np.logical_or.reduce(differ)  # type: ignore[no-any-return]
+    lost: AnyArray = np.logical_or.reduce(differ)
+    return lost
 
 
 # -- structs --------------------------------------------------------------------------------------

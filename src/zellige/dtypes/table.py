@@ -101,11 +101,13 @@ def parse_dtype(value: Any) -> DataType:
     if isinstance(value, DataType):
         return value
     if isinstance(value, type) and issubclass(value, DataType):  # a class of `zellige.dtype`
+        kind: Any = value
         try:
-            return value()  # type: ignore[call-arg]
+            made: DataType = kind()
+            return made
         except TypeError as error:
             raise UnknownDataTypeError(
-                f"dtype={value.__name__} needs its parameters: {error}", field="data_type"
+                f"dtype={kind.__name__} needs its parameters: {error}", field="data_type"
             ) from error
     if isinstance(value, dict) and "names" not in value:  # which numpy takes
         return from_json(value)

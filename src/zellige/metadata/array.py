@@ -48,8 +48,6 @@ class ArrayMetadata:
         # Through the documents, where a NaN equals itself and -0.0 differs from 0.0 by its text.
         return type(other) is type(self) and encode(self.to_documents()) == encode(other.to_documents())
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 def as_shape(value: JSON, path: str) -> Shape:
     """The lengths of the axes."""

@@ -87,8 +87,6 @@ class GroupMetadata:
             return False
         return bool(comparable(self.to_documents()) == comparable(other.to_documents()))
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 # -- v3: a field of the group's document ----------------------------------------------------------
 

@@ -209,7 +209,8 @@ class Fields:
             return check(self._left.pop(name), path)
         if default is NOT_GIVEN:
             raise MetadataError(f"{path} is missing", field=path)
-        return default  # type: ignore[no-any-return]
+        found: T = default
+        return found
 
     def only(self, *more: str) -> None:
         """Refuse fields other than those that were taken, and some more."""
@@ -274,7 +275,8 @@ def new_attributes(value: Any) -> dict[str, JSON]:
     """The attributes that a user gives for a new node: a mapping, or None."""
     if value is not None and not isinstance(value, Mapping):
         fail("attributes", "a dict", value)
-    return plain(value or {})  # type: ignore[no-any-return]
+    found: dict[str, JSON] = plain(value or {})
+    return found
 
 
 def plain(value: Any, field: str = "attributes") -> JSON:
