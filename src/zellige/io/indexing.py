@@ -15,10 +15,9 @@ from zellige.io import select
 from zellige.types import AnyArray, Casting, Shape
 
 if TYPE_CHECKING:
-    from zellige.dtypes.structs import FieldNames
     from zellige.grid.edges import LazyTuple
     from zellige.grid.grid import ChunkGrid
-    from zellige.io.select import Selection
+    from zellige.io.select import FieldNames, Selection
 
 
 Fields: TypeAlias = Sequence[str] | str | None
@@ -51,9 +50,7 @@ class Selecting:
         """A selection without the names of fields in it, and all fields that are named."""
         if fields is None and self.dtype.names is None:
             return selection, None
-        from zellige.dtypes.structs import split_fields
-
-        return split_fields(selection, self.dtype, fields)
+        return select.split_fields(selection, self.dtype, fields)
 
     # -- reading ----------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from zellige.codecs.base import ArrayBytesCodec
 from zellige.codecs.sharding import Uneven, chunk_chain, uneven
-from zellige.dtypes.fill import fill_bits
-from zellige.dtypes.values import as_value, boxed
+from zellige.dtypes.cast import as_value, check_output, direct_output, fill_output
+from zellige.dtypes.fill import boxed, fill_bits
 from zellige.errors import (
     ArrayNotFoundError,
     ChunkShapeError,
@@ -33,9 +33,10 @@ from zellige.io.chunks import Chunks
 from zellige.io.indexing import Selecting
 from zellige.io.plan import plan_for
 from zellige.io.read import read
-from zellige.io.select import Selection
+from zellige.io.select import FieldNames, Selection, take_fields
 from zellige.io.write import write, write_fields
-from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata import ArrayV3Metadata
+from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.blueprint import Blueprint, remember, remember_similar, remembered, similar
@@ -47,7 +48,6 @@ from zellige.types import JSON, AnyArray, Casting, Coords, Shape
 if TYPE_CHECKING:
     from zellige.aio import AsyncArray
     from zellige.display.progress import ProgressLike
-    from zellige.dtypes.structs import FieldNames
     from zellige.kernel._native import Reader
     from zellige.metadata.groups import Documents
     from zellige.nodes.consolidated import Consolidated
@@ -469,8 +469,6 @@ class Array(Selecting, NodeHandle):
             or out.shape != selection.result_shape
             or not out.flags.writeable
         ):
-            from zellige.dtypes.output import check_output, direct_output, fill_output
-
             check_output(out, selection.result_shape, dtype, self.config.casting)
             direct = direct_output(out, dtype)
             if direct is None:
@@ -485,12 +483,8 @@ class Array(Selecting, NodeHandle):
         return out
 
     def _read_fields(self, selection: Selection, out: AnyArray | None, fields: FieldNames) -> Any:
-        from zellige.dtypes.structs import take_fields
-
         if out is None:
             return take_fields(self._read(selection), fields)
-        from zellige.dtypes.output import check_output, fill_output
-
         check_output(out, selection.result_shape, np.empty(0, self.dtype)[fields].dtype, self.config.casting)
         fill_output(take_fields(self._read(selection), fields), out, self.config.casting)
         return out
@@ -778,8 +772,8 @@ def open_array_or(
 
 def warned(array: Array) -> Array:
     """An array that is opened; with a warning if its document says that it is still being filled."""
-    if array.metadata.extra and document.UNFINISHED in array.metadata.extra:
-        warn_caller(f"array {array.name!r} of {array.store!r} {document.UNFINISHED_WORDS}", UnfinishedWarning)
+    if array.metadata.extra and UNFINISHED in array.metadata.extra:
+        warn_caller(f"array {array.name!r} of {array.store!r} {UNFINISHED_WORDS}", UnfinishedWarning)
     return array
 
 

@@ -28,10 +28,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from zellige.dtypes.values import as_value
+from zellige.dtypes.cast import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, MetadataError, StaleMetadataError
 from zellige.grid.edges import EdgeEntries
-from zellige.metadata.document import new_attributes
 from zellige.metadata.groups import (
     ARRAY_V2,
     ATTRIBUTES_V2,
@@ -40,6 +39,7 @@ from zellige.metadata.groups import (
     Entries,
     GroupMetadata,
 )
+from zellige.metadata.json import new_attributes
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import lease, node, placing, removal, resize
 from zellige.nodes.array import Array, open_array_or

@@ -21,7 +21,6 @@ from zellige.errors import (
     StaleMetadataError,
     warn_caller,
 )
-from zellige.metadata import document
 from zellige.metadata.groups import (
     Documents,
     Entries,
@@ -31,6 +30,7 @@ from zellige.metadata.groups import (
     consolidated_document,
     with_attributes,
 )
+from zellige.metadata.json import new_attributes, write_json
 from zellige.nodes import node
 from zellige.nodes.array import Array, open_array_or, warned
 from zellige.nodes.consolidated import Consolidated, bare, differences, warn_of_rectilinear
@@ -440,7 +440,7 @@ class Group(Listing, Making, NodeHandle):
         for _ in range(_TRIES):
             old = self.store.read(key)
             entries = self._collect()
-            raw = document.dump(consolidated_document({"": self._own_documents(), **entries}))
+            raw = write_json(consolidated_document({"": self._own_documents(), **entries}))
             if self.store.create(key, raw) if old is None else self.store.replace(key, raw, old.tag):
                 return entries
         raise ConflictError(f"key {key!r} in {self.store!r} kept changing; nothing was written, try again", key=key)
@@ -544,7 +544,7 @@ def make_group(
     """Create a group, with the groups above it."""
     from zellige.nodes import placing
 
-    metadata = GroupMetadata(document.new_attributes(attributes), zarr_format)
+    metadata = GroupMetadata(new_attributes(attributes), zarr_format)
     placing.create(store, path, metadata, overwrite=overwrite)
     return Group(store, path, metadata)
 

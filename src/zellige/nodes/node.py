@@ -20,7 +20,7 @@ from zellige.errors import (
     NodeNameError,
     UnfinishedError,
 )
-from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.groups import (
     ARRAY_V2,
     ATTRIBUTES_V2,
@@ -29,6 +29,7 @@ from zellige.metadata.groups import (
     Documents,
     GroupMetadata,
 )
+from zellige.metadata.json import new_attributes, plain, read_attributes, read_json, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.stores import Store, StorePath
 from zellige.stores.abilities import Folders
@@ -210,7 +211,7 @@ def read_document(store: Store, path: str, name: str) -> bytes | None:
 
 def _parsed(store: Store, path: str, name: str, raw: bytes) -> dict[str, JSON]:
     try:
-        return document.parse_attributes(raw) if name == ATTRIBUTES_V2 else document.parse(raw)
+        return read_attributes(raw) if name == ATTRIBUTES_V2 else read_json(raw)
     except MetadataError as error:
         raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
 
@@ -340,7 +341,7 @@ def _dumped(
 ) -> bytes:
     """The bytes of a document that replaces another one, or none; an error says of which node."""
     try:
-        return document.dump(content, before)
+        return write_json(content, before)
     except MetadataError as error:
         raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
 
@@ -379,7 +380,7 @@ def _look(store: Store, path: str) -> tuple[bytes | None, Callable[[str], bool]]
 def _node_type(raw: bytes) -> JSON:
     """What a document says it is; None if it cannot be read."""
     try:
-        return document.parse(raw).get("node_type")
+        return read_json(raw).get("node_type")
     except MetadataError:
         return None
 
@@ -519,12 +520,12 @@ class Attributes(MutableMapping[str, JSON]):
 
     def update(self, values: Any = (), /, **named: Any) -> None:
         """Change several attributes in one write."""
-        new = document.plain(dict(values, **named))
+        new = plain(dict(values, **named))
         self._node._change_attributes(lambda attributes: attributes.update(new))
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Replace all attributes."""
-        new = document.new_attributes(values)
+        new = new_attributes(values)
 
         def replace(attributes: dict[str, JSON]) -> None:
             attributes.clear()

@@ -19,8 +19,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from zellige.errors import ContainsArrayError, ContainsGroupError, MetadataError, NotANodeError
-from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2
+from zellige.metadata.json import read_json
 from zellige.metadata.keys import DefaultChunkKeyEncoding, V2ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node, unfinished
@@ -48,7 +48,7 @@ def chunks_of(key: str, raw: bytes) -> list[Chunks]:
     """How the chunks are named that a document speaks of, given by its key; none if it is that of a group."""
     name = _split(key)[1]
     try:
-        content = document.parse(raw)
+        content = read_json(raw)
         if name == GROUP_V2 or content.get("node_type") == "group":
             return []
         if name == DOCUMENT:

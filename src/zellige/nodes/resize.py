@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zellige.dtypes.values import as_value
+from zellige.dtypes.cast import as_value
 from zellige.errors import BroadcastError, ConflictError
 from zellige.grid.edges import EdgeEntries, Edges
 from zellige.grid.grid import ChunkGrid

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zellige.errors import ConflictError, MetadataError, RemoteError
-from zellige.metadata import document
 from zellige.metadata.groups import GroupMetadata
+from zellige.metadata.json import read_json
 from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.nodes import node
 from zellige.stores import Store
@@ -105,7 +105,7 @@ class Mark:
     def parse(cls, raw: bytes) -> Mark:
         """Read a mark; what of it cannot be read is left out."""
         try:
-            content: Any = document.parse(raw)
+            content: Any = read_json(raw)
         except MetadataError:
             return cls({})
         return cls(_nodes(content.get("nodes")), content.get("source"), _work(content.get("work")))

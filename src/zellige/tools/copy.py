@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from zellige.display.progress import Progress, ProgressLike
-from zellige.dtypes.values import as_value
+from zellige.dtypes.cast import as_value
 from zellige.errors import ConflictError, ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
 from zellige.io.write import copy_chunks
 from zellige.metadata.groups import GroupMetadata
