@@ -6,7 +6,7 @@
 (True, False)
 
 A class stands for itself where it needs no parameters: `dtype=Int16` is `dtype=Int16()`. Further types, such as
-bfloat16, are known by their names in documents: `dtype="bfloat16"`.
+bfloat16, are known by their names in metadata: `dtype="bfloat16"`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,18 @@ def parse_dtype(dtype_spec: Any, *, zarr_format: Literal[2, 3] = 3) -> DataType:
 # -- what the classes share -----------------------------------------------------------------------
 
 
+_KINDS: dict[str, type] = {}
+
+
 class _Kind(type):
     """A class whose instances are the `DataType`s of its name, wherever they come from."""
 
     name: str
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, DataType) and _name_of(instance) == cls.name
+        if not isinstance(instance, DataType):
+            return False
+        return cls.name == ("raw_bytes" if instance.name.removeprefix("r").isdigit() else instance.name)
 
     @property
     def dtype(cls) -> np.dtype[Any]:
@@ -55,32 +60,37 @@ class _Kind(type):
         return found.numpy
 
 
-def _name_of(found: DataType) -> str:
-    return RawBytes.name if found.name.removeprefix("r").isdigit() else found.name
+class _Named(DataType, metaclass=_Kind):
+    """A class for a name in metadata."""
+
+    def __init_subclass__(cls, name: str = "") -> None:
+        if name:
+            cls.name = name
+            _KINDS[name] = cls
 
 
-class _Plain(DataType, metaclass=_Kind):
+class _Plain(_Named):
     """A type without parameters."""
 
     def __new__(cls) -> Any:
         return from_json(cls.name)
 
 
-class _Number(DataType, metaclass=_Kind):
+class _Number(_Named):
     """Numbers of more than one byte."""
 
     def __new__(cls, *, endianness: Endianness = "little") -> Any:
         return _make(cls.name, endianness)
 
 
-class _Time(DataType, metaclass=_Kind):
+class _Time(_Named):
     """Times of a unit, or of some of them."""
 
     def __new__(cls, unit: str = "generic", scale_factor: int = 1, *, endianness: Endianness = "little") -> Any:
         return _make(cls.name, endianness, unit=unit, scale_factor=index(scale_factor))
 
 
-class _Bytes(DataType, metaclass=_Kind):
+class _Bytes(_Named):
     """Bytes of one length."""
 
     def __new__(cls, length: int) -> Any:
@@ -96,169 +106,125 @@ def _make(name: str, endianness: Endianness = "little", **configuration: Any) ->
 # -- numbers --------------------------------------------------------------------------------------
 
 
-class Bool(_Plain):
+class Bool(_Plain, name="bool"):
     """True or False."""
 
-    name = "bool"
 
-
-class Int8(_Plain):
+class Int8(_Plain, name="int8"):
     """Integers of 8 bits."""
 
-    name = "int8"
 
-
-class Int16(_Number):
+class Int16(_Number, name="int16"):
     """Integers of 16 bits."""
 
-    name = "int16"
 
-
-class Int32(_Number):
+class Int32(_Number, name="int32"):
     """Integers of 32 bits."""
 
-    name = "int32"
 
-
-class Int64(_Number):
+class Int64(_Number, name="int64"):
     """Integers of 64 bits."""
 
-    name = "int64"
 
-
-class UInt8(_Plain):
+class UInt8(_Plain, name="uint8"):
     """Integers of 8 bits, without a sign."""
 
-    name = "uint8"
 
-
-class UInt16(_Number):
+class UInt16(_Number, name="uint16"):
     """Integers of 16 bits, without a sign."""
 
-    name = "uint16"
 
-
-class UInt32(_Number):
+class UInt32(_Number, name="uint32"):
     """Integers of 32 bits, without a sign."""
 
-    name = "uint32"
 
-
-class UInt64(_Number):
+class UInt64(_Number, name="uint64"):
     """Integers of 64 bits, without a sign."""
 
-    name = "uint64"
 
-
-class Float16(_Number):
+class Float16(_Number, name="float16"):
     """Floats of 16 bits."""
 
-    name = "float16"
 
-
-class Float32(_Number):
+class Float32(_Number, name="float32"):
     """Floats of 32 bits."""
 
-    name = "float32"
 
-
-class Float64(_Number):
+class Float64(_Number, name="float64"):
     """Floats of 64 bits."""
 
-    name = "float64"
 
-
-class Complex64(_Number):
+class Complex64(_Number, name="complex64"):
     """Pairs of floats of 32 bits."""
 
-    name = "complex64"
 
-
-class Complex128(_Number):
+class Complex128(_Number, name="complex128"):
     """Pairs of floats of 64 bits."""
-
-    name = "complex128"
 
 
 # -- times ----------------------------------------------------------------------------------------
 
 
-class DateTime64(_Time):
+class DateTime64(_Time, name="numpy.datetime64"):
     """Points in time, counted in a unit of numpy or in some of them.
 
     >>> DateTime64("s").numpy, DateTime64(unit="us", scale_factor=10).numpy
     (dtype('<M8[s]'), dtype('<M8[10us]'))
     """
 
-    name = "numpy.datetime64"
 
-
-class TimeDelta64(_Time):
+class TimeDelta64(_Time, name="numpy.timedelta64"):
     """Spans of time. Parameters: see `DateTime64`."""
-
-    name = "numpy.timedelta64"
 
 
 # -- text and bytes -------------------------------------------------------------------------------
 
 
-class VariableLengthUTF8(_Plain):
+class VariableLengthUTF8(_Plain, name="string"):
     """Text of any length."""
 
-    name = "string"
 
-
-class FixedLengthUTF32(DataType, metaclass=_Kind):
+class FixedLengthUTF32(_Named, name="fixed_length_utf32"):
     """Text of at most `length` characters.
 
     >>> FixedLengthUTF32(length=10).numpy
     dtype('<U10')
     """
 
-    name = "fixed_length_utf32"
-
     def __new__(cls, length: int, *, endianness: Endianness = "little") -> Any:
         """The type of this length."""
         return _make(cls.name, endianness, length_bytes=4 * index(length))
 
 
-class VariableLengthBytes(_Plain):
+class VariableLengthBytes(_Plain, name="bytes"):
     """Bytes of any length."""
 
-    name = "bytes"
 
-
-class NullTerminatedBytes(_Bytes):
+class NullTerminatedBytes(_Bytes, name="null_terminated_bytes"):
     """At most `length` bytes, where zeros at the end do not count.
 
     >>> NullTerminatedBytes(length=10).numpy
     dtype('S10')
     """
 
-    name = "null_terminated_bytes"
 
-
-class RawBytes(_Bytes):
+class RawBytes(_Bytes, name="raw_bytes"):
     """Exactly `length` bytes. Named as zarr-python reads it; `r<bits>` of the specification is one, too.
 
     >>> RawBytes(length=4).numpy, isinstance(parse_dtype("r32"), RawBytes)
     (dtype('V4'), True)
     """
 
-    name = "raw_bytes"
-
 
 # -- structs --------------------------------------------------------------------------------------
 
 
-class Struct(DataType, metaclass=_Kind):
+class Struct(_Named, name="struct"):
     """Named fields, each with a type; given as pairs or as a mapping.
 
     >>> Struct(fields=[("x", Float32()), ("n", "int16")]).numpy
     dtype([('x', '<f4'), ('n', '<i2')])
     """
-
-    name = "struct"
 
     def __new__(cls, fields: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> Any:
         """The type of these fields."""
@@ -269,11 +235,7 @@ class Struct(DataType, metaclass=_Kind):
 
 Structured = Struct
 
-_KINDS: list[_Kind] = [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float16, Float32, Float64]
-_KINDS += [Complex64, Complex128, DateTime64, TimeDelta64, VariableLengthUTF8, FixedLengthUTF32]
-_KINDS += [VariableLengthBytes, NullTerminatedBytes, RawBytes, Struct]
-
 data_type_registry: Mapping[str, type] = MappingProxyType(
-    {kind.name: kind for kind in _KINDS} | {"variable_length_bytes": VariableLengthBytes, "structured": Structured}
+    {**_KINDS, "variable_length_bytes": VariableLengthBytes, "structured": Structured}
 )
-"""The classes by the names in documents; read-only."""
+"""The classes by the names in metadata; read-only."""

@@ -8,7 +8,8 @@ At the end are the names under which zarr-python has the same things.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from reprlib import Repr
+from typing import Any, NoReturn
 
 
 class ZelligeError(Exception):
@@ -42,11 +43,25 @@ def hint(name: str, known: Sequence[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 
-# -- documents ------------------------------------------------------------------------------------
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = 80
+
+
+def shown(value: object) -> str:
+    """A value for a message; not all of it, if it is long or deep."""
+    return _REPR.repr(value)
+
+
+# -- metadata -------------------------------------------------------------------------------------
+
+
+def fail(field: str, expected: str, found: object) -> NoReturn:
+    """Raise a `MetadataError` with the path of a field, what it must be, and what is there."""
+    raise MetadataError(f"{field or 'the metadata'} must be {expected}, found {shown(found)}", field=field)
 
 
 class MetadataError(ZelligeError, ValueError):
-    """A metadata document breaks the rules; `field` is the path of the offending part."""
+    """Metadata breaks the rules; `field` is the path of the offending part."""
 
     field: str
 
@@ -56,11 +71,11 @@ class UnfinishedError(MetadataError):
 
 
 class UnknownCodecError(MetadataError):
-    """A document or an argument names a codec that is not known here."""
+    """Metadata or an argument names a codec that is not known here."""
 
 
 class UnknownDataTypeError(MetadataError):
-    """A document or an argument names a data type that is not known here."""
+    """Metadata or an argument names a data type that is not known here."""
 
 
 class StaleMetadataError(ZelligeError, ValueError):

@@ -155,7 +155,7 @@ def as_stored(values: Any, array: Array) -> AnyArray:
       ...
     zellige.errors.LossyCastError: float64 value 2.5 at (1,) does not fit an array of uint8; ...
     """
-    from zellige.dtypes.values import as_value
+    from zellige.dtypes.cast import as_value
 
     return as_value(values, array.dtype, array.config.casting)
 

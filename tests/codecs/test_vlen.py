@@ -16,7 +16,7 @@ from zellige import codecs
 from zellige.codecs.base import ArraySpec
 from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
 from zellige.dtypes import from_json
-from zellige.dtypes.values import as_values
+from zellige.dtypes.cast import as_values
 from zellige.errors import CodecError, CorruptChunkError, MetadataError
 
 

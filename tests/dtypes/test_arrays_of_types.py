@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zellige
-from zellige.dtypes.values import as_values
+from zellige.dtypes.cast import as_values
 from zellige.errors import BroadcastError, ChunkNotFoundError, MetadataError
 
 STRING = np.dtypes.StringDType()
@@ -294,6 +294,7 @@ def test_values_that_are_converted(dtype, value, expected):
         ("bytes", 5),
         ("bytes", np.arange(3)),
         ("bytes", np.ones(3, ml_dtypes.bfloat16)),
+        ("bytes", np.array([("a", b"b")] * 3, "O,O")),  # whose memory holds addresses
         ("U2", ["abc", "a", "b"]),
         ("U2", np.array(["abc", "a", "b"])),
         ("U2", 5),

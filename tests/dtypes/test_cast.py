@@ -20,7 +20,7 @@ import strategies as ours
 import zellige
 import zellige.dask
 from counting_store import CountingStore, contents
-from zellige.dtypes.values import as_value
+from zellige.dtypes.cast import as_value
 from zellige.errors import LossyCastError, MaskedValueError, MetadataError
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]

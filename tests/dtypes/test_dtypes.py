@@ -8,6 +8,7 @@ import math
 import struct
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
@@ -379,6 +380,8 @@ def test_refused_fill_values(name, value):
         ("float16", 2049, 2048.0),
         ("float32", 0.1, float(np.float32(0.1))),
         ("float64", Fraction(1, 4), 0.25),
+        ("float32", ml_dtypes.bfloat16(1.5), 1.5),
+        ("int8", ml_dtypes.int4(3), 3),
         ("float64", "-Infinity", -math.inf),
         ("float32", math.inf, math.inf),
         ("float32", np.float64(-math.inf), -math.inf),
@@ -436,6 +439,8 @@ LOSSY = [
     ("float32", np.complex64(2j)),
     ("float16", 65520),
     ("float16", 1e6),
+    ("float16", 2**64),
+    ("complex64", [1e300, 0]),
     ("float32", 1e39),
     ("float32", np.float64(-1e300)),
     ("complex64", 1e39),

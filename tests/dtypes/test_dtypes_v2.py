@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from zellige import dtypes
+from zellige.dtypes.cast import as_values
 from zellige.dtypes.fill import equals_fill, fill_bits
 from zellige.dtypes.v2 import (
     as_native,
@@ -21,7 +22,6 @@ from zellige.dtypes.v2 import (
     to_v2,
     write_v2_fill,
 )
-from zellige.dtypes.values import as_values
 from zellige.errors import CodecError, MetadataError, PickleCodecDisabledError, UnknownDataTypeError
 
 STRUCT = [["a", "<i4"], ["b", ">f8"], ["z", "<f4", [2, 2]], ["p", [["x", "<f4"], ["t", "|b1"]]]]
@@ -287,8 +287,9 @@ def test_structs_with_arrays_have_fill_values_too():
     assert write_v2_fill(found, stored, fill) == value
     assert found.cast_fill((1, 2.0, [[1, 2], [3, 4]], (5, True))) == fill
     assert found.cast_fill(None) == found.zero
-    with pytest.raises(MetadataError):
-        found.cast_fill("nonsense")
+    for lossy in ("nonsense", 1e300, (2**40, 2.0, [[1, 2], [3, 4]], (5, True))):
+        with pytest.raises(MetadataError):
+            found.cast_fill(lossy)
     with pytest.raises(MetadataError):
         found.read_fill(value)
 

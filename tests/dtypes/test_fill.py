@@ -6,6 +6,7 @@ import base64
 import datetime
 import json
 import math
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 
@@ -108,6 +109,12 @@ def test_bfloat16_rounds_once(value):
         if math.isfinite(number):
             distance = abs(Fraction(number) - Fraction(value))
             assert error < distance or (error == distance and code % 2 == 0)
+
+
+@pytest.mark.parametrize("value", [Decimal("1.5"), Fraction(3, 2), np.longdouble(1.5), np.array(1.5, object)], ids=repr)
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "complex_bfloat16", "float32", "complex128"])
+def test_any_number_that_fits_is_one(name, value):
+    assert complex(from_json(name).cast_fill(value)) == 1.5
 
 
 def test_bfloat16_does_not_round_twice():

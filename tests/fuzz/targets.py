@@ -24,7 +24,7 @@ import hostile_corpus as corpus
 import zellige
 from zellige import codecs
 from zellige.errors import CodecError, CorruptChunkError, MetadataError, StoreKeyError, UnsupportedCodecError
-from zellige.metadata.document import dump
+from zellige.metadata.json import write_json
 from zellige.metadata.keys import DefaultChunkKeyEncoding, V2ChunkKeyEncoding
 from zellige.stores import MemoryStore
 from zellige.stores.base import check_key, is_key
@@ -36,7 +36,7 @@ _SMALL = 1 << 16  # bytes of an element that is still read
 
 
 def _stored(documents: dict[str, Any]) -> MemoryStore:
-    return MemoryStore({name: dump(content) for name, content in documents.items()})
+    return MemoryStore({name: write_json(content) for name, content in documents.items()})
 
 
 def _check_node(node: zellige.Array | zellige.Group) -> None:

@@ -296,7 +296,8 @@ def test_memory_of_one_large_shard(tmp_path, large):
     writing, _ = peak(lambda: array.__setitem__(..., large))
     stored = store.size("c/0")
     assert 16 * MiB < stored < 48 * MiB
-    assert writing < stored + 8 * MiB  # the array itself was there before
+    joined = stored if zellige.kernel.native is None else 0  # the plain path joins the inner chunks in memory
+    assert writing < stored + joined + 8 * MiB  # the array itself was there before
     reading, found = peak(lambda: array[...])
     assert np.array_equal(found, large)
     assert reading < large.nbytes + stored + 8 * MiB

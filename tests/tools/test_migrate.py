@@ -304,7 +304,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "no byte order",
     ),
     "blosc with a shuffle of its own": ({"compressor": {"id": "blosc", "shuffle": 7}}, "blosc.shuffle", "found 7"),
-    "a filter without its type": ({"filters": [{"id": "delta"}]}, "filters[0].dtype", "must name a type"),
+    "a filter without its type": ({"filters": [{"id": "delta"}]}, "filters[0].dtype", "must be the name of a type"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Data types: one table from names in documents to numpy, with exact fill values."""
+"""Data types: one table from names in metadata to numpy, with exact fill values."""
 
 from zellige.dtypes.base import DataType
 from zellige.dtypes.table import from_json, from_numpy, parse_dtype

@@ -1,37 +1,56 @@
-"""`DataType`: a data type as documents name it, as numpy holds it, and as bytes."""
+"""`DataType`: what an element is: its name in metadata, its type in memory, its bytes, and its fill values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
-from zellige.dtypes.fill import FillForm, shown
-from zellige.dtypes.storage import Storage
-from zellige.dtypes.values import unmasked
-from zellige.errors import MaskedValueError, MetadataError
-from zellige.types import JSON, AnyArray
+from zellige.dtypes.cast import as_values, is_complex, unmasked
+from zellige.dtypes.fill import unfit
+from zellige.errors import CodecError, MaskedValueError, MetadataError, fail
+from zellige.types import JSON, AnyArray, Buffer, Shape
+
+Endian: TypeAlias = Literal["little", "big"] | None
+
+MOST_BYTES = 2**31 - 1
+"""The size of the largest element that numpy has."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DataType:
-    """A data type as documents name it and as numpy holds it in memory."""
+    """A data type as metadata names it and as numpy holds it in memory.
+
+    Each family of types is a class below this one: it reads and writes fill values in its own form.
+    """
 
     name: str
     numpy: np.dtype[Any]
-    form: FillForm = field(repr=False, compare=False)
-    endian: bool
-    """Whether elements have components of more than one byte, so that the byte order matters."""
     configuration: dict[str, JSON] | None = field(default=None, hash=False)
-    codec: str = "bytes"
+    endian: bool = field(default=False, compare=False)
+    """Whether elements have components of more than one byte, so that the byte order matters."""
+    storage: Storage | None = field(default=None, compare=False)
+    """How elements become bytes, if that is not simply numpy's memory."""
+
+    codec: ClassVar[str] = "bytes"
     """The array-to-bytes codec that it needs; `bytes` for elements of one size."""
-    storage: Storage | None = field(default=None, repr=False, compare=False)
-    """What else there is to know about the bytes of elements that are not simply numpy's memory."""
+
+    @classmethod
+    def of(cls, name: str, numpy: np.dtype[Any], configuration: dict[str, JSON] | None = None, **others: Any) -> Self:
+        """Make a type of this family, with what follows from the type of numpy."""
+        endian = any(leaf.itemsize > 1 and leaf.byteorder != "|" and not leaf.hasobject for leaf in leaves(numpy))
+        return cls(name, numpy, configuration, endian, Storage.of(numpy), **others)
+
+    def __repr__(self) -> str:
+        facts = ("name", "numpy", "endian", "configuration", "codec")
+        return f"DataType({', '.join(f'{fact}={getattr(self, fact)!r}' for fact in facts)})"
 
     def to_json(self) -> JSON:
-        """The form for documents: parameterless types are plain strings, which every reader knows."""
+        """The form for metadata: types without parameters are plain strings, which every reader knows."""
         return self.name if self.configuration is None else {"name": self.name, "configuration": self.configuration}
 
     def to_native_dtype(self) -> np.dtype[Any]:
@@ -51,17 +70,21 @@ class DataType:
     @property
     def zero(self) -> AnyArray:
         """The zero of the type, as `numpy.zeros` has it; the empty string or bytes."""
-        return self.form.default(self.numpy) if self.numpy.hasobject else np.zeros((), self.numpy)
+        return self.default() if self.numpy.hasobject else np.zeros((), self.numpy)
+
+    # -- fill values, as 0-d arrays, which keep every bit -----------------------------------------
+
+    def default(self) -> AnyArray:
+        """The fill value of arrays that are created without one."""
+        return np.zeros((), self.numpy)
 
     def read_fill(self, value: JSON) -> AnyArray:
         """A JSON fill value as a 0-d array, to the bit."""
-        fill = self.form.read(value, self.numpy)
-        fill.flags.writeable = False
-        return fill
+        return self._checked(self._read(value), value)
 
     def write_fill(self, fill: AnyArray) -> JSON:
         """The JSON form of a fill value."""
-        return self.form.write(fill)
+        raise NotImplementedError
 
     def cast_fill(self, value: Any) -> AnyArray:
         """A user's fill value as a 0-d array; refuses a value that the type cannot hold."""
@@ -70,15 +93,141 @@ class DataType:
         except MaskedValueError as error:
             raise MetadataError("fill_value is masked; give a value, or leave it out", field="fill_value") from error
         if value is None:
-            fill = self.form.default(self.numpy)
-        elif isinstance(value, np.ndarray | np.generic) and value.dtype == self.numpy and self.numpy.kind != "O":
-            fill = np.array(value, self.numpy)
-        else:
-            fill = self.form.cast(value, self.numpy)
-        if fill.ndim:
-            raise MetadataError(f"fill_value must be one value, not an array of shape {fill.shape}", field="fill_value")
-        fill.flags.writeable = False
-        return fill
+            return read_only(self.default())
+        if isinstance(value, np.ndarray | np.generic) and value.dtype == self.numpy and self.numpy.kind != "O":
+            return self._checked(np.array(value, self.numpy), value)
+        return self._checked(self._cast(value), value)
+
+    def _checked(self, fill: AnyArray | None, value: Any) -> AnyArray:
+        if fill is None or fill.ndim:
+            raise unfit(value, self.numpy, f"expected {self._expected()}")
+        return read_only(fill)
+
+    def _expected(self) -> str:
+        """What fill values are, for messages."""
+        raise NotImplementedError
+
+    def _read(self, value: JSON) -> AnyArray | None:
+        """The fill value that a JSON value spells; None if it spells none."""
+        raise NotImplementedError
+
+    def _cast(self, value: Any) -> AnyArray | None:
+        """The fill value that a user means; None if the type does not have it."""
+        return self._element(value, self.numpy)
+
+    def _element(self, value: Any, dtype: np.dtype[Any]) -> AnyArray | None:
+        """A value as an element of a type, by the rules for elements."""
+        try:
+            found = as_values(value, dtype)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return None if found.ndim else found
+
+
+def read_only(fill: AnyArray) -> AnyArray:
+    """The same array, which can no longer be changed."""
+    fill.flags.writeable = False
+    return fill
+
+
+# -- elements as bytes ----------------------------------------------------------------------------
+
+_BITS = re.compile(r"u?(?:int|float)([246])(?:_|$)")
+"""The names of types that do not use all bits of a byte."""
+_LAST_CHARACTER = 0x10FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How elements become bytes where that takes more than numpy's own byte order.
+
+    numpy cannot swap the bytes of types that are not its own, the bits above a 4-bit number mean nothing, and not
+    every byte is a bool or every 32 bits a character.
+    """
+
+    carrier: np.dtype[Any]
+    """Types of the same size in the same places, whose byte order numpy can change."""
+    is_partial: bool
+    """Whether there are bits that do not count: they are ignored, and written as 0."""
+    is_checked: bool
+    """Whether there are bytes that mean nothing."""
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any]) -> Storage | None:
+        """The storage of a type; None if numpy's memory is all there is, or the `bytes` codec knows it, as `bool`."""
+        carrier = _carrier(dtype)
+        is_partial = any(_BITS.match(leaf.name) for leaf in leaves(dtype))
+        is_checked = any(leaf.kind in "bU" for leaf in leaves(dtype)) and dtype.kind != "b"
+        return cls(carrier, is_partial, is_checked) if is_partial or is_checked or carrier != dtype else None
+
+    def is_plain(self, endian: Endian) -> bool:
+        """Whether elements are stored in this byte order as they are in memory, with nothing to check."""
+        return not (self.is_partial or self.is_checked) and self._stored(endian) == self.carrier
+
+    def encode(self, chunk: AnyArray, dtype: np.dtype[Any], endian: Endian) -> AnyArray:
+        """The bytes of the elements in C order."""
+        elements = np.asarray(chunk, dtype, order="C").reshape(-1).view(self.carrier)
+        if self.is_checked:
+            check_elements(elements)
+        if self.is_partial:
+            elements = elements.copy()
+            _clear_bits(elements, dtype)
+        return elements.astype(self._stored(endian), copy=False).view(np.uint8)
+
+    def decode(self, raw: Buffer, shape: Shape, dtype: np.dtype[Any], endian: Endian) -> AnyArray:
+        """The elements, which may be a view of `raw`; their number has been checked."""
+        stored: AnyArray = np.ndarray(prod(shape), self._stored(endian), raw)
+        if self.is_checked:
+            check_elements(stored)
+        elements = stored.astype(self.carrier, copy=self.is_partial)
+        if self.is_partial:
+            _clear_bits(elements, dtype)
+        return elements.view(dtype).reshape(shape)
+
+    def _stored(self, endian: Endian) -> np.dtype[Any]:
+        return self.carrier if endian is None else self.carrier.newbyteorder(endian)
+
+
+def leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
+    """The types without fields that a type is made of."""
+    if dtype.subdtype is not None:
+        yield from leaves(dtype.subdtype[0])
+    elif dtype.names is None:
+        yield dtype
+    else:
+        for name in dtype.names:
+            yield from leaves(dtype[name])
+
+
+def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.names is not None:
+        return np.dtype([(name, _carrier(dtype[name])) for name in dtype.names])
+    if dtype.isbuiltin != 2:
+        return dtype
+    return np.dtype("u2,u2" if is_complex(dtype) else f"u{dtype.itemsize}")
+
+
+def _clear_bits(elements: AnyArray, dtype: np.dtype[Any]) -> None:
+    """Set the bits that do not count to 0, in place."""
+    if dtype.names is not None:
+        for name in dtype.names:
+            _clear_bits(elements[name], dtype[name])
+    elif bits := _BITS.match(dtype.name):
+        np.bitwise_and(elements, (1 << int(bits[1])) - 1, out=elements)
+
+
+def check_elements(elements: AnyArray) -> None:
+    """Raise `CodecError` for a bool that is neither 0 nor 1, and for a character that Unicode does not have."""
+    dtype = elements.dtype
+    if dtype.names is not None:
+        for name in dtype.names:
+            check_elements(elements[name])
+    elif dtype.kind == "b" and elements.view(np.uint8).max(initial=0) > 1:
+        raise CodecError("bytes: a bool must be stored as 00 or 01")
+    elif dtype.kind == "U":
+        characters = np.ascontiguousarray(elements).reshape(-1).view(f"{dtype.byteorder}u4")
+        if (most := int(characters.max(initial=0))) > _LAST_CHARACTER:
+            raise CodecError(f"bytes: {most:#x} is not a character of Unicode")
 
 
 # -- checking configurations ----------------------------------------------------------------------
@@ -89,22 +238,16 @@ FIELD = "data_type.configuration"
 def only_keys(name: str, configuration: Mapping[str, JSON], *known: str) -> None:
     """Refuse keys that the type's schema does not have, and demand those that it has."""
     if unknown := sorted(configuration.keys() - set(known)):
-        takes = f"takes {', '.join(known)}" if known else "takes none"
-        raise MetadataError(f"{FIELD}: {name!r} {takes}, found {unknown[0]!r}", field=_path(unknown[0], known))
+        field, takes = (f"{FIELD}.{unknown[0]}", ", ".join(known)) if known else (FIELD, "none")
+        raise MetadataError(f"{FIELD}: {name!r} takes {takes}, found {unknown[0]!r}", field=field)
     for key in known:
         if key not in configuration:
             raise MetadataError(f"{FIELD}.{key} is missing; {name!r} needs it", field=f"{FIELD}.{key}")
-
-
-def _path(key: str, known: tuple[str, ...]) -> str:
-    return f"{FIELD}.{key}" if known else FIELD
 
 
 def integer(configuration: Mapping[str, JSON], key: str, low: int, high: int) -> int:
     """An integer within limits; booleans and floats are not integers."""
     value = configuration[key]
     if type(value) is not int or not low <= value <= high:
-        raise MetadataError(
-            f"{FIELD}.{key} must be an integer from {low} to {high}, found {shown(value)}", field=f"{FIELD}.{key}"
-        )
+        fail(f"{FIELD}.{key}", f"an integer from {low} to {high}", value)
     return value

@@ -1,9 +1,9 @@
 """Memory for large results: that of results which were dropped.
 
-Fresh memory costs a page fault and the zeroing of every page: reads of 128 MB in chunks of 512 KiB took 1.16 times as
-long without this, compressed ones 1.05 times. A program that reads in a loop drops one result after the other, so their
-memory is kept, up to `memory.keep_bytes`, and given to the next of about that size. What is kept is marked as free: the
-system takes the pages as soon as it needs them.
+Fresh memory costs a page fault and the zeroing of every page. Measured with the kernel on two cores, 128 MiB in chunks
+of 512 KiB: uncompressed reads take 15.1 ms without this and 11.3 ms with it, blosc 43.5 and 40.8, zstd 53.6 and 49.6.
+A program that reads in a loop drops one result after the other, so their memory is kept, up to `memory.keep_bytes`, and
+given to the next of about that size. What is kept is marked as free: the system takes the pages when it needs them.
 """
 
 from __future__ import annotations

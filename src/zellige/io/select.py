@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zellige.errors import BoundsCheckError, BroadcastError, VindexInvalidSelectionError
+from zellige.errors import BoundsCheckError, BroadcastError, FieldNotFoundError, VindexInvalidSelectionError
 from zellige.grid.grid import ChunkGrid, DimensionGrid, expand_ellipsis
 from zellige.types import AnyArray, Indices, Shape
 
@@ -380,6 +380,52 @@ def _block_slice(item: Any, dim: DimensionGrid, axis: int) -> slice:
         return slice(0, 0)
     last = int(blocks[-1])
     return slice(dim.chunk_offset(int(blocks[0])), dim.chunk_offset(last) + dim.data_size(last))
+
+
+# -- fields of structs ----------------------------------------------------------------------------
+
+FieldNames: TypeAlias = str | list[str]
+"""One field, or a struct of several."""
+
+
+def split_fields(index: Any, dtype: np.dtype[Any], fields: Sequence[str] | str | None) -> tuple[Any, FieldNames | None]:
+    """An index without the names of fields, which may stand anywhere in it, and those names.
+
+    >>> split_fields((slice(0, 5), "x"), np.dtype([("x", "i4")]), None)
+    ((slice(0, 5, None),), 'x')
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    named = [item for item in items if _names_fields(item)]
+    if fields is not None:
+        named.append(fields if isinstance(fields, str) else list(fields))
+    if not named:
+        return index, None
+    rest = tuple(item for item in items if not _names_fields(item))
+    chosen = named[0] if len(named) == 1 else [name for n in named for name in ([n] if isinstance(n, str) else n)]
+    _check_fields(chosen, dtype)
+    return index if len(rest) == len(items) else rest or ..., chosen
+
+
+def _names_fields(item: Any) -> bool:
+    return isinstance(item, str) or (isinstance(item, list) and bool(item) and all(isinstance(n, str) for n in item))
+
+
+def _check_fields(chosen: FieldNames, dtype: np.dtype[Any]) -> None:
+    names = [chosen] if isinstance(chosen, str) else chosen
+    known = dtype.names or ()
+    for i, name in enumerate(names):
+        if name not in known:
+            raise FieldNotFoundError(
+                f"no field of name {name!r}; the fields are {', '.join(map(repr, known))}", fields=known
+            )
+        if name in names[:i]:
+            raise ValueError(f"field {name!r} is named twice")
+
+
+def take_fields(found: Any, fields: FieldNames) -> Any:
+    """Fields of elements that were read; one field by itself, without the memory of the others."""
+    part = found[fields]
+    return part.copy(order="K") if isinstance(fields, str) and isinstance(part, np.ndarray) else part
 
 
 # -- square brackets ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Documents: what `zarr.json` says, as plain values that know nothing of codecs, stores or extents."""
+"""Metadata: what `zarr.json` says, as plain values that know nothing of codecs, stores or extents."""
 
 from zellige.metadata.grids import (
     ChunkGridMetadata,

@@ -1,4 +1,4 @@
-"""The chunk grid of a document: `regular` and `rectilinear`, with run-length encoded edges.
+"""The chunk grid of an array: `regular` and `rectilinear`, with run-length encoded edges.
 
 These are plain values without extents; `ChunkGrid.from_metadata` binds them to a shape. There is no
 registry: a match on the name is enough, since every known grid is a rectilinear one.
@@ -9,29 +9,32 @@ RectilinearChunkGridMetadata(chunk_shapes=(4, (2, 2, 2, 1)))
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
-from zellige.errors import ChunkShapeError, MetadataError
+from zellige.errors import ChunkShapeError, MetadataError, fail
 from zellige.grid.edges import Edges, LazyTuple, Sizes, as_tuple, positive_integer
 from zellige.grid.grid import AxisChunks, ChunkGrid
-from zellige.metadata.document import as_extension, fail, only, require
+from zellige.metadata.json import Check, Fields, as_extension, one_of
 from zellige.types import JSON, Shape
 
 _FIELD = "chunk_grid.configuration"
 
 
-class _Grid(ABC):
-    """A chunk grid as a document states it: a name and a configuration."""
+class _Grid:
+    """A chunk grid as metadata states it: a name and a configuration."""
 
     __slots__ = ()
 
     name: ClassVar[str]
-    bounded: ClassVar[bool]
+    _parameter: ClassVar[str] = "chunk_shape"
+    """The field of the configuration that the class takes."""
+    _others: ClassVar[dict[str, Check[Any]]] = {}
+    """Fields beside it."""
+    bounded: ClassVar[bool] = False
     """Whether chunks at the border are only as large as the array."""
 
     @classmethod
@@ -41,15 +44,29 @@ class _Grid(ABC):
         Parameters
         ----------
         data
-            The object, as it stands in the document of an array.
+            The object, as it stands in the metadata of an array.
 
         """
-        return cls.from_configuration(_configuration(data, cls.name))
+        found, configuration = as_extension(data, "chunk_grid")
+        one_of(cls.name)(found, "chunk_grid.name")
+        return cls.from_configuration(configuration)
 
     @classmethod
-    @abstractmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Read the configuration alone."""
+        """Read the configuration alone.
+
+        Parameters
+        ----------
+        configuration
+            The object that `from_dict` finds under `configuration`.
+
+        """
+        fields = Fields(configuration, _FIELD)
+        for name, check in cls._others.items():
+            fields.take(name, check)
+        value = fields.take(cls._parameter, _entries)
+        fields.only()
+        return cls(**{cls._parameter: value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +80,8 @@ class _OneShape(_Grid):
         sizes = tuple(_size(n, f"{where}[{axis}]") for axis, n in enumerate(_entries(self.chunk_shape, where)))
         object.__setattr__(self, "chunk_shape", sizes)
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Read the configuration alone."""
-        only(configuration, _FIELD, "chunk_shape")
-        return cls(require(configuration, "chunk_shape", _FIELD))
-
     def to_dict(self) -> dict[str, JSON]:
-        """The object for the document: the name and the configuration."""
+        """The object for metadata: the name and the configuration."""
         return {"name": self.name, "configuration": {"chunk_shape": list(self.chunk_shape)}}
 
     @property
@@ -91,7 +102,6 @@ class RegularChunkGridMetadata(_OneShape):
     """
 
     name: ClassVar[str] = "regular"
-    bounded: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,8 @@ class RectilinearChunkGridMetadata(_Grid):
     axes: tuple[AxisChunks, ...] = field(init=False)
     """How each axis is cut: a size, or edges as runs."""
     name: ClassVar[str] = "rectilinear"
-    bounded: ClassVar[bool] = False
+    _parameter: ClassVar[str] = "chunk_shapes"
+    _others: ClassVar[dict[str, Check[Any]]] = {"kind": one_of("inline")}
 
     def __init__(self, chunk_shapes: Iterable[Any]) -> None:
         where = f"{_FIELD}.chunk_shapes"
@@ -134,15 +145,8 @@ class RectilinearChunkGridMetadata(_Grid):
         """For each axis a size, or a tuple of its edges; more than a million are a sequence that behaves like one."""
         return tuple(chunks if isinstance(chunks, int) else as_tuple(chunks) for chunks in self.axes)
 
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Read the configuration alone."""
-        only(configuration, _FIELD, "kind", "chunk_shapes")
-        validate_rectilinear_kind(require(configuration, "kind", _FIELD))
-        return cls(require(configuration, "chunk_shapes", _FIELD))
-
     def to_dict(self) -> dict[str, JSON]:
-        """The object for the document: integers where declared so, else runs."""
+        """The object for metadata: integers where declared so, else runs."""
         shapes = [chunks if isinstance(chunks, int) else chunks.to_rle() for chunks in self.axes]
         return {"name": self.name, "configuration": {"kind": "inline", "chunk_shapes": shapes}}
 
@@ -155,21 +159,14 @@ class RectilinearChunkGridMetadata(_Grid):
 
 ChunkGridMetadata: TypeAlias = RegularChunkGridMetadata | RectilinearChunkGridMetadata | RegularBoundedChunkGridMetadata
 
-_REGULAR: dict[str, type[RegularChunkGridMetadata] | type[RegularBoundedChunkGridMetadata]] = {
-    RegularChunkGridMetadata.name: RegularChunkGridMetadata,
-    RegularBoundedChunkGridMetadata.name: RegularBoundedChunkGridMetadata,
+_GRIDS: dict[str, type[ChunkGridMetadata]] = {
+    "regular": RegularChunkGridMetadata,
+    "zarrs.regular_bounded": RegularBoundedChunkGridMetadata,
+    "rectilinear": RectilinearChunkGridMetadata,
 }
 
 
-def _configuration(data: JSON, name: str) -> dict[str, JSON]:
-    """The configuration of a grid of this name."""
-    found, configuration = as_extension(data, "chunk_grid", ignorable=False)
-    if found != name:
-        fail("chunk_grid.name", repr(name), found)
-    return configuration
-
-
-def _entries(value: Any, where: str) -> Iterable[Any]:
+def _entries(value: Any, where: str) -> Any:
     if not isinstance(value, list | tuple | np.ndarray):
         fail(where, "an array", value)
     return value
@@ -195,42 +192,34 @@ def _axis(entry: Any, where: str) -> AxisChunks:
         raise MetadataError(f"{where}: {error}", field=where) from error
 
 
-def validate_rectilinear_kind(kind: JSON) -> None:
-    """Only inline edges are defined."""
-    if kind != "inline":
-        fail(f"{_FIELD}.kind", "'inline'", kind)
-
-
 def parse_chunk_grid(value: JSON) -> ChunkGridMetadata:
-    """The grid that a document declares."""
-    name, configuration = as_extension(value, "chunk_grid", ignorable=False)
-    if name in _REGULAR:
-        return _REGULAR[name].from_configuration(configuration)
-    if name == RectilinearChunkGridMetadata.name:
-        return RectilinearChunkGridMetadata.from_configuration(configuration)
+    """The grid that metadata declares."""
+    name, configuration = as_extension(value, "chunk_grid")
     if name == "rectangular":
         return _parse_rectangular(configuration)
-    return fail("chunk_grid.name", f"one of {', '.join(map(repr, _REGULAR))} or 'rectilinear'", name)
+    one_of(*_GRIDS)(name, "chunk_grid.name")
+    return _GRIDS[name].from_configuration(configuration)
 
 
 def _parse_rectangular(configuration: dict[str, JSON]) -> RectilinearChunkGridMetadata:
     """The older form of ZEP 3: sizes and lists of edges, without runs. It is written back as rectilinear."""
-    only(configuration, _FIELD, "chunk_shape")
-    where = f"{_FIELD}.chunk_shape"
-    axes = [*_entries(require(configuration, "chunk_shape", _FIELD), where)]
+    fields = Fields(configuration, _FIELD)
+    axes = list(fields.take("chunk_shape", _entries))
+    fields.only()
     for axis, entry in enumerate(axes):
-        for k, edge in enumerate(entry if isinstance(entry, list) else [entry]):
-            _size(edge, f"{where}[{axis}][{k}]" if isinstance(entry, list) else f"{where}[{axis}]")
+        at = f"{_FIELD}.chunk_shape[{axis}]"
         if entry == []:
-            fail(f"{where}[{axis}]", "a size or a list of at least one edge", entry)
+            fail(at, "a size or a list of at least one edge", entry)
+        for k, edge in enumerate(entry if isinstance(entry, list) else [entry]):
+            _size(edge, f"{at}[{k}]" if isinstance(entry, list) else at)
     return RectilinearChunkGridMetadata(axes)
 
 
 def grid_document(name: str, axes: tuple[AxisChunks, ...]) -> ChunkGridMetadata:
-    """The document for axes cut this way; `name` is regular only if all axes have one size."""
-    if name in _REGULAR:
-        return _REGULAR[name](tuple(size for size in axes if isinstance(size, int)))
-    return RectilinearChunkGridMetadata(axes)
+    """The metadata for axes cut this way; a grid by another name than rectilinear has one size for each axis."""
+    if name == RectilinearChunkGridMetadata.name:
+        return RectilinearChunkGridMetadata(axes)
+    return _GRIDS[name](tuple(size for size in axes if isinstance(size, int)))
 
 
 def spelled_out(document: ChunkGridMetadata, shape: Shape) -> ChunkGridMetadata:
@@ -242,6 +231,6 @@ def spelled_out(document: ChunkGridMetadata, shape: Shape) -> ChunkGridMetadata:
 
 
 def resized(document: ChunkGridMetadata, grid: ChunkGrid) -> ChunkGridMetadata:
-    """The document after a resize: the name is kept, unless a regular grid has become uneven."""
+    """The grid after a resize: the name is kept, unless a regular grid has become uneven."""
     name = document.name if grid.is_regular else RectilinearChunkGridMetadata.name
     return grid_document(name, tuple(axis.declared for axis in grid.axes))

@@ -1,4 +1,4 @@
-"""The documents of groups, v3 and v2, and the consolidated metadata that they may hold (spec: 3.2, 9, 10.1).
+"""The metadata of groups, v3 and v2, and the consolidated metadata that they may hold (spec: 3.2, 9, 10.1).
 
 Consolidated metadata is, in both formats, the documents of all nodes below a group: `{"a/b": {"zarr.json": …}}`
 here, whatever its form in the store.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from zellige.errors import MetadataError
-from zellige.metadata.document import as_attributes, as_object, comparable, fail, ignorable, require
-from zellige.metadata.v3 import DOCUMENT, check_header
+from zellige.metadata.json import Fields, as_attributes, as_object, comparable, one_of
+from zellige.metadata.v3 import DOCUMENT
 from zellige.types import JSON, is_key
 
 ARRAY_V2, GROUP_V2, ATTRIBUTES_V2, CONSOLIDATED_V2 = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
@@ -22,9 +22,7 @@ Documents: TypeAlias = dict[str, dict[str, JSON]]
 Entries: TypeAlias = dict[str, Documents]
 """The documents of nodes by their paths."""
 
-_KNOWN = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
 _BLOCK = "consolidated_metadata"
-_METADATA = f"{_BLOCK}.metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,14 @@ class ConsolidatedMetadata:
 
 @dataclass(frozen=True, eq=False)
 class GroupMetadata:
-    """What the documents of a group say."""
+    """What the metadata of a group says."""
 
     attributes: dict[str, JSON] = field(default_factory=dict)
     zarr_format: Literal[2, 3] = 3
     consolidated: Entries | None = None
     """The documents of the nodes below, by their paths relative to the group; None if there are none."""
     extra: dict[str, JSON] = field(default_factory=dict)
-    """Unknown fields that may be ignored; kept when the document is written again."""
+    """Unknown fields that may be ignored; kept when the metadata is written again."""
 
     @classmethod
     def from_documents(
@@ -89,33 +87,27 @@ class GroupMetadata:
             return False
         return bool(comparable(self.to_documents()) == comparable(other.to_documents()))
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 # -- v3: a field of the group's document ----------------------------------------------------------
 
 
 def _read_v3(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
-    document = as_object(documents[DOCUMENT], "")
-    check_header(document, "group")
-    block = document.get(_BLOCK)
-    readable = isinstance(block, dict) and block.get("kind") == "inline"
-    if block is not None and not readable:
-        # Not the form that is known: not used, and kept only if the document lets a reader ignore it.
-        return _group_v3(document, None, ignorable({_BLOCK: block}, ()))
-    return _group_v3(document, None if block is None else block_entries(block), {})
-
-
-def _group_v3(document: dict[str, JSON], entries: Entries | None, kept: dict[str, JSON]) -> GroupMetadata:
-    attributes = as_attributes(document.get("attributes"))
-    return GroupMetadata(attributes, 3, entries, {**ignorable(document, _KNOWN), **kept})
+    fields = Fields(documents[DOCUMENT])
+    fields.take("zarr_format", one_of(3))
+    fields.take("node_type", one_of("group"))
+    attributes = fields.take("attributes", as_attributes, {})
+    block, entries = documents[DOCUMENT].get(_BLOCK), None
+    if block is None or (isinstance(block, dict) and block.get("kind") == "inline"):
+        entries = fields.take(_BLOCK, lambda found, _: None if found is None else block_entries(found), None)
+    # Any other form is not used, and kept only if the metadata lets a reader ignore it.
+    return GroupMetadata(attributes, 3, entries, fields.ignorable())
 
 
 def block_entries(block: JSON) -> Entries:
     """The entries of a `consolidated_metadata` block."""
     try:
-        found = as_object(require(as_object(block, _BLOCK), "metadata", _BLOCK), _METADATA)
-        return {_inside(path, _METADATA): {DOCUMENT: _entry(entry)} for path, entry in found.items()}
+        found = Fields(block, _BLOCK).take("metadata", as_object)
+        return {_inside(path, f"{_BLOCK}.metadata"): {DOCUMENT: _entry(entry)} for path, entry in found.items()}
     except MetadataError as error:
         raise _broken(error) from error
 
@@ -206,31 +198,25 @@ def _read_v2(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
         documents = {**entries.pop("", {}), **documents}
         if GROUP_V2 not in documents:
             raise _broken(MetadataError(f"{CONSOLIDATED_V2} says nothing about the group itself", field="metadata"))
-    found = require(documents.get(GROUP_V2, {}), "zarr_format", "")
-    if type(found) is not int or found != 2:
-        fail("zarr_format", "2", found)
-    extra = {key: value for key, value in documents[GROUP_V2].items() if key not in ("zarr_format", _BLOCK)}
-    return GroupMetadata(as_attributes(documents.get(ATTRIBUTES_V2)), 2, entries, extra)
+    fields = Fields(documents.get(GROUP_V2, {}))
+    fields.take("zarr_format", one_of(2))
+    fields.take(_BLOCK, lambda block, _: block, None)
+    return GroupMetadata(as_attributes(documents.get(ATTRIBUTES_V2)), 2, entries, fields.rest())
 
 
 def consolidated_entries(document: dict[str, JSON]) -> Entries:
     """The entries of a `.zmetadata` document; the group itself has the empty path."""
+    entries: Entries = {}
     try:
-        return _entries_v2(document)
+        fields = Fields(document)
+        fields.take("zarr_consolidated_format", one_of(1))
+        for key, value in fields.take("metadata", as_object).items():
+            path, _, name = key.strip("/").rpartition("/")
+            if name in (ARRAY_V2, GROUP_V2, ATTRIBUTES_V2):
+                _inside(key, "metadata")
+                entries.setdefault(path, {})[name] = _entry(value)
     except MetadataError as error:
         raise _broken(error) from error
-
-
-def _entries_v2(document: dict[str, JSON]) -> Entries:
-    found = document.get("zarr_consolidated_format")
-    if type(found) is not int or found != 1:
-        fail("zarr_consolidated_format", "1", found)
-    entries: Entries = {}
-    for key, value in as_object(require(document, "metadata", ""), "metadata").items():
-        path, _, name = key.strip("/").rpartition("/")
-        if name in (ARRAY_V2, GROUP_V2, ATTRIBUTES_V2):
-            _inside(key, "metadata")
-            entries.setdefault(path, {})[name] = _entry(value)
     return {path: found for path, found in entries.items() if found.keys() != {ATTRIBUTES_V2} or not path}
 
 

@@ -12,31 +12,39 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from zellige.metadata.document import as_extension, as_object, fail, only
+from zellige.metadata.json import Fields, as_extension, one_of
 from zellige.types import JSON, Coords
 
 _FIELD = "chunk_key_encoding"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}").fullmatch
 
 
-def _check_separator(separator: JSON) -> None:
-    if separator not in ("/", "."):
-        fail(f"{_FIELD}.configuration.separator", "'/' or '.'", separator)
-
-
 def _numbers(parts: list[str], rank: int) -> Coords | None:
     return tuple(map(int, parts)) if len(parts) == rank and all(map(_NUMBER, parts)) else None
 
 
+class _Separated:
+    """A key encoding whose configuration is a separator."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    separator: str
+
+    def __post_init__(self) -> None:
+        one_of("/", ".")(self.separator, f"{_FIELD}.configuration.separator")
+
+    def to_dict(self) -> dict[str, JSON]:
+        """The object for metadata."""
+        return {"name": self.name, "configuration": {"separator": self.separator}}
+
+
 @dataclass(frozen=True, slots=True)
-class DefaultChunkKeyEncoding:
-    """`c/1/2`: the prefix keeps chunks apart from documents. Rank 0: `c`."""
+class DefaultChunkKeyEncoding(_Separated):
+    """`c/1/2`: the prefix keeps chunks apart from metadata. Rank 0: `c`."""
 
     separator: str = "/"
     name: ClassVar[str] = "default"
-
-    def __post_init__(self) -> None:
-        _check_separator(self.separator)
 
     def encode_chunk_key(self, coords: Coords) -> str:
         """The key of a chunk."""
@@ -47,20 +55,13 @@ class DefaultChunkKeyEncoding:
         prefix, *parts = key.split(self.separator)
         return _numbers(parts, rank) if prefix == "c" else None
 
-    def to_dict(self) -> dict[str, JSON]:
-        """The object for the document."""
-        return {"name": self.name, "configuration": {"separator": self.separator}}
-
 
 @dataclass(frozen=True, slots=True)
-class V2ChunkKeyEncoding:
+class V2ChunkKeyEncoding(_Separated):
     """`1.2`: for arrays converted from Zarr v2. Rank 0: `0`."""
 
     separator: str = "."
     name: ClassVar[str] = "v2"
-
-    def __post_init__(self) -> None:
-        _check_separator(self.separator)
 
     def encode_chunk_key(self, coords: Coords) -> str:
         """The key of a chunk."""
@@ -72,25 +73,17 @@ class V2ChunkKeyEncoding:
             return () if key == "0" else None
         return _numbers(key.split(self.separator), rank)
 
-    def to_dict(self) -> dict[str, JSON]:
-        """The object for the document."""
-        return {"name": self.name, "configuration": {"separator": self.separator}}
-
 
 ChunkKeyEncoding: TypeAlias = DefaultChunkKeyEncoding | V2ChunkKeyEncoding
 
-_ENCODINGS: dict[str, type[ChunkKeyEncoding]] = {
-    "default": DefaultChunkKeyEncoding,
-    "v2": V2ChunkKeyEncoding,
-}
+_ENCODINGS: dict[str, type[ChunkKeyEncoding]] = {"default": DefaultChunkKeyEncoding, "v2": V2ChunkKeyEncoding}
 
 
 def parse_chunk_key_encoding(value: JSON) -> ChunkKeyEncoding:
-    """The encoding that a document declares."""
-    name, configuration = as_extension(value, _FIELD, ignorable=False)
-    if name not in _ENCODINGS:
-        fail(f"{_FIELD}.name", "'default' or 'v2'", name)
-    only(configuration, f"{_FIELD}.configuration", "separator")
+    """The encoding that metadata declares."""
+    name, configuration = as_extension(value, _FIELD)
+    one_of(*_ENCODINGS)(name, f"{_FIELD}.name")
+    Fields(configuration, f"{_FIELD}.configuration").only("separator")
     return _ENCODINGS[name](**configuration)
 
 
@@ -101,7 +94,6 @@ def chunk_key_encoding_argument(value: JSON | ChunkKeyEncoding | None) -> ChunkK
     if isinstance(value, DefaultChunkKeyEncoding | V2ChunkKeyEncoding):
         return value
     if isinstance(value, dict) and "separator" in value:
-        short = as_object(value, _FIELD)
-        only(short, _FIELD, "name", "separator")
-        value = {"name": short.get("name"), "configuration": {"separator": short["separator"]}}
+        Fields(value, _FIELD).only("name", "separator")
+        value = {"name": value.get("name"), "configuration": {"separator": value["separator"]}}
     return parse_chunk_key_encoding(value)

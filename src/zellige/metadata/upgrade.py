@@ -1,4 +1,4 @@
-"""From the documents of Zarr v2 to one of Zarr v3 that describes the same chunks (spec: 10.4).
+"""From metadata of Zarr v2 to that of Zarr v3 which describes the same chunks (spec: 10.4).
 
 A chunk of Zarr v2 goes through one list: filters and a compressor, each of which takes whatever bytes or elements it
 gets for what it likes. A chain of Zarr v3 is stricter: codecs from arrays to arrays, one from an array to bytes, codecs
@@ -14,23 +14,21 @@ from bytes to bytes, and every array has the type that the codec before has made
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
 from zellige.dtypes import v2 as types
 from zellige.errors import MetadataError
-from zellige.metadata.document import Extension
 from zellige.metadata.groups import GroupMetadata
-from zellige.metadata.v2 import FILTERS, ArrayV2Metadata
+from zellige.metadata.json import Extension
+from zellige.metadata.v2 import CONVERSIONS, DIMENSIONS, FILTERS, NUMBERS, ArrayV2Metadata, Step, steps_of
 from zellige.metadata.v3 import ArrayV3Metadata
 from zellige.types import JSON
 
-_NAMES = "_ARRAY_DIMENSIONS"  # where xarray puts the names of axes, in Zarr v2 only
-
 
 class NotConvertibleError(MetadataError):
-    """Zarr v3 cannot say what documents of Zarr v2 say; `field` is the part of them that it cannot."""
+    """Zarr v3 cannot say what metadata of Zarr v2 says; `field` is the part of it that it cannot."""
 
 
 @overload
@@ -38,7 +36,7 @@ def to_v3(metadata: ArrayV2Metadata) -> ArrayV3Metadata: ...
 @overload
 def to_v3(metadata: GroupMetadata) -> GroupMetadata: ...
 def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupMetadata:
-    """The document of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
+    """The metadata of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
 
     The names of axes that xarray keeps among the attributes become `dimension_names`, where it looks for them in
     Zarr v3. Fields that Zarr v2 does not define are left out, and so is the consolidated metadata of a group.
@@ -50,7 +48,7 @@ def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupM
         return GroupMetadata(dict(metadata.attributes), 3)
     _check_type(metadata)
     names = metadata.dimension_names
-    attributes = {key: value for key, value in metadata.attributes.items() if names is None or key != _NAMES}
+    attributes = {key: value for key, value in metadata.attributes.items() if names is None or key != DIMENSIONS}
     return ArrayV3Metadata(
         shape=metadata.shape,
         data_type=metadata.data_type,
@@ -112,7 +110,7 @@ def _renamed(codec: Extension, itemsize: int) -> Extension:
 
 def _given(configuration: dict[str, JSON]) -> dict[str, JSON]:
     """A configuration without the nulls by which numcodecs says that something is not given."""
-    return {key: value for key, value in configuration.items() if value is not None and key != "id"}
+    return {key: value for key, value in configuration.items() if value is not None}
 
 
 def _blosc(configuration: dict[str, JSON], itemsize: int) -> dict[str, JSON]:
@@ -127,44 +125,20 @@ def _blosc(configuration: dict[str, JSON], itemsize: int) -> dict[str, JSON]:
 
 # -- filters --------------------------------------------------------------------------------------
 
-_CONVERSIONS = {
-    "delta": ("dtype", "astype"),
-    "fixedscaleoffset": ("dtype", "astype"),
-    "quantize": ("dtype", "astype"),
-    "astype": ("decode_dtype", "encode_dtype"),
-}
-"""Filters from arrays to arrays, and where they say the type of the first and of the second."""
-_NUMBERS = ("zfpy", "pcodec")
-"""From an array of numbers to bytes."""
-
-
-class _Filter(NamedTuple):
-    """A filter, or the compressor among them, with its place in the document."""
-
-    place: str
-    id: str
-    configuration: dict[str, JSON]
-
-    def codec(self) -> Extension:
-        """By its name in Zarr v3."""
-        return Extension(f"numcodecs.{self.id}", _given(self.configuration))
-
 
 def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> tuple[list[Extension], int]:
     """The codecs for filters that come before those from bytes to bytes, and the size of the elements at last."""
-    named = len(metadata.filters or ())
-    filters = [
-        _Filter(f"filters[{i}]" if i < named else "compressor", item["id"], item) for i, item in enumerate(items)
-    ]
+    filters = steps_of(metadata.filters, metadata.compressor)[: len(items)]
     stored = types.declared(metadata.dtype)
     found: list[Extension] = []
     for i, step in enumerate(filters):
-        if step.id in _NUMBERS and i == len(filters) - 1:
+        codec = Extension(f"numcodecs.{step.id}", _given(step.configuration))
+        if step.id in NUMBERS and i == len(filters) - 1:
             if not stored.isnative:
                 raise _refused(step.place, f"{step.id!r} in Zarr v3 knows no byte order, the elements are {stored.str}")
-            return [*found, step.codec()], 1
+            return [*found, codec], 1
         stored = _after(step, stored, filters[i + 1 :])
-        found.append(step.codec())
+        found.append(codec)
     return [*found, _serializer(stored)], stored.itemsize
 
 
@@ -175,9 +149,9 @@ def _serializer(stored: np.dtype[Any]) -> Extension:
     return Extension("bytes", {"endian": next(iter(orders))} if orders else {})
 
 
-def _after(step: _Filter, stored: np.dtype[Any], others: list[_Filter]) -> np.dtype[Any]:
+def _after(step: Step, stored: np.dtype[Any], others: list[Step]) -> np.dtype[Any]:
     """The type that a filter makes of elements of another, byte order included."""
-    if step.id in _CONVERSIONS:
+    if step.id in CONVERSIONS and step.id != "categorize":
         return _converted(step, stored)
     if step.id == "bitround":
         return stored
@@ -191,8 +165,8 @@ def _after(step: _Filter, stored: np.dtype[Any], others: list[_Filter]) -> np.dt
     raise _refused(step.place, f"Zarr v3 has no codec for {step.id!r}")
 
 
-def _converted(step: _Filter, stored: np.dtype[Any]) -> np.dtype[Any]:
-    before, after = _CONVERSIONS[step.id]
+def _converted(step: Step, stored: np.dtype[Any]) -> np.dtype[Any]:
+    before, after = CONVERSIONS[step.id]
     given = _given(step.configuration)
     decoded = types.filter_type(given.get(before), f"{step.place}.{before}")
     encoded = types.filter_type(given.get(after, given[before]), f"{step.place}.{after}")

@@ -1,4 +1,4 @@
-"""`.zarray` of Zarr v2, as the same grid, chain and keys that a v3 document gives (spec: 10).
+"""`.zarray` of Zarr v2, as the same grid, chain and keys that Zarr v3 has (spec: 10).
 
 What a chunk goes through in Zarr v2 is one list: the order of its axes, the filters, the compressor. Here it becomes
 a chain of codecs. The last ones that are from bytes to bytes have their own classes; what comes before them is
@@ -8,61 +8,45 @@ a chain of codecs. The last ones that are from bytes to bytes have their own cla
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from zellige.dtypes import DataType
 from zellige.dtypes import v2 as types
-from zellige.errors import MetadataError
+from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata.document import (
+from zellige.metadata.array import ArrayMetadata, as_shape
+from zellige.metadata.grids import RegularChunkGridMetadata
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, Documents
+from zellige.metadata.json import (
     Extension,
+    Fields,
     as_attributes,
     as_integer,
     as_list,
-    as_object,
-    encode,
-    fail,
-    require,
-    with_attributes,
+    as_name,
+    one_of,
 )
-from zellige.metadata.grids import RegularChunkGridMetadata
 from zellige.metadata.keys import V2ChunkKeyEncoding
-from zellige.types import JSON, AnyArray, InternalName, Shape
+from zellige.types import JSON, InternalName, Shape
 
-ARRAY, ATTRIBUTES = ".zarray", ".zattrs"
 FILTERS = InternalName("zarr2.filters")
-
-_MAX_RANK = 64  # of numpy
-_NAMES = "_ARRAY_DIMENSIONS"  # where xarray puts the names of axes
-_KNOWN = {
-    "zarr_format",
-    "shape",
-    "chunks",
-    "dtype",
-    "compressor",
-    "fill_value",
-    "order",
-    "filters",
-    "dimension_separator",
-}
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""The attribute in which xarray keeps the names of axes, in this format only."""
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayV2Metadata:
-    """What an array's documents say. Codecs are names with configurations here, nothing more."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ArrayV2Metadata(ArrayMetadata):
+    """What the `.zarray` and the `.zattrs` of an array say.
+
+    `codecs` are what the order, the filters and the compressor come to, with the byte order of the elements.
+    """
 
     zarr_format: ClassVar[Literal[2]] = 2
-    shape: Shape
-    data_type: DataType
     chunk_grid: RegularChunkGridMetadata
-    chunk_key_encoding: V2ChunkKeyEncoding
-    fill_value: AnyArray
-    """0-d, so that every bit of it is kept."""
-    codecs: tuple[Extension, ...]
-    """What the order, the filters and the compressor come to, with the byte order of the elements."""
     dtype: JSON
     """As the document has it, with byte orders."""
     compressor: dict[str, JSON] | None = None
@@ -70,53 +54,34 @@ class ArrayV2Metadata:
     order: Literal["C", "F"] = "C"
     fill_is_null: bool = False
     """Whether the document has no fill value, so that elements which were never written are undefined."""
-    attributes: dict[str, JSON] = field(default_factory=dict)
-    extra: dict[str, JSON] = field(default_factory=dict)
-    """Other fields, which mean nothing here; kept when the document is written again."""
 
     @classmethod
     def from_documents(cls, documents: Mapping[str, Mapping[str, JSON]]) -> ArrayV2Metadata:
         """Check parsed documents, given by their names: `.zarray`, and maybe `.zattrs`."""
-        document = as_object(documents.get(ARRAY), "")
-        _check_format(document)
-        shape = _shape(require(document, "shape", ""))
-        filters = _filters(document.get("filters"))
-        compressor = _compressor(document.get("compressor"))
-        order = _order(require(document, "order", ""))
-        dtype = require(document, "dtype", "")
+        fields = Fields(documents.get(ARRAY_V2))
+        fields.take("zarr_format", one_of(2))
+        shape = fields.take("shape", as_shape)
+        filters = fields.take("filters", _filters, None)
+        compressor = fields.take("compressor", _compressor, None)
+        order = fields.take("order", one_of("C", "F"))
+        dtype, fill = fields.take("dtype", _as_it_is), fields.take("fill_value", _as_it_is)
         first = filters[0] if filters else {}
         data_type = types.from_v2(dtype, first.get("id"), first.get("dtype"))
-        fill = require(document, "fill_value", "")
         return cls(
             shape=shape,
             data_type=data_type,
-            chunk_grid=RegularChunkGridMetadata(_chunks(require(document, "chunks", ""), len(shape))),
-            chunk_key_encoding=V2ChunkKeyEncoding(_separator(document.get("dimension_separator", "."))),
+            chunk_grid=RegularChunkGridMetadata(fields.take("chunks", partial(_chunks, rank=len(shape)))),
+            chunk_key_encoding=V2ChunkKeyEncoding(fields.take("dimension_separator", one_of(".", "/"), ".")),
             fill_value=types.read_v2_fill(data_type, types.declared(dtype), fill),
-            codecs=_chain(dtype, data_type, _steps(filters, compressor), order, len(shape)),
+            codecs=_chain(dtype, data_type, steps_of(filters, compressor), order, len(shape)),
             dtype=dtype,
             compressor=compressor,
-            filters=filters or None,
+            filters=filters,
             order=order,
             fill_is_null=fill is None,
-            attributes=as_attributes(documents.get(ATTRIBUTES)),
-            extra={name: value for name, value in document.items() if name not in _KNOWN},
+            attributes=as_attributes(documents.get(ATTRIBUTES_V2)),
+            extra=fields.rest(),
         )
-
-    @property
-    def numcodecs_filters(self) -> tuple[Any, ...]:
-        """The filters as objects of numcodecs, as others know them."""
-        return _numcodecs(self.filters or [])
-
-    @property
-    def numcodecs_compressors(self) -> tuple[Any, ...]:
-        """The compressor, if there is one, as an object of numcodecs."""
-        return _numcodecs([self.compressor] if self.compressor else [])
-
-    def to_documents(self) -> dict[str, dict[str, JSON]]:
-        """The documents by their names; that of the attributes only if there are any."""
-        documents = {ARRAY: self.to_dict()}
-        return {**documents, ATTRIBUTES: self.attributes} if self.attributes else documents
 
     def to_dict(self) -> dict[str, JSON]:
         """The document without the attributes."""
@@ -134,84 +99,66 @@ class ArrayV2Metadata:
         }
         return document | self.extra
 
+    def to_documents(self) -> Documents:
+        """The documents by their names; that of the attributes only if there are any."""
+        documents = {ARRAY_V2: self.to_dict()}
+        return {**documents, ATTRIBUTES_V2: self.attributes} if self.attributes else documents
+
+    def resized(self, grid: ChunkGrid) -> ArrayV2Metadata:
+        """The metadata after a resize to this grid."""
+        if tuple(axis.declared for axis in grid.axes) != self.chunk_grid.chunk_shape:
+            raise MetadataError("Zarr v2 has chunks of one shape only, which does not change", field="chunks")
+        return replace(self, shape=grid.shape)
+
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """The names of the axes as xarray writes them, if the attributes have them."""
-        names = self.attributes.get(_NAMES)
+        names = self.attributes.get(DIMENSIONS)
         if not isinstance(names, list) or len(names) != len(self.shape):
             return None
         return tuple(names) if all(name is None or isinstance(name, str) for name in names) else None
 
-    def with_attributes(self, attributes: dict[str, JSON]) -> ArrayV2Metadata:
-        """The documents with other attributes."""
-        return with_attributes(self, attributes)
+    @property
+    def numcodecs_filters(self) -> tuple[Any, ...]:
+        """The filters as objects of numcodecs, as others know them."""
+        return _numcodecs(self.filters or [])
 
-    def resized(self, grid: ChunkGrid) -> ArrayV2Metadata:
-        """The documents after a resize to this grid."""
-        sizes = tuple(axis.declared for axis in grid.axes)
-        if sizes != self.chunk_grid.chunk_shape:
-            raise MetadataError("Zarr v2 has chunks of one shape only, which does not change", field="chunks")
-        return replace(self, shape=grid.shape)
+    @property
+    def numcodecs_compressors(self) -> tuple[Any, ...]:
+        """The compressor, if there is one, as an object of numcodecs."""
+        return _numcodecs([self.compressor] if self.compressor else [])
 
-    def __eq__(self, other: object) -> bool:
-        # Through the documents, where a NaN equals itself and -0.0 differs from 0.0 by its text.
-        return isinstance(other, ArrayV2Metadata) and encode(self.to_documents()) == encode(other.to_documents())
 
-    __hash__ = None  # type: ignore[assignment]
+def _numcodecs(configs: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    if not configs:
+        return ()
+    from numcodecs import get_codec
+
+    return tuple(get_codec(dict(config)) for config in configs)
 
 
 # -- fields ---------------------------------------------------------------------------------------
 
 
-def _check_format(document: Mapping[str, JSON]) -> None:
-    found = require(document, "zarr_format", "")
-    if type(found) is not int or found != 2:
-        fail("zarr_format", "2", found)
+def _as_it_is(value: JSON, path: str) -> JSON:
+    return value
 
 
-def _shape(value: JSON) -> Shape:
-    sizes = as_list(value, "shape")
-    if len(sizes) > _MAX_RANK:
-        fail("shape", f"at most {_MAX_RANK} dimensions", value)
-    return tuple(as_integer(n, f"shape[{axis}]", 0) for axis, n in enumerate(sizes))
-
-
-def _chunks(value: JSON, rank: int) -> Shape:
-    sizes = as_list(value, "chunks")
-    if len(sizes) != rank:
-        fail("chunks", f"{rank} sizes, one for each dimension", value)
+def _chunks(value: JSON, path: str, rank: int) -> Shape:
+    if len(as_list(value, path)) != rank:
+        fail(path, f"{rank} sizes, one for each dimension", value)
     # Zero is met where the array was empty.
-    return tuple(as_integer(n, f"chunks[{axis}]", 0) or 1 for axis, n in enumerate(sizes))
+    return tuple(as_integer(n, f"{path}[{axis}]") or 1 for axis, n in enumerate(value))
 
 
-def _order(value: JSON) -> Literal["C", "F"]:
-    if value == "C":
-        return "C"
-    return "F" if value == "F" else fail("order", "'C' or 'F'", value)
+def _filters(value: JSON, path: str) -> list[dict[str, JSON]] | None:
+    """The filters; no list and an empty one are the same."""
+    items = [] if value is None else as_list(value, path)
+    return [_codec(item, f"{path}[{i}]") for i, item in enumerate(items)] or None
 
 
-def _separator(value: JSON) -> str:
-    if value not in (".", "/"):
-        fail("dimension_separator", "'.' or '/'", value)
-    return str(value)
-
-
-def _filters(value: JSON) -> list[dict[str, JSON]]:
-    if value is None:
-        return []
-    return [_codec(item, f"filters[{i}]") for i, item in enumerate(as_list(value, "filters"))]
-
-
-def _compressor(value: JSON) -> dict[str, JSON] | None:
-    return None if value is None else _codec(value, "compressor")
-
-
-def _codec(value: JSON, place: str) -> dict[str, JSON]:
-    found = as_object(value, place)
-    name = require(found, "id", place)
-    if not isinstance(name, str) or not name:
-        fail(f"{place}.id", "the name of a codec", name)
-    return _valid(found)
+def _compressor(value: JSON, path: str) -> dict[str, JSON] | None:
+    return None if value is None else _codec(value, path)
 
 
 LEVELS = {
@@ -225,13 +172,13 @@ LEVELS = {
 _YES_OR_NO = {"YES": True, "NO": False}
 
 
-def _valid(codec: dict[str, JSON]) -> dict[str, JSON]:
+def _codec(value: JSON, path: str) -> dict[str, JSON]:
     """A codec with valid parameters in place of those that others write, and that only writing depends on.
 
-    >>> _valid({"id": "zstd", "level": 30, "checksum": "NO"})
+    >>> _codec({"id": "zstd", "level": 30, "checksum": "NO"}, "compressor")
     {'id': 'zstd', 'level': 22, 'checksum': False}
     """
-    name, found = codec["id"], dict(codec)
+    name, found = Fields(value, path).take("id", as_name), dict(value)
     if name == "gzip" and found.get("level") == -1:
         found["level"] = 6  # what zlib does for -1
     key, low, high = LEVELS.get(name, ("", 0, 0))
@@ -246,8 +193,8 @@ def _valid(codec: dict[str, JSON]) -> dict[str, JSON]:
 
 # -- the chain ------------------------------------------------------------------------------------
 
-_COMPRESSORS = ("blosc", "zstd", "gzip", "zlib", "bz2", "lzma", "lz4")
-_BYTES = {*_COMPRESSORS, "shuffle", "crc32", "adler32", "crc32c", "fletcher32", "jenkins_lookup3"}
+_BYTES = {"blosc", "zstd", "gzip", "zlib", "bz2", "lzma", "lz4", "shuffle"}
+_BYTES |= {"crc32", "adler32", "crc32c", "fletcher32", "jenkins_lookup3"}
 """From bytes to bytes, with a class of our own: `numcodecs.<id>`."""
 _VARIABLE = {"vlen-utf8": "string", "vlen-bytes": "bytes"}
 """Codecs that Zarr v3 has, too, and their data types."""
@@ -255,12 +202,22 @@ _OBJECTS = {*_VARIABLE, "vlen-array", "pickle"}
 """Filters for objects only."""
 _SHAPED = {"json2", "msgpack2"}
 """They write the shape of the chunk, so that the order of its axes in memory is nothing to them."""
-_NUMBERS = {"zfpy", "pcodec"}
+NUMBERS = {"zfpy", "pcodec"}
 """From numbers in native byte order to bytes, with a class of our own: `numcodecs.<id>`."""
 _NATIVE = "little" if np.little_endian else "big"
 
 
-class _Step(NamedTuple):
+CONVERSIONS = {
+    "delta": ("dtype", "astype"),
+    "fixedscaleoffset": ("dtype", "astype"),
+    "quantize": ("dtype", "astype"),
+    "astype": ("decode_dtype", "encode_dtype"),
+    "categorize": ("dtype", "astype"),
+}
+"""Filters from arrays to arrays, and where they say the type of the first and, if it is another, of the second."""
+
+
+class Step(NamedTuple):
     """A filter or the compressor."""
 
     place: str
@@ -272,14 +229,14 @@ class _Step(NamedTuple):
         return {"id": self.id, **self.configuration}
 
 
-def _steps(filters: list[dict[str, JSON]], compressor: dict[str, JSON] | None) -> list[_Step]:
+def steps_of(filters: list[dict[str, JSON]] | None, compressor: dict[str, JSON] | None) -> list[Step]:
     """What chunks go through, in this order."""
-    items = [(f"filters[{i}]", item) for i, item in enumerate(filters)]
+    items = [(f"filters[{i}]", item) for i, item in enumerate(filters or [])]
     items += [("compressor", compressor)] if compressor else []
-    return [_Step(place, item["id"], {k: v for k, v in item.items() if k != "id"}) for place, item in items]
+    return [Step(place, item["id"], {k: v for k, v in item.items() if k != "id"}) for place, item in items]
 
 
-def _chain(dtype: JSON, data_type: DataType, steps: list[_Step], order: str, rank: int) -> tuple[Extension, ...]:
+def _chain(dtype: JSON, data_type: DataType, steps: list[Step], order: str, rank: int) -> tuple[Extension, ...]:
     split = len(steps)
     while split and steps[split - 1].id in _BYTES:
         split -= 1
@@ -292,7 +249,7 @@ def _chain(dtype: JSON, data_type: DataType, steps: list[_Step], order: str, ran
     return (*axes, _serializer(dtype, data_type, before), *_bytes_codecs(after, _itemsize(dtype, before), usual))
 
 
-def _check_objects(data_type: DataType, steps: list[_Step]) -> None:
+def _check_objects(data_type: DataType, steps: list[Step]) -> None:
     """Filters for objects come first, and only where there are objects."""
     for i, step in enumerate(steps):
         objects = data_type.numpy.hasobject and i == 0
@@ -303,7 +260,7 @@ def _check_objects(data_type: DataType, steps: list[_Step]) -> None:
             )
 
 
-def _serializer(dtype: JSON, data_type: DataType, steps: list[_Step]) -> Extension:
+def _serializer(dtype: JSON, data_type: DataType, steps: list[Step]) -> Extension:
     """The codec from the chunk to bytes: one of ours if it can say the same."""
     declared = types.declared(dtype)
     orders = types.byte_orders(declared)
@@ -311,12 +268,12 @@ def _serializer(dtype: JSON, data_type: DataType, steps: list[_Step]) -> Extensi
         return Extension("bytes", {"endian": next(iter(orders))} if orders else {})
     if len(steps) == 1 and data_type.name == _VARIABLE.get(steps[0].id):
         return Extension(steps[0].id, steps[0].configuration)
-    if len(steps) == 1 and steps[0].id in _NUMBERS and orders == {_NATIVE}:
+    if len(steps) == 1 and steps[0].id in NUMBERS and orders == {_NATIVE}:
         return Extension(f"numcodecs.{steps[0].id}", steps[0].configuration)
     return Extension(FILTERS, {"dtype": dtype, "filters": [step.to_json() for step in steps]})
 
 
-def _bytes_codecs(steps: list[_Step], itemsize: int, usual: int) -> list[Extension]:
+def _bytes_codecs(steps: list[Step], itemsize: int, usual: int) -> list[Extension]:
     """Codecs from bytes to bytes. numcodecs hands elements of some size to the first one, and bytes to the others."""
     found = []
     for step in steps:
@@ -330,31 +287,15 @@ def _bytes_codecs(steps: list[_Step], itemsize: int, usual: int) -> list[Extensi
     return found
 
 
-_ENCODED = {
-    "delta": ("astype", "dtype"),
-    "fixedscaleoffset": ("astype", "dtype"),
-    "quantize": ("astype", "dtype"),
-    "astype": ("encode_dtype",),
-    "categorize": ("astype",),
-}
-"""Filters from arrays to arrays, and where they say the type of the second."""
-
-
-def _itemsize(dtype: JSON, steps: list[_Step]) -> int:
+def _itemsize(dtype: JSON, steps: list[Step]) -> int:
     """The size of the elements that the filters make; 1 if they are bytes."""
     size = types.declared(dtype).itemsize
     for step in steps:
-        if step.id in _ENCODED:
-            key = next((key for key in _ENCODED[step.id] if step.configuration.get(key) is not None), None)
-            size = types.filter_type(step.configuration[key], f"{step.place}.{key}").itemsize if key else 1
+        if step.id in CONVERSIONS:
+            before, after = CONVERSIONS[step.id]
+            key = before if step.configuration.get(after) is None and step.id != "categorize" else after
+            given = step.configuration.get(key)
+            size = 1 if given is None else types.filter_type(given, f"{step.place}.{key}").itemsize
         elif step.id != "bitround":
             size = 1
     return size
-
-
-def _numcodecs(configs: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    if not configs:
-        return ()
-    from numcodecs import get_codec
-
-    return tuple(get_codec(dict(config)) for config in configs)

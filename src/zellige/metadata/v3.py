@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 from zellige import dtypes
-from zellige.dtypes import DataType
-from zellige.errors import MetadataError
+from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
 from zellige.metadata import grids
-from zellige.metadata.document import (
-    Extension,
-    as_attributes,
-    as_extension,
-    as_integer,
-    as_list,
-    as_object,
-    dump,
-    encode,
-    fail,
-    ignorable,
-    parse,
-    require,
-    with_attributes,
-)
+from zellige.metadata.array import ArrayMetadata, as_shape
 from zellige.metadata.grids import (
     ChunkGridMetadata,
     RectilinearChunkGridMetadata,
     RegularChunkGridMetadata,
     parse_chunk_grid,
 )
-from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
-from zellige.metadata.legacy import modern
+from zellige.metadata.json import (
+    Extension,
+    Fields,
+    as_attributes,
+    as_extension,
+    as_list,
+    one_of,
+    read_json,
+    without_repeats,
+    write_json,
+)
+from zellige.metadata.keys import parse_chunk_key_encoding
 from zellige.types import JSON, AnyArray, Shape
 
 __all__ = [
@@ -42,53 +38,27 @@ __all__ = [
     "ChunkGridMetadata",
     "RectilinearChunkGridMetadata",
     "RegularChunkGridMetadata",
-    "check_header",
     "parse_chunk_grid",
 ]
 
 DOCUMENT = "zarr.json"
 
-_MAX_RANK = 64  # of numpy
 _MAX_CODECS = 1000  # far more than anyone needs
 
-_KNOWN = {
-    "zarr_format",
-    "node_type",
-    "shape",
-    "data_type",
-    "chunk_grid",
-    "chunk_key_encoding",
-    "fill_value",
-    "codecs",
-    "attributes",
-    "storage_transformers",
-    "dimension_names",
-}
 
-
-@dataclass(frozen=True, eq=False)
-class ArrayV3Metadata:
-    """What an array's document says. Codecs are names with configurations here, nothing more."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ArrayV3Metadata(ArrayMetadata):
+    """What the `zarr.json` of an array says."""
 
     zarr_format: ClassVar[Literal[3]] = 3
     fill_is_null: ClassVar[Literal[False]] = False
     """Only Zarr v2 has arrays without a fill value."""
-    shape: Shape
-    data_type: DataType
-    chunk_grid: ChunkGridMetadata
-    chunk_key_encoding: ChunkKeyEncoding
-    fill_value: AnyArray
-    """0-d, so that every bit of it is kept."""
-    codecs: tuple[Extension, ...]
-    attributes: dict[str, JSON] = field(default_factory=dict)
     dimension_names: tuple[str | None, ...] | None = None
-    extra: dict[str, JSON] = field(default_factory=dict)
-    """Unknown fields that may be ignored; kept when the document is written again."""
 
     @classmethod
     def from_bytes(cls, raw: bytes | memoryview) -> ArrayV3Metadata:
-        """Read a document."""
-        return cls.from_dict(parse(raw))
+        """Read stored metadata."""
+        return cls.from_dict(read_json(raw))
 
     @classmethod
     def from_documents(cls, documents: Mapping[str, Mapping[str, JSON]]) -> ArrayV3Metadata:
@@ -98,24 +68,29 @@ class ArrayV3Metadata:
     @classmethod
     def from_dict(cls, document: Mapping[str, JSON]) -> ArrayV3Metadata:
         """Check a parsed document, field by field."""
-        check_header(as_object(document, ""), "array")
-        shape = _shape(require(document, "shape", ""))
-        data_type = dtypes.from_json(_without_repeats(require(document, "data_type", ""), "data_type"))
-        _without_repeats(document.get("codecs"), "codecs")
-        document = modern(document, data_type)
-        grid = parse_chunk_grid(require(document, "chunk_grid", ""))
-        _check_grid(grid, shape)
-        _refuse_transformers(document.get("storage_transformers"))
+        fields = Fields(document)
+        fields.take("zarr_format", one_of(3))
+        fields.take("node_type", one_of("array"))
+        shape = fields.take("shape", as_shape)
+        named = fields.take("data_type", without_repeats)
+        data_type = dtypes.from_json(named)
+        codecs = fields.take("codecs", _codecs)
+        fill = fields.take("fill_value", without_repeats)
+        if isinstance(named, dict) and named["name"] == "structured":
+            codecs, fill_value = _as_struct(codecs, fill, data_type)
+        else:
+            fill_value = data_type.read_fill(fill)
+        fields.take("storage_transformers", _no_transformers, None)
         return cls(
             shape=shape,
             data_type=data_type,
-            chunk_grid=grid,
-            chunk_key_encoding=parse_chunk_key_encoding(require(document, "chunk_key_encoding", "")),
-            fill_value=data_type.read_fill(_without_repeats(require(document, "fill_value", ""), "fill_value")),
-            codecs=_codecs(require(document, "codecs", "")),
-            attributes=as_attributes(document.get("attributes")),
-            dimension_names=_dimension_names(document.get("dimension_names"), len(shape)),
-            extra=ignorable(document, _KNOWN),
+            chunk_grid=fields.take("chunk_grid", partial(_grid, shape=shape)),
+            chunk_key_encoding=fields.take("chunk_key_encoding", lambda value, _: parse_chunk_key_encoding(value)),
+            fill_value=fill_value,
+            codecs=codecs,
+            attributes=fields.take("attributes", as_attributes, {}),
+            dimension_names=fields.take("dimension_names", partial(_dimension_names, rank=len(shape)), None),
+            extra=fields.ignorable(),
         )
 
     def to_dict(self) -> dict[str, JSON]:
@@ -142,83 +117,80 @@ class ArrayV3Metadata:
 
     def to_bytes(self) -> bytes:
         """The document as it is stored."""
-        return dump(self.to_dict())
-
-    def with_attributes(self, attributes: dict[str, JSON]) -> ArrayV3Metadata:
-        """The document with other attributes."""
-        return with_attributes(self, attributes)
+        return write_json(self.to_dict())
 
     def resized(self, grid: ChunkGrid) -> ArrayV3Metadata:
-        """The document after a resize to this grid."""
+        """The metadata after a resize to this grid."""
         return replace(self, shape=grid.shape, chunk_grid=grids.resized(self.chunk_grid, grid))
 
-    def __eq__(self, other: object) -> bool:
-        # Through the document, where a NaN equals itself and -0.0 differs from 0.0 by its text.
-        return isinstance(other, ArrayV3Metadata) and encode(self.to_dict()) == encode(other.to_dict())
 
-    __hash__ = None  # type: ignore[assignment]
+# -- fields ---------------------------------------------------------------------------------------
 
 
-def check_header(document: Mapping[str, JSON], node_type: str) -> None:
-    """The two fields that say what a document is."""
-    found = require(document, "zarr_format", "")
-    if type(found) is not int or found != 3:
-        fail("zarr_format", "3", found)
-    if require(document, "node_type", "") != node_type:
-        fail("node_type", repr(node_type), document["node_type"])
-
-
-def _without_repeats(value: JSON, field: str) -> JSON:
-    """A value whose objects are checked elsewhere, but not for repeated keys."""
-    rest = [(value, field)]
-    while rest:  # no recursion, however deep it is nested
-        part, path = rest.pop()
-        if isinstance(part, dict):
-            rest += [(item, f"{path}.{name}") for name, item in as_object(part, path).items()]
-        elif isinstance(part, list):
-            rest += [(item, f"{path}[{i}]") for i, item in enumerate(part) if isinstance(item, dict | list)]
-    return value
-
-
-def _shape(value: JSON) -> Shape:
-    sizes = as_list(value, "shape")
-    if len(sizes) > _MAX_RANK:
-        fail("shape", f"at most {_MAX_RANK} dimensions", value)
-    return tuple(as_integer(n, f"shape[{axis}]", 0) for axis, n in enumerate(sizes))
-
-
-def _check_grid(grid: ChunkGridMetadata, shape: Shape) -> None:
-    field = f"chunk_grid.configuration.{'chunk_shapes' if grid.name == 'rectilinear' else 'chunk_shape'}"
+def _grid(value: JSON, path: str, shape: Shape) -> ChunkGridMetadata:
+    grid = parse_chunk_grid(value)
+    path = f"{path}.configuration.{'chunk_shapes' if grid.name == 'rectilinear' else 'chunk_shape'}"
     if len(grid.axes) != len(shape):
-        raise MetadataError(f"{field} has {len(grid.axes)} entries for {len(shape)} dimensions", field=field)
+        raise MetadataError(f"{path} has {len(grid.axes)} entries for {len(shape)} dimensions", field=path)
     for axis, (chunks, extent) in enumerate(zip(grid.axes, shape, strict=True)):
         if not isinstance(chunks, int) and chunks.total < extent:
-            raise MetadataError(
-                f"{field}[{axis}]: edges sum to {chunks.total}, the shape needs {extent}", field=f"{field}[{axis}]"
-            )
+            at = f"{path}[{axis}]"
+            raise MetadataError(f"{at}: edges sum to {chunks.total}, the shape needs {extent}", field=at)
+    return grid
 
 
-def _codecs(value: JSON) -> tuple[Extension, ...]:
-    found = as_list(value, "codecs")
-    if not found:
-        fail("codecs", "a list of at least one codec", value)
-    if len(found) > _MAX_CODECS:
-        fail("codecs", f"a list of at most {_MAX_CODECS} codecs", value)
-    return tuple(as_extension(codec, f"codecs[{i}]", ignorable=True) for i, codec in enumerate(found))
+def _codecs(value: JSON, path: str) -> tuple[Extension, ...]:
+    if not 0 < len(as_list(without_repeats(value, path), path)) <= _MAX_CODECS:
+        fail(path, f"a list of 1 to {_MAX_CODECS} codecs", value)
+    return tuple(as_extension(codec, f"{path}[{i}]", ignorable=True) for i, codec in enumerate(value))
 
 
-def _dimension_names(value: JSON, rank: int) -> tuple[str | None, ...] | None:
+def _dimension_names(value: JSON, path: str, rank: int) -> tuple[str | None, ...] | None:
     if value is None:
         return None
-    names = as_list(value, "dimension_names")
-    if len(names) != rank:
-        fail("dimension_names", f"{rank} names, one for each dimension", value)
-    for axis, name in enumerate(names):
+    if len(as_list(value, path)) != rank:
+        fail(path, f"{rank} names, one for each dimension", value)
+    for axis, name in enumerate(value):
         if name is not None and not isinstance(name, str):
-            fail(f"dimension_names[{axis}]", "a string or null", name)
-    return tuple(names)
+            fail(f"{path}[{axis}]", "a string or null", name)
+    return tuple(value)
 
 
-def _refuse_transformers(value: JSON) -> None:
-    if value is not None and as_list(value, "storage_transformers"):
-        fail("storage_transformers", "empty, because none is defined", value)
+def _no_transformers(value: JSON, path: str) -> None:
+    if value is not None and as_list(value, path):
+        fail(path, "empty, because none is defined", value)
+
+
+# -- `structured`: structs as zarr-python wrote them before they had a specification -----------------
+
+
+def _as_struct(codecs: tuple[Extension, ...], fill: JSON, data_type: Any) -> tuple[tuple[Extension, ...], AnyArray]:
+    """The codecs and the fill value of an array of `structured`, as of one of `struct`.
+
+    The older type may lack the byte order, which then is little, and its fill value may be base64 of the bytes as
+    they are stored.
+    """
+    from zellige.dtypes.base import read_only
+    from zellige.dtypes.fill import read_bytes
+
+    codecs, endian = _with_byte_order(codecs)
+    raw = read_bytes(fill) if isinstance(fill, str) and endian == "big" else None
+    if raw is not None and len(raw) == data_type.numpy.itemsize:
+        return codecs, read_only(data_type.unpack(raw, "big"))
+    return codecs, data_type.read_fill(fill)
+
+
+def _with_byte_order(codecs: tuple[Extension, ...]) -> tuple[tuple[Extension, ...], JSON]:
+    """The same codecs with the byte order of the elements explicit, wherever in the chain it is, and that order."""
+    found: list[Extension] = []
+    endian = None
+    for name, configuration in codecs:
+        if name in ("bytes", "endian"):
+            configuration = configuration or {"endian": "little"}
+            endian = configuration.get("endian")
+        elif name == "sharding_indexed" and "codecs" in configuration:
+            path = f"codecs[{len(found)}].configuration.codecs"
+            inner, endian = _with_byte_order(_codecs(configuration["codecs"], path))
+            configuration = {**configuration, "codecs": [codec.to_json() for codec in inner]}
+        found.append(Extension(name, configuration))
+    return tuple(found), endian

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from zellige.codecs.base import ArrayBytesCodec
 from zellige.codecs.sharding import Uneven, chunk_chain, uneven
-from zellige.dtypes.fill import fill_bits
-from zellige.dtypes.values import as_value, boxed
+from zellige.dtypes.cast import as_value, check_output, direct_output, fill_output
+from zellige.dtypes.fill import boxed, fill_bits
 from zellige.errors import (
     ArrayNotFoundError,
     ChunkShapeError,
@@ -31,9 +31,10 @@ from zellige.io import results, select
 from zellige.io.chunks import Chunks
 from zellige.io.plan import plan_for
 from zellige.io.read import read
-from zellige.io.select import Indexer, Selection
+from zellige.io.select import FieldNames, Indexer, Selection
 from zellige.io.write import write, write_fields
-from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata import ArrayV3Metadata
+from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.attributes import NodeHandle
@@ -45,7 +46,6 @@ from zellige.types import JSON, AnyArray, Casting, Coords, Shape
 if TYPE_CHECKING:
     from zellige.aio import AsyncArray
     from zellige.display.progress import ProgressLike
-    from zellige.dtypes.structs import FieldNames
     from zellige.kernel._native import Reader
     from zellige.metadata.groups import Documents
     from zellige.nodes.consolidated import Consolidated
@@ -507,9 +507,7 @@ class Array(NodeHandle):
         """Return what an index picks in one of the ways of indexing, and the fields that it, or `fields`, names."""
         names: FieldNames | None = None
         if fields is not None or self.dtype.names is not None:
-            from zellige.dtypes.structs import split_fields
-
-            index, names = split_fields(index, self.dtype, fields)
+            index, names = select.split_fields(index, self.dtype, fields)
         return select.blocks(index, self.grid) if way is select.blocks else way(index, self.shape), names
 
     def _get(self, way: Way, index: Any, out: AnyArray | None, fields: Fields) -> Any:
@@ -538,13 +536,9 @@ class Array(NodeHandle):
         found = selection.to_result(work)
         if fields is None:
             return found
-        from zellige.dtypes.structs import take_fields
-
-        return take_fields(found, fields)
+        return select.take_fields(found, fields)
 
     def _read_into(self, selection: Selection, out: AnyArray, fields: FieldNames | None) -> AnyArray:
-        from zellige.dtypes.output import check_output, direct_output, fill_output
-
         dtype = self._dtype_of(fields)
         check_output(out, selection.result_shape, dtype, self.config.casting)
         if fields is None and (target := direct_output(out, dtype)) is not None:
@@ -871,8 +865,8 @@ def open_array_or(
 
 def warned(array: Array) -> Array:
     """Return an array that is opened, with a warning if its metadata says that it is still being filled."""
-    if array.metadata.extra and document.UNFINISHED in array.metadata.extra:
-        warn_caller(f"array {array.name!r} of {array.store!r} {document.UNFINISHED_WORDS}", UnfinishedWarning)
+    if array.metadata.extra and UNFINISHED in array.metadata.extra:
+        warn_caller(f"array {array.name!r} of {array.store!r} {UNFINISHED_WORDS}", UnfinishedWarning)
     return array
 
 

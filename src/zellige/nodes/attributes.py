@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zellige.errors import ReadOnlyError
-from zellige.metadata import document
+from zellige.metadata.json import new_attributes, plain
 from zellige.stores import Store, StorePath
 from zellige.types import JSON
 
@@ -40,12 +40,12 @@ class Attributes(MutableMapping[str, JSON]):
 
     def update(self, values: Any = (), /, **named: Any) -> None:
         """Change several attributes in one write."""
-        new = document.plain(dict(values, **named))
+        new = plain(dict(values, **named))
         self._node._change_attributes(lambda attributes: attributes.update(new))
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Replace all attributes."""
-        new = document.new_attributes(values)
+        new = new_attributes(values)
 
         def replace(attributes: dict[str, JSON]) -> None:
             attributes.clear()

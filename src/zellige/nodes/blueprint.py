@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zellige.codecs.chain import CodecChain
 from zellige.codecs.sharding import Uneven, uneven
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata.document import as_attributes, copied
+from zellige.metadata.json import as_attributes, copied
 from zellige.metadata.v3 import DOCUMENT
 from zellige.types import Shape
 

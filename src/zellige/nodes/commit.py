@@ -31,11 +31,11 @@ from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from zellige.dtypes.values import as_value
+from zellige.dtypes.cast import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, StaleMetadataError
 from zellige.grid.edges import EdgeEntries
-from zellige.metadata.document import new_attributes
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, Entries, GroupMetadata
+from zellige.metadata.json import new_attributes
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, lease, node, remove, resize
 from zellige.nodes.array import Array, open_array_or

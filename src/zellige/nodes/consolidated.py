@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from zellige.errors import CompatibilityWarning, MetadataError, StaleMetadataError, StaleMetadataWarning
-from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.grids import spelled_out
 from zellige.metadata.groups import (
     ARRAY_V2,
@@ -31,6 +31,7 @@ from zellige.metadata.groups import (
     consolidated_entries,
     with_attributes,
 )
+from zellige.metadata.json import comparable, copied
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.stores import Store
@@ -186,12 +187,12 @@ _Change: TypeAlias = Callable[[Consolidated, Entries, str], None]
 def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]:
     """Return a document whose attributes are a copy: who gets them may change them in place, and nothing else of it."""
     if name == ATTRIBUTES_V2:
-        attributes: dict[str, JSON] = document.copied(content)
+        attributes: dict[str, JSON] = copied(content)
         return attributes
     if "attributes" not in content:
         return content
     own = copy(content)  # which knows of keys that occurred twice
-    own["attributes"] = document.copied(content["attributes"])
+    own["attributes"] = copied(content["attributes"])
     return own
 
 
@@ -395,7 +396,7 @@ def _without_nothing(documents: Documents) -> Documents:
 
     def meant(content: Any) -> Any:
         told = {k: v for k, v in content.items() if k in _SIZES or v not in ({}, [], None)}
-        return {k: document.comparable(v) for k, v in told.items() if k != _BLOCK}
+        return {k: comparable(v) for k, v in told.items() if k != _BLOCK}
 
     return {name: found for name, content in documents.items() if (found := meant(content)) or name != ".zattrs"}
 

@@ -26,14 +26,14 @@ from zellige.codecs.base import ArraySpec
 from zellige.codecs.chain import CodecChain, resolved
 from zellige.codecs.sharding import ShardingCodec, chunk_chain
 from zellige.dtypes import DataType, parse_dtype
+from zellige.dtypes.cast import as_value, as_values, unmasked
 from zellige.dtypes.fill import fill_bits
-from zellige.dtypes.values import as_value, as_values, unmasked
 from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError, as_mapping
 from zellige.grid.parse import ChunksLike, GridName, parse_shards
 from zellige.io.write import copy_chunks
 from zellige.metadata import ArrayV3Metadata
-from zellige.metadata.document import Extension, new_attributes
 from zellige.metadata.grids import grid_document
+from zellige.metadata.json import Extension, new_attributes
 from zellige.metadata.keys import V2ChunkKeyEncoding, chunk_key_encoding_argument
 from zellige.nodes import node
 from zellige.nodes.array import Array

@@ -25,7 +25,6 @@ from zellige.errors import (
     StaleMetadataError,
     warn_caller,
 )
-from zellige.metadata import document
 from zellige.metadata.groups import (
     CONSOLIDATED_V2,
     Documents,
@@ -36,6 +35,7 @@ from zellige.metadata.groups import (
     consolidated_document,
     with_attributes,
 )
+from zellige.metadata.json import new_attributes, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.array import Array, open_array_or, warned
@@ -686,7 +686,7 @@ class Group(NodeHandle):
         for _ in range(_TRIES):
             old = self.store.read(key)
             entries = self._collect()
-            raw = document.dump(consolidated_document({"": self._own_documents(), **entries}))
+            raw = write_json(consolidated_document({"": self._own_documents(), **entries}))
             if self.store.create(key, raw) if old is None else self.store.replace(key, raw, old.tag):
                 return entries
         raise ConflictError(f"key {key!r} in {self.store!r} kept changing; nothing was written, try again", key=key)
@@ -810,7 +810,7 @@ def make_group(
     """Create a group, with the groups above it; `between`: see `hierarchy.create`."""
     from zellige.nodes import hierarchy
 
-    metadata = GroupMetadata(document.new_attributes(attributes), zarr_format)
+    metadata = GroupMetadata(new_attributes(attributes), zarr_format)
     hierarchy.create(store, {path: metadata}, overwrite=overwrite, between=between)
     return Group(store, path, metadata)
 

@@ -11,7 +11,7 @@ from zellige.display.text import human_bytes
 from zellige.display.tree import Member
 from zellige.errors import MetadataError, UnfinishedError
 from zellige.grid.axis import as_axis
-from zellige.metadata.document import UNFINISHED, UNFINISHED_WORDS
+from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.nodes.array import Array
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from zellige.errors import (
     NodeNameError,
     UnfinishedError,
 )
-from zellige.metadata import ArrayV3Metadata, document
+from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.groups import (
     ARRAY_V2,
     ATTRIBUTES_V2,
@@ -29,6 +29,7 @@ from zellige.metadata.groups import (
     Documents,
     GroupMetadata,
 )
+from zellige.metadata.json import read_attributes, read_json, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.stores import Store
 from zellige.stores.abilities import Folders
@@ -204,7 +205,7 @@ def _load_one(read: Read, store: Store, path: str, name: str) -> Documents | Non
 def parse_document(store: Store, path: str, name: str, raw: bytes) -> dict[str, JSON]:
     """Parse one document of a node; an error says of which."""
     try:
-        return document.parse_attributes(raw) if name == ATTRIBUTES_V2 else document.parse(raw)
+        return read_attributes(raw) if name == ATTRIBUTES_V2 else read_json(raw)
     except MetadataError as error:
         raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
 
@@ -334,7 +335,7 @@ def kind_at(store: Store, path: str) -> Literal["array", "group", "unreadable"] 
     if raw is None:
         return "array" if read(ARRAY_V2) is not None else "group" if read(GROUP_V2) is not None else None
     try:
-        kind = document.parse(raw).get("node_type")
+        kind = read_json(raw).get("node_type")
     except MetadataError:
         return "unreadable"
     return kind if kind in ("array", "group") else "unreadable"
@@ -416,7 +417,7 @@ def _dumped(
 ) -> bytes:
     """Return the bytes of a document that replaces another one, or none; an error says of which node."""
     try:
-        return document.dump(content, before)
+        return write_json(content, before)
     except MetadataError as error:
         raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
 

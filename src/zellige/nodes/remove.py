@@ -36,8 +36,8 @@ from zellige.errors import (
     NotANodeError,
     RemoteError,
 )
-from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, GroupMetadata
+from zellige.metadata.json import read_json
 from zellige.metadata.keys import (
     ChunkKeyEncoding,
     DefaultChunkKeyEncoding,
@@ -82,7 +82,7 @@ class Chunks(NamedTuple):
         """Return those of the node that a document, given by its key, belongs to."""
         name = _split(key)[1]
         try:
-            content = document.parse(raw)
+            content = read_json(raw)
             if name == GROUP_V2 or content.get("node_type") == "group":
                 return []
             if name == DOCUMENT:
@@ -163,7 +163,7 @@ class Mark:
         """Read a mark; what of it cannot be read is left out."""
         nodes, work = {}, None
         try:
-            content: Any = document.parse(raw)
+            content: Any = read_json(raw)
         except MetadataError:
             return cls({})
         with suppress(MetadataError, AttributeError, TypeError, ValueError):

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zellige.dtypes.cast import as_value
 from zellige.dtypes.fill import equals_fill
-from zellige.dtypes.values import as_value
 from zellige.errors import BroadcastError, ConflictError, CorruptChunkError
 from zellige.grid.edges import EdgeEntries, Edges
 from zellige.grid.grid import ChunkGrid, ChunkSpec

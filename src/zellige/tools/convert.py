@@ -28,7 +28,8 @@ from zellige.errors import (
     hint,
     warn_caller,
 )
-from zellige.metadata import GroupMetadata, document
+from zellige.metadata import GroupMetadata
+from zellige.metadata.json import write_json
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.create import create_array
@@ -558,7 +559,7 @@ class _Upgrade:
         left = hierarchy.begin(there, where, work, nodes, overwrite=overwrite)
         if left != "mark":
             content = {
-                node.join(where, node.join(path, name)): document.dump(found)
+                node.join(where, node.join(path, name)): write_json(found)
                 for path, by_name in documents.items()
                 for name, found in by_name.items()
             }

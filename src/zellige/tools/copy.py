@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from zellige.display.progress import Progress, ProgressLike
-from zellige.dtypes.values import as_value
+from zellige.dtypes.cast import as_value
 from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
 from zellige.metadata.groups import GroupMetadata
 from zellige.nodes import hierarchy, node, remove

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from zellige.display.progress import ProgressLike
 from zellige.errors import ContainsArrayError, ContainsGroupError, MetadataError, NotANodeError
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, GroupMetadata
+from zellige.metadata.json import read_attributes, read_json, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.array import Array
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MODES = ("raise", "replace", "skip", "skip_initialized")
 _UNFIT = {"store", "path", "name", "shape", "data", "write_data", "overwrite", "mode", "storage_options"}
 _BLOCK = "consolidated_metadata"
-_parsers = {ATTRIBUTES_V2: document.parse_attributes}
+_parsers = {ATTRIBUTES_V2: read_attributes}
 
 
 class Options(NamedTuple):
@@ -153,7 +153,7 @@ class Survey:
         content: dict[str, Any] = {}
         if raw is not None:
             with suppress(MetadataError):
-                content = document.parse(raw)
+                content = read_json(raw)
         is_group = main == GROUP_V2 or content.get("node_type") == "group"
         if is_group and (_BLOCK in content or (main == GROUP_V2 and CONSOLIDATED_V2 in self.names[path])):
             self.consolidated.add(path)
@@ -169,7 +169,7 @@ class Survey:
         if not names or names[0] not in raw:
             return None
         try:
-            documents = {name: _parsers.get(name, document.parse)(value) for name, value in raw.items()}
+            documents = {name: _parsers.get(name, read_json)(value) for name, value in raw.items()}
             return Found(path, raw, documents, node.parse(documents))
         except MetadataError as error:
             message = f"cannot copy '/{path}' of {self.store!r}: {error}; copy_store copies keys as they are"
@@ -457,7 +457,7 @@ class Plan:
         self._check_format(target, 3 if DOCUMENT in documents else 2)
         for name, content in documents.items():
             same = found.documents.get(name) == content
-            self.content[node.join(target, name)] = found.raw[name] if same else document.dump(content)
+            self.content[node.join(target, name)] = found.raw[name] if same else write_json(content)
         self.made[target] = {
             name: {k: v for k, v in content.items() if k != _BLOCK} for name, content in documents.items()
         }

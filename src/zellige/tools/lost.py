@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from zellige.errors import BadArchiveError, CodecError, MetadataError, ShortReadError
-from zellige.metadata import document
 from zellige.metadata.groups import (
     ARRAY_V2,
     ATTRIBUTES_V2,
@@ -19,6 +18,7 @@ from zellige.metadata.groups import (
     GroupMetadata,
     consolidated_entries,
 )
+from zellige.metadata.json import read_attributes, read_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.array import Array
@@ -65,7 +65,7 @@ def read_documents(store: Store, path: str, names: list[str]) -> tuple[Documents
     for name in names:
         try:
             raw = node.read_document(store, path, name) or b""
-            content = document.parse_attributes(raw) if name == ATTRIBUTES_V2 else document.parse(raw)
+            content = read_attributes(raw) if name == ATTRIBUTES_V2 else read_json(raw)
             if name in (DOCUMENT, ARRAY_V2, GROUP_V2):
                 node.parse({name: content})
             good[name] = content

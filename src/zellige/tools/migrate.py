@@ -25,7 +25,7 @@ from zellige.errors import (
     NodeNotFoundError,
     ReadOnlyError,
 )
-from zellige.metadata import ArrayV3Metadata, GroupMetadata, document
+from zellige.metadata import ArrayV3Metadata, GroupMetadata
 from zellige.metadata.groups import (
     ARRAY_V2,
     ATTRIBUTES_V2,
@@ -34,6 +34,7 @@ from zellige.metadata.groups import (
     Documents,
     Entries,
 )
+from zellige.metadata.json import comparable, write_json
 from zellige.metadata.upgrade import NotConvertibleError, to_v3
 from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import DOCUMENT
@@ -282,7 +283,7 @@ class _Work:
         """Create a document; what was in the way, if it was not created."""
         new, old = self.metadata(path), self.nodes[path].old
         self.converted[path] = new
-        raw = document.dump(new.to_dict())
+        raw = write_json(new.to_dict())
         main = GROUP_V2 if isinstance(new, GroupMetadata) else ARRAY_V2
         with self.store.lock(node.join(path, main)):  # as everybody does who changes it
             if not _same(old, node.load(self.store, path, zarr_format=2)):
@@ -338,7 +339,7 @@ class _Work:
 
 
 def _same(a: Documents | None, b: Documents | None) -> bool:
-    return bool(document.comparable(a) == document.comparable(b))
+    return bool(comparable(a) == comparable(b))
 
 
 def _opened(store: Store, path: str, documents: Documents | None) -> Converted:
@@ -408,7 +409,7 @@ def _changes(found: _Found) -> list[str]:
 
 
 def _comparable(metadata: Any) -> dict[str, Any]:
-    content: dict[str, Any] = document.comparable(metadata.to_dict())
+    content: dict[str, Any] = comparable(metadata.to_dict())
     return {key: value for key, value in content.items() if key != _BLOCK}
 
 
@@ -431,7 +432,7 @@ def _checked(found: _Found) -> Converted:
     if isinstance(new, ArrayV3Metadata):
         old: Any = node.parse(found.old or {})
         _check_reading(old, new)  # before anything is made of a fill value that may be very long
-    raw = document.dump(new.to_dict())
+    raw = write_json(new.to_dict())
     if isinstance(new, ArrayV3Metadata) and ArrayV3Metadata.from_bytes(raw) != new:
         raise NotConvertibleError("its document of Zarr v3 would be read otherwise than it was written", field="")
     return new

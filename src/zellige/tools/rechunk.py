@@ -18,7 +18,7 @@ import numpy as np
 
 from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import BroadcastError, ConflictError
-from zellige.metadata.document import UNFINISHED
+from zellige.metadata.json import UNFINISHED
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.create import create_array, from_array

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from zellige.display.progress import ProgressLike
 from zellige.errors import BadArchiveError, NodeNotFoundError
-from zellige.metadata import document
+from zellige.metadata.json import UNFINISHED, write_json
 from zellige.nodes import commit, node, remove, resize
 from zellige.nodes.consolidated import follow_changes
 from zellige.nodes.group import Group
@@ -251,7 +251,7 @@ class _Mending:
                 self._put_aside(key)
                 self.store.delete([key])
             for name in lost.written:
-                self.store.put(node.join(lost.path, name), document.dump(lost.whole[name]))
+                self.store.put(node.join(lost.path, name), write_json(lost.whole[name]))
         return "mended"
 
     def _set_stray_aside(self, found: Finding) -> Done:
@@ -300,7 +300,7 @@ class _Mending:
         """Remove a mark whose node is whole, and what is left of a removal; of a node that was being made, if told."""
         mark, array = self.inspection.marks[path], self.inspection.arrays.get(path)
         if self.inspection.is_node(path):
-            if array is not None and document.UNFINISHED in array.metadata.extra:
+            if array is not None and UNFINISHED in array.metadata.extra:
                 return "left"
             if not self.dry_run:
                 self.store.delete_prefix(node.join(path, remove.WORK) + "/")

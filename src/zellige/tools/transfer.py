@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, UnsafeLinkError, ZelligeError
-from zellige.metadata import document
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2
+from zellige.metadata.json import read_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node, remove
 from zellige.nodes.consolidated import meaning
@@ -316,7 +316,7 @@ def _is_same_document(key: str, raw: bytes, back: bytes | None) -> bool:
     if key.rpartition("/")[2] != DOCUMENT or back is None:
         return False
     try:
-        sent, found = document.parse(raw), document.parse(back)
+        sent, found = read_json(raw), read_json(back)
     except MetadataError:
         return False
     return sent.get("node_type") == "array" and meaning({DOCUMENT: sent}) == meaning({DOCUMENT: found})

@@ -23,8 +23,8 @@ from zellige.errors import (
     NodeNotFoundError,
     ShortReadError,
 )
-from zellige.metadata import document
 from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
+from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.nodes import lease, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import bare, differences
@@ -475,8 +475,8 @@ class Inspection:
         mark = self.marks.get(path) if key == remove.mark_key(path) else None
         if mark is None or mark.work is None:
             return "an operation on this node was stopped, or is under way"
-        if path in self.arrays and document.UNFINISHED in self.arrays[path].metadata.extra:
-            return f"the array {document.UNFINISHED_WORDS}"
+        if path in self.arrays and UNFINISHED in self.arrays[path].metadata.extra:
+            return f"the array {UNFINISHED_WORDS}"
         if self.is_node(path):
             return f"a {mark.work.name} was finished here but for this mark"
         return remove.words(mark.work)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.exceptions import AxisError
 from numpy.lib.array_utils import normalize_axis_index
 
-from zellige.dtypes.values import unmasked
+from zellige.dtypes.cast import unmasked
 from zellige.errors import BroadcastError, ReadOnlyError
 from zellige.grid.edges import Edges
 from zellige.types import AnyArray, Indices, Shape

@@ -5,23 +5,20 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from zellige.dtypes.values import as_values, unmasked
+from zellige.dtypes.cast import as_values, unmasked
 from zellige.grid.edges import Edges, Sizes, as_tuple
-from zellige.io.select import Indexer, Selection
+from zellige.io.select import FieldNames, Indexer, Selection, split_fields
 from zellige.types import AnyArray, Shape
 from zellige.views.sizes import cut, one_chunk
 from zellige.views.sources import Source, source_of
 from zellige.views.transforms import Along, Transform
-
-if TYPE_CHECKING:
-    from zellige.dtypes.structs import FieldNames
 
 
 def lazy(array: Any) -> LazyArray:
@@ -157,8 +154,6 @@ class LazyArray(NDArrayOperatorsMixin):
     def _compose(self, index: Any, pick: Callable[[Transform, Any], Transform]) -> LazyArray:
         fields = self._fields
         if self.dtype.names is not None:
-            from zellige.dtypes.structs import split_fields
-
             index, names = split_fields(index, self.dtype, None)
             if names is not None:
                 outer = fields[:-1] if fields and not isinstance(fields[-1], str) else fields

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from zellige.dtypes.values import unmasked
+from zellige.dtypes.cast import unmasked
 from zellige.errors import BoundsCheckError, ReadOnlyError
 from zellige.grid.edges import EXPANDED, Edges
 from zellige.types import AnyArray, Shape
@@ -20,9 +20,9 @@ from zellige.views.sizes import declared
 from zellige.views.transforms import Transform
 
 if TYPE_CHECKING:
-    from zellige.dtypes.structs import FieldNames
     from zellige.grid.edges import LazyTuple
     from zellige.grid.grid import ChunkGrid
+    from zellige.io.select import FieldNames
 
 
 class Source(ABC):
