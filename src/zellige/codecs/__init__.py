@@ -20,17 +20,17 @@ from zellige.types import JSON, InternalName
 if TYPE_CHECKING:
     from zellige.codecs.arrays import BytesCodec, TransposeCodec
     from zellige.codecs.blosc import BloscCodec
-    from zellige.codecs.cast_value import CastValueCodec
-    from zellige.codecs.conditional import ConditionalCodec
+    from zellige.codecs.extra.cast_value import CastValueCodec
+    from zellige.codecs.extra.conditional import ConditionalCodec
     from zellige.codecs.crc32c import Crc32cCodec
     from zellige.codecs.gzip import GzipCodec
-    from zellige.codecs.n5 import N5DefaultCodec
-    from zellige.codecs.numeric import BitroundCodec, ScaleOffsetCodec
-    from zellige.codecs.packbits import PackbitsCodec
-    from zellige.codecs.reshape import ReshapeCodec, SqueezeCodec
+    from zellige.codecs.extra.n5_default import N5DefaultCodec
+    from zellige.codecs.scale_offset import BitroundCodec, ScaleOffsetCodec
+    from zellige.codecs.extra.packbits import PackbitsCodec
+    from zellige.codecs.extra.reshape import ReshapeCodec, SqueezeCodec
     from zellige.codecs.sharding import ShardingCodec
     from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
-    from zellige.codecs.zfp import ZfpCodec
+    from zellige.codecs.extra.zfp import ZfpCodec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -67,29 +67,29 @@ ENTRY_POINTS = "zellige.codecs"
 """Packages add codecs under this group: the name in documents, and a class derived from one of the kinds."""
 
 _CODECS = {
-    "bitround": "zellige.codecs.numeric:BitroundCodec",
+    "bitround": "zellige.codecs.scale_offset:BitroundCodec",
     "blosc": "zellige.codecs.blosc:BloscCodec",
     "bytes": "zellige.codecs.arrays:BytesCodec",
-    "cast_value": "zellige.codecs.cast_value:CastValueCodec",
-    "conditional": "zellige.codecs.conditional:ConditionalCodec",
+    "cast_value": "zellige.codecs.extra.cast_value:CastValueCodec",
+    "conditional": "zellige.codecs.extra.conditional:ConditionalCodec",
     "crc32c": "zellige.codecs.crc32c:Crc32cCodec",
     "gzip": "zellige.codecs.gzip:GzipCodec",
-    "n5_default": "zellige.codecs.n5:N5DefaultCodec",
-    "packbits": "zellige.codecs.packbits:PackbitsCodec",
-    "reshape": "zellige.codecs.reshape:ReshapeCodec",
-    "scale_offset": "zellige.codecs.numeric:ScaleOffsetCodec",
+    "n5_default": "zellige.codecs.extra.n5_default:N5DefaultCodec",
+    "packbits": "zellige.codecs.extra.packbits:PackbitsCodec",
+    "reshape": "zellige.codecs.extra.reshape:ReshapeCodec",
+    "scale_offset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
     "sharding_indexed": "zellige.codecs.sharding:ShardingCodec",
     "transpose": "zellige.codecs.arrays:TransposeCodec",
     "vlen-bytes": "zellige.codecs.vlen:VLenBytesCodec",
     "vlen-utf8": "zellige.codecs.vlen:VLenUTF8Codec",
-    "zarrs.squeeze": "zellige.codecs.reshape:SqueezeCodec",
+    "zarrs.squeeze": "zellige.codecs.extra.reshape:SqueezeCodec",
     "zarrs.vlen_v2": "zellige.codecs.vlen:VLenV2Codec",
-    "zfp": "zellige.codecs.zfp:ZfpCodec",
+    "zfp": "zellige.codecs.extra.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
 _NAMES = {
-    "CastValue": "zellige.codecs.cast_value:CastValueCodec",
-    "ScaleOffset": "zellige.codecs.numeric:ScaleOffsetCodec",
+    "CastValue": "zellige.codecs.extra.cast_value:CastValueCodec",
+    "ScaleOffset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
     "BloscCname": "zellige.codecs.names:BloscCname",
     "BloscShuffle": "zellige.codecs.names:BloscShuffle",
     "Endian": "zellige.codecs.names:Endian",

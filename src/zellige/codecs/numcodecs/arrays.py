@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
-from zellige.codecs.casting import limits
+from zellige.codecs.cast import limits
 from zellige.codecs.numcodecs.base import KINDS, NumcodecsCodec, number_type, unsuitable
 from zellige.dtypes import DataType, parse_dtype
 from zellige.errors import CodecError, MetadataError

@@ -15,7 +15,7 @@ import numpy as np
 
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library
 from zellige.codecs.numcodecs.base import NumcodecsCodec, unsuitable
-from zellige.codecs.zfp import read_stream
+from zellige.codecs.extra.zfp import read_stream
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
 

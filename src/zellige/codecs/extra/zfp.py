@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, integer, library, one_of, only_keys
-from zellige.codecs.casting import is_integer, limits
+from zellige.codecs.cast import is_integer, limits
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
 

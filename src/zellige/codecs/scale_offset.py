@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec, integer, only_keys
-from zellige.codecs.casting import bit_length, cast, is_float, is_integer, limits
+from zellige.codecs.cast import bit_length, cast, is_float, is_integer, limits
 from zellige.dtypes import DataType
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray

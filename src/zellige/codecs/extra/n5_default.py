@@ -12,7 +12,7 @@ import numpy as np
 
 from zellige.codecs.arrays import BytesCodec, TransposeCodec
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, only_keys
-from zellige.codecs.conditional import nested_codecs
+from zellige.codecs.extra.conditional import nested_codecs
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Self, get_args
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec, one_of, only_keys
-from zellige.codecs.casting import OutOfRange, Rounding, cast, is_float, is_integer
+from zellige.codecs.cast import OutOfRange, Rounding, cast, is_float, is_integer
 from zellige.dtypes import DataType, from_json, parse_dtype
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray
