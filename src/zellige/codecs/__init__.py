@@ -19,18 +19,20 @@ from zellige.types import JSON, InternalName
 
 if TYPE_CHECKING:
     from zellige.codecs.arrays import BytesCodec, TransposeCodec
+    from zellige.codecs.bitround import BitroundCodec
     from zellige.codecs.blosc import BloscCodec
+    from zellige.codecs.crc32c import Crc32cCodec
     from zellige.codecs.extra.cast_value import CastValueCodec
     from zellige.codecs.extra.conditional import ConditionalCodec
-    from zellige.codecs.crc32c import Crc32cCodec
-    from zellige.codecs.gzip import GzipCodec
     from zellige.codecs.extra.n5_default import N5DefaultCodec
-    from zellige.codecs.scale_offset import BitroundCodec, ScaleOffsetCodec
     from zellige.codecs.extra.packbits import PackbitsCodec
-    from zellige.codecs.extra.reshape import ReshapeCodec, SqueezeCodec
-    from zellige.codecs.sharding import ShardingCodec
-    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
+    from zellige.codecs.extra.reshape import ReshapeCodec
+    from zellige.codecs.extra.zarrs import SqueezeCodec, VLenV2Codec
     from zellige.codecs.extra.zfp import ZfpCodec
+    from zellige.codecs.gzip import GzipCodec
+    from zellige.codecs.scale_offset import ScaleOffsetCodec
+    from zellige.codecs.sharding import ShardingCodec
+    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -67,7 +69,7 @@ ENTRY_POINTS = "zellige.codecs"
 """Packages add codecs under this group: the name in documents, and a class derived from one of the kinds."""
 
 _CODECS = {
-    "bitround": "zellige.codecs.scale_offset:BitroundCodec",
+    "bitround": "zellige.codecs.bitround:BitroundCodec",
     "blosc": "zellige.codecs.blosc:BloscCodec",
     "bytes": "zellige.codecs.arrays:BytesCodec",
     "cast_value": "zellige.codecs.extra.cast_value:CastValueCodec",
@@ -82,22 +84,22 @@ _CODECS = {
     "transpose": "zellige.codecs.arrays:TransposeCodec",
     "vlen-bytes": "zellige.codecs.vlen:VLenBytesCodec",
     "vlen-utf8": "zellige.codecs.vlen:VLenUTF8Codec",
-    "zarrs.squeeze": "zellige.codecs.extra.reshape:SqueezeCodec",
-    "zarrs.vlen_v2": "zellige.codecs.vlen:VLenV2Codec",
+    "zarrs.squeeze": "zellige.codecs.extra.zarrs:SqueezeCodec",
+    "zarrs.vlen_v2": "zellige.codecs.extra.zarrs:VLenV2Codec",
     "zfp": "zellige.codecs.extra.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
 _NAMES = {
     "CastValue": "zellige.codecs.extra.cast_value:CastValueCodec",
     "ScaleOffset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
-    "BloscCname": "zellige.codecs.names:BloscCname",
-    "BloscShuffle": "zellige.codecs.names:BloscShuffle",
-    "Endian": "zellige.codecs.names:Endian",
-    "ShardingCodecIndexLocation": "zellige.codecs.names:ShardingCodecIndexLocation",
-    "SubchunkWriteOrder": "zellige.codecs.names:SubchunkWriteOrder",
+    "BloscCname": "zellige.codecs.blosc:BloscCname",
+    "BloscShuffle": "zellige.codecs.blosc:BloscShuffle",
+    "Endian": "zellige.codecs.arrays:Endian",
+    "ShardingCodecIndexLocation": "zellige.codecs.sharding:ShardingCodecIndexLocation",
+    "SubchunkWriteOrder": "zellige.codecs.sharding:SubchunkWriteOrder",
 }
 """Other names that scripts written for zarr-python import."""
-_NUMCODECS = {
+NUMCODECS = {
     "adler32": "Adler32",
     "astype": "AsType",
     "bitround": "BitRound",
@@ -120,8 +122,9 @@ _NUMCODECS = {
     "zlib": "Zlib",
     "zstd": "Zstd",
 }
+"""The codecs of numcodecs, and their classes."""
 _CLASSES = {place.partition(":")[2]: place for place in _CODECS.values()}
-_CODECS |= {f"numcodecs.{name}": f"zellige.codecs.numcodecs:{name_}" for name, name_ in _NUMCODECS.items()}
+_CODECS |= {f"numcodecs.{name}": f"zellige.codecs.numcodecs:{name_}" for name, name_ in NUMCODECS.items()}
 _CODECS["endian"] = _CODECS["bytes"]  # its former name, still met
 _HOLDERS = {"blosc", "sharding_indexed"}
 """Codecs of zarr-python that hold more than their JSON says."""

@@ -165,7 +165,7 @@ class BoundChain:
         """Whether elements have any length, so that nothing is known of the bytes before they are looked at."""
         size = chain.serializer.encoded_size(spec)
         bound = chain.serializer.encoded_bound(spec) if size is None else size
-        self._steps, self.encoded_bound, exact = _decoding_steps(chain.compressors, bound, size is not None)
+        self._steps, self.encoded_bound, exact = decoding_steps(chain.compressors, bound, size is not None)
         self.encoded_size = self.encoded_bound if exact else None
         order = permutation(chain.filters, len(shape))
         shard = chain.serializer.shard(spec, tuple(range(len(spec.shape))) if order is None else order)
@@ -248,7 +248,7 @@ class BoundChain:
     def _run(self, raw: Buffer, most: int) -> Buffer:
         """The bytes before the compressors, at most so many."""
         compressors = [codec for codec, _, _ in reversed(self._steps)]
-        for codec, limit, _ in _decoding_steps(compressors, most, False)[0]:
+        for codec, limit, _ in decoding_steps(compressors, most, False)[0]:
             raw = codec.decode(raw, limit)
         return raw
 
@@ -404,7 +404,7 @@ def permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...
     return order
 
 
-def _decoding_steps(
+def decoding_steps(
     compressors: Iterable[BytesBytesCodec], bound: int, exact: bool
 ) -> tuple[list[tuple[BytesBytesCodec, int, bool]], int, bool]:
     """The bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly.

@@ -19,8 +19,8 @@ from zellige.types import AnyArray, Buffer
 _WORD = 4  # bytes of a number
 
 
-@dataclass(frozen=True, slots=True)
-class _VLenCodec(ArrayBytesCodec):
+@dataclass(frozen=True)
+class VLenCodec(ArrayBytesCodec):
     """Elements of any length, each after its length."""
 
     name: ClassVar[str]
@@ -35,9 +35,6 @@ class _VLenCodec(ArrayBytesCodec):
                 f"use {spec.dtype.codec!r}",
                 field="name",
             )
-
-    def encoded_size(self, spec: ArraySpec) -> None:
-        """It depends on the elements."""
 
     def encoded_bound(self, spec: ArraySpec) -> int:
         """The most that is written."""
@@ -114,25 +111,15 @@ def _coder(spec: ArraySpec) -> Any:
     return module.VLenUTF8() if spec.dtype.codec == "vlen-utf8" else module.VLenBytes()
 
 
-class VLenUTF8Codec(_VLenCodec):
+class VLenUTF8Codec(VLenCodec):
     """Strings as UTF-8."""
 
-    __slots__ = ()
     name: ClassVar[str] = "vlen-utf8"
     types: ClassVar[tuple[str, ...]] = ("string",)
 
 
-class VLenBytesCodec(_VLenCodec):
+class VLenBytesCodec(VLenCodec):
     """Bytes."""
 
-    __slots__ = ()
     name: ClassVar[str] = "vlen-bytes"
     types: ClassVar[tuple[str, ...]] = ("bytes",)
-
-
-class VLenV2Codec(_VLenCodec):
-    """The same layout under one name for strings and bytes (zarrs, experimental)."""
-
-    __slots__ = ()
-    name: ClassVar[str] = "zarrs.vlen_v2"
-    types: ClassVar[tuple[str, ...]] = ("string", "bytes")

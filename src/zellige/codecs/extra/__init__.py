@@ -1,1 +1,1 @@
-"""Codecs that are rarely met: those of the registry of extensions that only some libraries have, and of N5 and zarrs."""
+"""Codecs that are rarely met: extensions that few libraries have, those of N5 and zarrs, and formats of numbers."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Self, get_args
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
-from zellige.codecs.base import ArrayArrayCodec, ArraySpec, one_of, only_keys
+from zellige.codecs.base import ArrayArrayCodec, ArraySpec
 from zellige.codecs.cast import OutOfRange, Rounding, cast, is_float, is_integer
+from zellige.codecs.fields import Declared, Rule
 from zellige.dtypes import DataType, from_json, parse_dtype
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray
@@ -19,8 +20,14 @@ from zellige.types import JSON, AnyArray
 _MAPS_KEPT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class CastValueCodec(ArrayArrayCodec):
+_SCALAR_MAP = Rule(
+    "an object with 'encode' and 'decode'",
+    lambda value: isinstance(value, Mapping) and value.keys() <= {"encode", "decode"},
+)
+
+
+@dataclass(frozen=True)
+class CastValueCodec(Declared, ArrayArrayCodec):
     """Stores the numbers as `data_type`; a value that no rule covers is an error, never a surprise.
 
     For each value, `scalar_map` is asked first: {"encode": [[from, to], …], "decode": …}, in which NaN stands
@@ -32,47 +39,34 @@ class CastValueCodec(ArrayArrayCodec):
     data_type: JSON
     rounding: Rounding = "nearest-even"
     out_of_range: OutOfRange | None = None
-    scalar_map: Mapping[str, JSON] | None = None
+    scalar_map: Annotated[Mapping[str, JSON] | None, _SCALAR_MAP] = None
 
     name: ClassVar[str] = "cast_value"
 
     def __post_init__(self) -> None:
-        one_of(self.name, {"rounding": self.rounding}, "rounding", get_args(Rounding))
-        if self.out_of_range is not None:
-            one_of(self.name, {"out_of_range": self.out_of_range}, "out_of_range", get_args(OutOfRange))
-        _check_number(self.target, "configuration.data_type")
+        super().__post_init__()
+        self._check_number(self.target, "configuration.data_type")
         if self.out_of_range == "wrap" and not is_integer(self.target.numpy):
-            raise MetadataError(
-                f"codec 'cast_value': only integers wrap, not {self.target.name}; use 'clamp'",
-                field="configuration.out_of_range",
-            )
-        _check_map(self.scalar_map)
+            message = f"only integers wrap, not {self.target.name}; use 'clamp'"
+            raise self._refused(message, "configuration.out_of_range")
+        for way, pairs in (self.scalar_map or {}).items():  # what they hold is checked when both types are known
+            if not isinstance(pairs, list | tuple) or not all(
+                isinstance(p, list | tuple) and len(p) == 2 for p in pairs
+            ):
+                raise self._must_be(f"scalar_map.{way}", "a list of pairs [from, to]", repr(pairs))
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration."""
-        only_keys(cls.name, configuration, "data_type", "rounding", "out_of_range", "scalar_map")
-        if configuration.get("data_type") is None:
-            raise MetadataError("codec 'cast_value': data_type is missing", field="configuration.data_type")
-        for key in ("out_of_range", "scalar_map"):
-            if key in configuration and configuration[key] is None:
-                raise MetadataError(
-                    f"codec 'cast_value': {key} may not be null; leave it out", field=f"configuration.{key}"
-                )
+        """Build from a document's configuration, in which types have fewer spellings than callers have."""
         try:
-            from_json(configuration["data_type"])  # stricter than `parse_dtype`, which takes what users give
+            from_json(configuration.get("data_type"))
         except MetadataError as error:
             raise _inside(error, "configuration.data_type") from error
-        return cls(**configuration)
+        return super().from_configuration(configuration)
 
     def configuration(self) -> dict[str, JSON]:
         """The configuration for a document."""
-        found: dict[str, JSON] = {"data_type": self.target.to_json(), "rounding": self.rounding}
-        if self.out_of_range is not None:
-            found["out_of_range"] = self.out_of_range
-        if self.scalar_map is not None:
-            found["scalar_map"] = {way: [list(pair) for pair in pairs] for way, pairs in self.scalar_map.items()}
-        return found
+        return {**super().configuration(), "data_type": self.target.to_json()}
 
     @property
     def target(self) -> DataType:
@@ -84,22 +78,18 @@ class CastValueCodec(ArrayArrayCodec):
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The other type, with the fill value in it, which must come back when decoded."""
-        _check_number(spec.dtype, "configuration")
+        self._check_number(spec.dtype, "configuration")
         try:
             encoded = self.encode(spec.fill, spec)
             decoded = self.decode(encoded, spec)
         except CodecError as error:
-            raise MetadataError(
-                f"codec 'cast_value': fill value {spec.fill[()]} cannot be cast: {error}", field="configuration"
-            ) from error
+            raise self._refused(f"fill value {spec.fill[()]} cannot be cast: {error}") from error
         if not _matches(decoded, spec.fill).all():
-            raise MetadataError(
-                f"codec 'cast_value': fill value {spec.fill[()]} comes back as {decoded[()]}; "
-                "choose another, or map it both ways in scalar_map",
-                field="configuration",
+            raise self._refused(
+                f"fill value {spec.fill[()]} comes back as {decoded[()]}; choose another, or map it both ways in "
+                "scalar_map"
             )
-        encoded.flags.writeable = False
-        return replace(spec, dtype=self.target, fill=encoded)
+        return spec.refilled(encoded, self.target)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
         """The numbers in the other type."""
@@ -122,31 +112,9 @@ class CastValueCodec(ArrayArrayCodec):
         result[free] = cast(values[free], target.numpy, self.rounding, self.out_of_range)
         return result.reshape(chunk.shape)
 
-
-# -- checking -------------------------------------------------------------------------------------
-
-
-def _check_number(dtype: DataType, field: str) -> None:
-    if not (is_integer(dtype.numpy) or is_float(dtype.numpy)):
-        raise MetadataError(f"codec 'cast_value': {dtype.name} does not hold real numbers", field=field)
-
-
-def _check_map(scalar_map: JSON) -> None:
-    """Refuse anything but lists of pairs; what the pairs hold is checked when both types are known."""
-    if scalar_map is None:
-        return
-    if not isinstance(scalar_map, Mapping) or scalar_map.keys() - {"encode", "decode"}:
-        raise MetadataError(
-            f"codec 'cast_value': scalar_map must be an object with 'encode' and 'decode', found {scalar_map!r}",
-            field="configuration.scalar_map",
-        )
-    for way, pairs in scalar_map.items():
-        pairs_only = isinstance(pairs, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs)
-        if not pairs_only:
-            raise MetadataError(
-                f"codec 'cast_value': scalar_map.{way} must be a list of pairs [from, to], found {pairs!r}",
-                field=f"configuration.scalar_map.{way}",
-            )
+    def _check_number(self, dtype: DataType, field: str) -> None:
+        if not (is_integer(dtype.numpy) or is_float(dtype.numpy)):
+            raise self._refused(f"{dtype.name} does not hold real numbers", field)
 
 
 @lru_cache(_MAPS_KEPT)

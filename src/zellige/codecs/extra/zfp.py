@@ -6,18 +6,18 @@ The stream has no header, unlike that of `numcodecs.zfpy`: the configuration say
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from zellige.codecs.base import ArrayBytesCodec, ArraySpec, integer, library, one_of, only_keys
+from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library
 from zellige.codecs.cast import is_integer, limits
-from zellige.errors import CodecError, MetadataError
-from zellige.types import JSON, AnyArray, Buffer, Shape
+from zellige.codecs.fields import Declared, fields_of, integer, number
+from zellige.errors import CodecError
+from zellige.types import AnyArray, Buffer, Shape
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "reversible": (),
@@ -27,19 +27,14 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "expert": ("minbits", "maxbits", "maxprec", "minexp"),
 }
 # The limits of the library, and of what its own header can say.
-_MOST_PRECISION, _LEAST_EXPONENT, _REVERSIBLE = 64, -1074, -1075
-_INTEGERS = {
-    "precision": (0, 2**31 - 1),
-    "minbits": (0, 2**15),
-    "maxbits": (1, 2**32 - 1),
-    "maxprec": (1, _MOST_PRECISION),
-    "minexp": (-16495, 16272),
-}
-_MOST_RATE = 2**13
+_MOST_PRECISION, _LEAST_EXPONENT, _REVERSIBLE, _MINEXP = 64, -1074, -1075, -16495
+_MOST_BITS = 16658  # of a block: four axes of float64
+# The number of each type in the library, and the bits that begin a block, lossy and reversible.
+_TYPES = {"int32": (1, 0, 5), "int64": (2, 0, 6), "float32": (3, 9, 15), "float64": (4, 12, 19)}
 
 
-@dataclass(frozen=True, slots=True)
-class ZfpCodec(ArrayBytesCodec):
+@dataclass(frozen=True)
+class ZfpCodec(Declared, ArrayBytesCodec):
     """Compresses blocks of numbers; `mode` says what may be lost.
 
     `reversible` loses nothing. `fixed_rate` spends `rate` bits on each value, `fixed_precision` keeps
@@ -49,147 +44,108 @@ class ZfpCodec(ArrayBytesCodec):
     """
 
     mode: Literal["reversible", "fixed_rate", "fixed_precision", "fixed_accuracy", "expert"]
-    rate: float | None = None
-    precision: int | None = None
-    tolerance: float | None = None
-    minbits: int | None = None
-    maxbits: int | None = None
-    maxprec: int | None = None
-    minexp: int | None = None
+    rate: Annotated[float | None, number("a number above 0, up to 8192", 5e-324, 2**13)] = None
+    precision: Annotated[int | None, integer(0, 2**31 - 1)] = None
+    tolerance: Annotated[float | None, number("a finite number from 0", 0)] = None
+    minbits: Annotated[int | None, integer(0, 2**15)] = None
+    maxbits: Annotated[int | None, integer(1, 2**32 - 1)] = None
+    maxprec: Annotated[int | None, integer(1, _MOST_PRECISION)] = None
+    minexp: Annotated[int | None, integer(_MINEXP, 16272)] = None
 
     name: ClassVar[str] = "zfp"
 
     def __post_init__(self) -> None:
-        one_of(self.name, {"mode": self.mode}, "mode", tuple(_KEYS))
-        found = self.configuration()
-        only_keys(self.name, found, "mode", *_KEYS[self.mode])
-        for key in _KEYS[self.mode]:
-            if key in _INTEGERS:
-                integer(self.name, found, key, *_INTEGERS[key])
-            else:
-                _check_number(found, key)
-        if self.mode == "expert" and found["minbits"] > found["maxbits"]:
-            raise MetadataError(
-                f"codec 'zfp': minbits {self.minbits} is greater than maxbits {self.maxbits}",
-                field="configuration.minbits",
-            )
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration."""
-        mode = one_of(cls.name, configuration, "mode", tuple(_KEYS))
-        only_keys(cls.name, configuration, "mode", *_KEYS[mode])
-        return cls(**configuration)
-
-    def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document: the mode and what belongs to it."""
-        keys = ("mode", *(key for keys in _KEYS.values() for key in keys))
-        return {key: value for key in keys if (value := getattr(self, key)) is not None}
+        super().__post_init__()
+        _, *parameters = fields_of(ZfpCodec)
+        for key, rule, *_ in parameters:
+            if (value := getattr(self, key)) is None and key in _KEYS[self.mode]:
+                raise self._must_be(key, f"{rule.expected} in mode {self.mode!r}", "nothing")
+            if value is not None and key not in _KEYS[self.mode]:
+                raise self._must_be(key, f"left out in mode {self.mode!r}", repr(value))
+        if self.mode == "expert" and self.minbits > self.maxbits:  # type: ignore[operator]  # both were checked
+            message = f"minbits {self.minbits} is greater than maxbits {self.maxbits}"
+            raise self._refused(message, "configuration.minbits")
 
     def check(self, spec: ArraySpec) -> None:
         """Refuse types and shapes that the library does not take."""
-        field = _field(spec)
-        if self.mode == "fixed_accuracy" and field.dtype.kind == "i":
-            raise MetadataError(
-                f"codec 'zfp': fixed_accuracy is for floats, not {spec.dtype.name}; use fixed_precision",
-                field="configuration.mode",
-            )
+        stream = self._stream(spec)
+        if self.mode == "fixed_accuracy" and stream.dtype.startswith("int"):
+            message = f"fixed_accuracy is for floats, not {spec.dtype.name}; use fixed_precision"
+            raise self._refused(message, "configuration.mode")
         if self.mode != "expert":
             return
-        found = self._limits(field)
-        if found.maxbits < (least := field.opening_bits(found)):
-            raise MetadataError(
-                f"codec 'zfp': maxbits must be at least {least} for {spec.dtype.name}, found {found.maxbits}",
-                field="configuration.maxbits",
-            )
-        if max(field.shape) > 1 << field.size_bits:
-            raise MetadataError(
-                f"codec 'zfp': a chunk of shape {spec.shape} is too long for zfpy to read in expert mode",
-                field="configuration.mode",
-            )
+        if stream.maxbits < stream.opening_bits:
+            raise self._must_be("maxbits", f"at least {stream.opening_bits} for {spec.dtype.name}", stream.maxbits)
+        if max(stream.shape) > 1 << stream.size_bits:
+            message = f"a chunk of shape {spec.shape} is too long for zfpy to read in expert mode"
+            raise self._refused(message, "configuration.mode")
 
     def encoded_size(self, spec: ArraySpec) -> int | None:
         """The exact size if every block has as many bits."""
-        field = _field(spec)
-        found = self._limits(field)
-        return field.stream_size(found) if found.minbits == found.maxbits else None
+        stream = self._stream(spec)
+        return stream.size(stream.minbits) if stream.minbits == stream.maxbits else None
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """The stream; raises `CodecError` for values that zfp would spoil."""
-        field = _field(spec)
-        found = self._limits(field)
-        arguments = _arguments(found, field)
+        stream = self._stream(spec)
+        arguments = stream.arguments()
         if arguments is None:
             raise CodecError(f"zfp: zfpy cannot write expert mode {self.configuration()}; choose another mode")
-        values = _promoted(np.asarray(chunk, spec.dtype.numpy, order="C").reshape(field.shape), field.dtype)
-        if found.minexp != _REVERSIBLE:
+        chunk = np.asarray(chunk, spec.dtype.numpy, order="C").reshape(stream.shape)
+        values = _promoted(chunk, np.dtype(stream.dtype))
+        if stream.minexp != _REVERSIBLE:
             _check_lossy(values)
         raw: bytes = _zfpy().compress_numpy(values, write_header=False, **arguments)
         return raw
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """The values."""
-        field = _field(spec)
-        found = self._limits(field)
-        most, exact = field.stream_size(found), found.minbits == found.maxbits
+        stream = self._stream(spec)
+        most, exact = stream.size(stream.longest_block), stream.minbits == stream.maxbits
         if len(raw) > most or (exact and len(raw) != most):
             raise CodecError(f"zfp: {'' if exact else 'at most '}{most} bytes expected, {len(raw)} found")
-        values = read_stream(raw, most, lambda stream: _decompressed(stream, found, field))
-        return _demoted(values, spec.dtype.numpy).reshape(spec.shape)
+        return _demoted(read_stream(raw, most, stream.decompressed), spec.dtype.numpy).reshape(spec.shape)
 
-    def _limits(self, field: _Field) -> _Limits:
-        """The mode as limits of the library."""
-        given = self.configuration()
-        free = _Limits(1, field.most_bits, _MOST_PRECISION, _LEAST_EXPONENT)
+    def _stream(self, spec: ArraySpec) -> Stream:
+        """What the library is told about a chunk; a single value is an axis of one."""
+        dtype = _work_dtype(spec.dtype.numpy)
+        if dtype is None:
+            raise self._refused(f"{spec.dtype.name} cannot be compressed")
+        if len(spec.shape) > 4 or 0 in spec.shape:
+            raise self._refused(
+                f"a chunk must have at most 4 axes, none empty, not the shape {spec.shape}; drop axes with 'reshape'"
+            )
+        stream, given = Stream(spec.shape or (1,), dtype), self.configuration()
         if self.mode == "fixed_rate":
-            bits = max(math.floor(given["rate"] * field.values + 0.5), field.opening_bits(free), 1)
-            return free._replace(minbits=bits, maxbits=bits)
+            bits = max(math.floor(given["rate"] * stream.values + 0.5), stream.opening_bits, 1)
+            return stream._replace(minbits=bits, maxbits=bits)
         if self.mode == "fixed_precision":
-            return free._replace(maxprec=min(given["precision"] or _MOST_PRECISION, _MOST_PRECISION))
+            return stream._replace(maxprec=min(given["precision"] or _MOST_PRECISION, _MOST_PRECISION))
         if self.mode == "fixed_accuracy":
             tolerance = given["tolerance"]
-            return free._replace(minexp=math.frexp(tolerance)[1] - 1 if tolerance else _LEAST_EXPONENT)
+            return stream._replace(minexp=math.frexp(tolerance)[1] - 1 if tolerance else _LEAST_EXPONENT)
         if self.mode == "expert":
             minbits, maxbits, maxprec, minexp = (given[key] for key in _KEYS["expert"])
-            return _Limits(max(minbits, 1), maxbits, maxprec, max(minexp, _REVERSIBLE))
-        return free._replace(minexp=_REVERSIBLE)
-
-
-def _check_number(configuration: Mapping[str, JSON], key: str) -> None:
-    value: Any = configuration.get(key)
-    low, high = (5e-324, _MOST_RATE) if key == "rate" else (0, sys.float_info.max)
-    if type(value) not in (int, float) or not low <= value <= high:
-        raise MetadataError(
-            f"codec 'zfp': {key} must be a number {'above' if low else 'from'} 0, up to {high}, found {value!r}",
-            field=f"configuration.{key}",
-        )
+            return Stream(stream.shape, dtype, max(minbits, 1), maxbits, maxprec, max(minexp, _REVERSIBLE))
+        return stream._replace(minexp=_REVERSIBLE)
 
 
 def _zfpy() -> Any:
     return library("zfp", "zfpy", "'zellige[zfp]'")
 
 
-# -- fields and limits ----------------------------------------------------------------------------
+# -- streams --------------------------------------------------------------------------------------
 
 
-class _Limits(NamedTuple):
-    """What the library is told about each block of values."""
-
-    minbits: int
-    maxbits: int
-    maxprec: int
-    minexp: int
-
-
-# The number of each type in the library, and the bits that begin a block, lossy and reversible.
-_TYPES = {"int32": (1, 0, 5), "int64": (2, 0, 6), "float32": (3, 9, 15), "float64": (4, 12, 19)}
-
-
-class _Field(NamedTuple):
-    """A chunk as the library sees it."""
+class Stream(NamedTuple):
+    """What the library is told about a stream: the numbers, and limits for each block of them."""
 
     shape: Shape
-    dtype: np.dtype[Any]
+    dtype: str
+    minbits: int = 1
+    maxbits: int = _MOST_BITS
+    maxprec: int = _MOST_PRECISION
+    minexp: int = _LEAST_EXPONENT
 
     @property
     def values(self) -> int:
@@ -202,55 +158,85 @@ class _Field(NamedTuple):
         return 48 // len(self.shape)
 
     @property
-    def most_bits(self) -> int:
-        """The most bits that any mode can spend on a block."""
-        return _TYPES[self.dtype.name][2] + self.values - 1 + self.values * 8 * self.dtype.itemsize
-
-    def opening_bits(self, found: _Limits) -> int:
+    def opening_bits(self) -> int:
         """The bits that a block needs for its exponent and the like."""
-        return _TYPES[self.dtype.name][1 + (found.minexp == _REVERSIBLE)]
+        return _TYPES[self.dtype][1 + (self.minexp == _REVERSIBLE)]
 
-    def stream_size(self, found: _Limits) -> int:
-        """The most bytes that a stream can have; it ends with a whole word of 64 bits."""
-        planes = self.values * min(found.maxprec, 8 * self.dtype.itemsize)
-        bits = max(min(self.opening_bits(found) + self.values - 1 + planes, found.maxbits), found.minbits)
-        return 8 * -(-prod(-(-size // 4) for size in self.shape) * bits // 64)
+    @property
+    def longest_block(self) -> int:
+        """The most bits of a block."""
+        planes = self.values * min(self.maxprec, int(self.dtype[-2:]))
+        return max(min(self.opening_bits + self.values - 1 + planes, self.maxbits), self.minbits)
+
+    def size(self, block: int, header: int = 0) -> int:
+        """The bytes of a stream whose blocks have so many bits; it ends with a whole word of 64."""
+        blocks = prod(-(-size // 4) for size in self.shape)
+        return 8 * -(-(header + blocks * block) // 64)
+
+    def arguments(self) -> dict[str, float] | None:
+        """The arguments of zfpy for these limits, or None if it has none.
+
+        The rate is that of the bits which the library settles on: zfpy forgets the type when it writes, and would
+        spend fewer bits on a block than a float's exponent has.
+        """
+        free = self.minbits == 1 and self.maxbits >= Stream(self.shape, self.dtype, minexp=_REVERSIBLE).longest_block
+        precise = self.maxprec == _MOST_PRECISION
+        if self.minbits == self.maxbits and precise and self.minexp == _LEAST_EXPONENT:
+            return {"rate": self.minbits / self.values}
+        if free and self.minexp == _LEAST_EXPONENT:
+            return {"precision": self.maxprec}
+        if free and precise and self.minexp == _REVERSIBLE:
+            return {}
+        if free and precise and self.minexp < 1024:
+            return {"tolerance": math.ldexp(1.0, self.minexp)}
+        return None
+
+    def decompressed(self, raw: bytes) -> AnyArray:
+        """The values of a stream without a header."""
+        arguments = self.arguments()
+        if arguments is None:
+            return np.asarray(_zfpy().decompress_numpy(self._with_header(raw)))
+        values = np.empty(self.shape, self.dtype)
+        _zfpy()._decompress(raw, _TYPES[self.dtype][0], self.shape, out=values, **arguments)
+        return values
+
+    def _with_header(self, raw: bytes) -> bytes:
+        """The stream after a header of 148 bits, which is the only way to tell zfpy all the limits."""
+        sizes = 0
+        for size in self.shape:
+            sizes = (sizes << self.size_bits) + size - 1
+        meta = (sizes << 4) + ((len(self.shape) - 1) << 2) + _TYPES[self.dtype][0] - 1
+        mode = self.minexp - _MINEXP
+        mode = (mode << 7) + self.maxprec - 1
+        mode = (mode << 15) + min(self.maxbits, 2**15) - 1
+        mode = (mode << 15) + self.minbits - 1
+        mode = (mode << 12) + _LONG
+        header = int.from_bytes(_MAGIC, "little") + (meta << 32) + (mode << 84)
+        return ((int.from_bytes(raw, "little") << 148) + header).to_bytes(len(raw) + 24, "little")
 
 
-def _field(spec: ArraySpec) -> _Field:
-    """The chunk as the library sees it; a single value is an axis of one."""
-    dtype = _work_dtype(spec.dtype.numpy)
-    if dtype is None:
-        raise MetadataError(f"codec 'zfp': {spec.dtype.name} cannot be compressed", field="configuration")
-    if len(spec.shape) > 4 or 0 in spec.shape:
-        raise MetadataError(
-            f"codec 'zfp': a chunk must have at most 4 axes, none empty, not the shape {spec.shape}; "
-            "drop axes with 'reshape'",
-            field="configuration",
-        )
-    return _Field(spec.shape or (1,), dtype)
+_MAGIC = b"zfp\x05"
+_LONG = 0xFFF  # in place of a mode of 12 bits: one of 64 follows
 
 
-# -- the library ----------------------------------------------------------------------------------
-
-
-def _arguments(found: _Limits, field: _Field) -> dict[str, float] | None:
-    """The arguments of zfpy for these limits, or None if it has none.
-
-    The rate is that of the bits which the library settles on: zfpy forgets the type when it writes, and would
-    spend fewer bits on a block than a float's exponent has.
-    """
-    free = found.minbits == 1 and found.maxbits >= field.most_bits
-    precise = found.maxprec == _MOST_PRECISION
-    if found.minbits == found.maxbits and precise and found.minexp == _LEAST_EXPONENT:
-        return {"rate": found.minbits / field.values}
-    if free and found.minexp == _LEAST_EXPONENT:
-        return {"precision": found.maxprec}
-    if free and precise and found.minexp == _REVERSIBLE:
-        return {}
-    if free and precise and found.minexp < 1024:
-        return {"tolerance": math.ldexp(1.0, found.minexp)}
-    return None
+def read_header(raw: Buffer) -> tuple[Stream, int]:
+    """What a header says, and how many bits it has; raises `CodecError` for what the library would not survive."""
+    if len(raw) < 16 or len(raw) % 8 or raw[:4] != _MAGIC:
+        raise CodecError(f"zfp: there is no zfp stream in the {len(raw)} bytes")
+    bits = int.from_bytes(raw[4:24], "little")
+    dtype, rank, mode = list(_TYPES)[bits & 3], 1 + (bits >> 2 & 3), bits >> 52 & _LONG
+    width = 48 // rank
+    shape = tuple(1 + (bits >> (4 + axis * width) & ((1 << width) - 1)) for axis in reversed(range(rank)))
+    # Blocks begin with an exponent. If there is no room for it, zfp loses count of the bits and the memory is gone.
+    least, header = max(_TYPES[dtype][1], 1), 96
+    if mode == _LONG:
+        least, header = 64, 148  # blocks of fixed size that need the long form are far larger
+        minbits, maxbits = 1 + (bits >> 64 & 0x7FFF), 1 + (bits >> 79 & 0x7FFF)
+    else:
+        minbits, maxbits = (mode + 1, mode + 1) if mode < 2048 else (1, _MOST_BITS)
+    if maxbits < least:
+        raise CodecError(f"zfp: blocks of {maxbits} bits are too small for {dtype}")
+    return Stream(shape, dtype, minbits, maxbits, minexp=_REVERSIBLE), header
 
 
 def read_stream(raw: Buffer, most: int, decompress: Callable[[bytes], AnyArray]) -> AnyArray:
@@ -268,42 +254,16 @@ def read_stream(raw: Buffer, most: int, decompress: Callable[[bytes], AnyArray])
     return values
 
 
-def _decompressed(stream: bytes, found: _Limits, field: _Field) -> AnyArray:
-    arguments, number = _arguments(found, field), _TYPES[field.dtype.name][0]
-    if arguments is None:
-        return np.asarray(_zfpy().decompress_numpy(_with_header(stream, found, field)))
-    values = np.empty(field.shape, field.dtype)
-    _zfpy()._decompress(stream, number, field.shape, out=values, **arguments)
-    return values
-
-
-def _with_header(stream: bytes, found: _Limits, field: _Field) -> bytes:
-    """The stream after a header of 148 bits, which is the only way to tell zfpy all the limits."""
-    sizes = 0
-    for size in field.shape:
-        sizes = (sizes << field.size_bits) + size - 1
-    meta = (sizes << 4) + ((len(field.shape) - 1) << 2) + _TYPES[field.dtype.name][0] - 1
-    mode = found.minexp - _INTEGERS["minexp"][0]
-    mode = (mode << 7) + found.maxprec - 1
-    mode = (mode << 15) + min(found.maxbits, 2**15) - 1
-    mode = (mode << 15) + found.minbits - 1
-    mode = (mode << 12) + 0xFFF
-    header = int.from_bytes(b"zfp\5", "little") + (meta << 32) + (mode << 84)
-    return ((int.from_bytes(stream, "little") << 148) + header).to_bytes(len(stream) + 24, "little")
-
-
 # -- types ----------------------------------------------------------------------------------------
 
 
-def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+def _work_dtype(dtype: np.dtype[Any]) -> str | None:
     """The type in which the library sees a type."""
-    if dtype.kind in "mM":
-        return np.dtype(np.int64)
+    if dtype.kind in "mM" or (is_integer(dtype) and dtype.itemsize == 8):
+        return "int64"
     if is_integer(dtype):
-        return np.dtype(np.int64 if dtype.itemsize == 8 else np.int32)
-    if dtype.name in ("float16", "bfloat16", "float32"):
-        return np.dtype(np.float32)
-    return dtype if dtype.name == "float64" else None
+        return "int32"
+    return {"float16": "float32", "bfloat16": "float32", "float32": "float32", "float64": "float64"}.get(dtype.name)
 
 
 def _promotion(dtype: np.dtype[Any]) -> tuple[int, int]:
