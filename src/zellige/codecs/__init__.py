@@ -92,11 +92,11 @@ _CODECS = {
 _NAMES = {
     "CastValue": "zellige.codecs.extra.cast_value:CastValueCodec",
     "ScaleOffset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
-    "BloscCname": "zellige.codecs.blosc:BloscCname",
-    "BloscShuffle": "zellige.codecs.blosc:BloscShuffle",
-    "Endian": "zellige.codecs.arrays:Endian",
-    "ShardingCodecIndexLocation": "zellige.codecs.sharding:ShardingCodecIndexLocation",
-    "SubchunkWriteOrder": "zellige.codecs.sharding:SubchunkWriteOrder",
+    "BloscCname": "zellige.codecs.names:BloscCname",
+    "BloscShuffle": "zellige.codecs.names:BloscShuffle",
+    "Endian": "zellige.codecs.names:Endian",
+    "ShardingCodecIndexLocation": "zellige.codecs.names:ShardingCodecIndexLocation",
+    "SubchunkWriteOrder": "zellige.codecs.names:SubchunkWriteOrder",
 }
 """Other names that scripts written for zarr-python import."""
 NUMCODECS = {

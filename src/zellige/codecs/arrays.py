@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,13 +13,6 @@ from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec
 from zellige.codecs.fields import Absent, Declared, as_tuple, tuple_of
 from zellige.errors import CodecError
 from zellige.types import AnyArray, Buffer
-
-
-class Endian(StrEnum):
-    """The byte orders of `BytesCodec`, for scripts that import them; plain strings do as well."""
-
-    little = "little"
-    big = "big"
 
 
 def _is_order(axes: tuple[Any, ...]) -> bool:

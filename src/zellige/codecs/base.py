@@ -7,8 +7,7 @@ type, its fill value) comes as an `ArraySpec`, so that one codec serves every ch
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -211,16 +210,18 @@ def library(codec: str, module: str, package: str) -> Any:
         raise ImportError(f"codec {codec!r} needs {package}: pip install {package}") from error
 
 
-@contextmanager
-def library_errors(words: str) -> Iterator[None]:
-    """Turn whatever a library raises about a chunk into a `CodecError` that begins with `words`."""
-    try:
-        with np.errstate(all="ignore"):
-            yield
-    except (ImportError, MemoryError, ZelligeError):
-        raise
-    except Exception as error:
-        raise CodecError(f"{words}: {type(error).__name__}: {error}") from error
+class LibraryCall:
+    """A context in which a library works on a chunk: whatever it raises is a `CodecError` that begins with `words`."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ImportError | MemoryError | ZelligeError):
+            raise CodecError(f"{self._words}: {type(error).__name__}: {error}") from error
 
 
 # -- checking configurations ----------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache, lru_cache
 from struct import Struct
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
@@ -34,25 +33,6 @@ _word = Struct("<I").unpack_from
 _MEMCPY, _NO_SPLIT = 0x02, 0x10
 _MAX_SPLITS, _MIN_SPLIT = 16, 128
 _LARGEST_BLOCK = 1 << 20  # that the library makes by itself
-
-
-class BloscShuffle(StrEnum):
-    """What `BloscCodec` does before it compresses, for scripts that import it; plain strings do as well."""
-
-    noshuffle = "noshuffle"
-    shuffle = "shuffle"
-    bitshuffle = "bitshuffle"
-
-
-class BloscCname(StrEnum):
-    """The compressors of `BloscCodec`, for scripts that import them; plain strings do as well."""
-
-    lz4 = "lz4"
-    lz4hc = "lz4hc"
-    blosclz = "blosclz"
-    zstd = "zstd"
-    snappy = "snappy"
-    zlib = "zlib"
 
 
 @dataclass(frozen=True)

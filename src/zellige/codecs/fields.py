@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from zellige import codecs
 from zellige.codecs.base import Codec, only_keys
@@ -23,24 +23,28 @@ from zellige.types import JSON
 _MOST = sys.float_info.max
 
 
-class Rule(NamedTuple):
+class Rule:
     """What the values of a field must be."""
 
-    expected: str
-    """In words that follow "must be"."""
-    accepts: Callable[[Any], bool]
-    read: Callable[[JSON, str], Any] = lambda value, field: value
-    """The value from that of a document, whose place is told too."""
+    def __init__(
+        self,
+        expected: str,
+        accepts: Callable[[Any], bool],
+        read: Callable[[JSON, str], Any] = lambda value, field: value,
+    ) -> None:
+        """`expected` follows "must be" in errors; `read` takes the value of a document, and its place there."""
+        self.expected, self.accepts, self.read = expected, accepts, read
 
 
 REQUIRED = object()
 """Documents must have the field, whatever its default."""
 
 
-class Absent(NamedTuple):
+class Absent:
     """What a document means that leaves the field out, if that is not the default."""
 
-    value: Any
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 def integer(low: int, high: int) -> Rule:
@@ -81,8 +85,10 @@ def codecs_of(kind: type[Codec], words: str = "codecs") -> Rule:
     )
 
 
-def _read_codecs(items: JSON, field: str) -> Any:
-    return tuple(_read_codec(item, f"{field}[{i}]") for i, item in enumerate(items)) if type(items) is list else items
+def _read_codecs(items: JSON, field: str) -> tuple[Codec, ...]:
+    if not isinstance(items, list) or not items:
+        raise MetadataError(f"{field} must be a list of codecs, at least one, found {items!r}", field=field)
+    return tuple(_read_codec(item, f"{field}[{i}]") for i, item in enumerate(items))
 
 
 def _read_codec(item: JSON, field: str) -> Codec:
@@ -94,19 +100,15 @@ def _read_codec(item: JSON, field: str) -> Codec:
         raise MetadataError("codecs are nested too deeply", field=field) from error
 
 
-class Field(NamedTuple):
+class Field:
     """One field of a codec, as its annotation states it."""
 
-    key: str
-    rule: Rule
-    optional: bool
-    """Whether None stands for a field that is left out."""
-    absent: Any
-    """What a document means that leaves the field out; `MISSING` if it must not."""
-
-    def accepts(self, value: Any) -> bool:
-        """Whether this may be the value."""
-        return (value is None and self.optional) or self.rule.accepts(value)
+    def __init__(self, key: str, rule: Rule, optional: bool, absent: Any) -> None:
+        self.key, self.rule = key, rule
+        self.optional = optional
+        """Whether None stands for a field that is left out."""
+        self.absent = absent
+        """What a document means that leaves the field out; `MISSING` if it must not."""
 
 
 @cache
@@ -137,7 +139,7 @@ class Declared(Codec):
     def __post_init__(self) -> None:
         for field in fields_of(type(self)):
             value = getattr(self, field.key)
-            if not field.accepts(value):
+            if not (value is None and field.optional) and not field.rule.accepts(value):
                 raise self._must_be(field.key, field.rule.expected, repr(value))
 
     @classmethod
@@ -147,20 +149,18 @@ class Declared(Codec):
         values = {}
         for field in fields_of(cls):
             key, rule = field.key, field.rule
-            if key not in configuration:
-                if field.absent is MISSING:
-                    raise cls._must_be(key, rule.expected, "nothing")
-                values[key] = field.absent
-                continue
-            values[key] = rule.read(configuration[key], f"configuration.{key}")
-            if not (field.accepts if cls.null_is_absent else rule.accepts)(values[key]):
-                raise cls._must_be(key, rule.expected, repr(configuration[key]))
+            if key not in configuration and field.absent is MISSING:
+                raise cls._must_be(key, rule.expected, "nothing")
+            value = rule.read(configuration[key], f"configuration.{key}") if key in configuration else field.absent
+            if value is None and key in configuration and field.optional and not cls.null_is_absent:
+                raise cls._must_be(key, rule.expected, "null; leave it out instead")
+            values[key] = value
         return cls(**values)
 
     def configuration(self) -> dict[str, JSON]:
         """The configuration for a document, every value explicit."""
-        values = {field.key: _as_json(getattr(self, field.key)) for field in fields_of(type(self))}
-        return {key: value for key, value in values.items() if value is not None}
+        values = ((field.key, getattr(self, field.key)) for field in fields_of(type(self)))
+        return {key: _as_json(value) for key, value in values if value is not None}
 
     @classmethod
     def _refused(cls, message: str, field: str = "configuration") -> MetadataError:

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 
 from zellige import codecs
-from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, library, library_errors
+from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, LibraryCall, library
 from zellige.codecs.bitround import round_floats
 from zellige.codecs.blosc import MAX_INT, SHUFFLES, BloscCodec, Cname
 from zellige.codecs.cast import limits
@@ -158,7 +158,7 @@ class _Stream(NumcodecsCodec, BytesBytesCodec):
     def _decoder(self) -> Any: ...
 
     def encode(self, raw: Buffer) -> bytes:
-        with library_errors(self.name):
+        with LibraryCall(self.name):
             return self._compressed(raw)
 
     def decode(self, raw: Buffer, limit: int) -> bytes:
@@ -175,7 +175,7 @@ class _Stream(NumcodecsCodec, BytesBytesCodec):
 
     def _begin(self, raw: Buffer, most: int) -> tuple[bytes, Any]:
         """At most so many bytes of the content, and the decoder after them."""
-        with library_errors(f"{self.name}: the bytes are damaged"):
+        with LibraryCall(f"{self.name}: the bytes are damaged"):
             decoder = self._decoder()
             content: bytes = decoder.decompress(raw, most)
         if decoder.unused_data and len(content) <= most:
@@ -294,7 +294,7 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
 
     def encode(self, raw: Buffer) -> bytes:
         """The size and the block."""
-        with library_errors(self.name):
+        with LibraryCall(self.name):
             encoded: bytes = _numcodecs(self.name, "lz4").compress(_octets(raw), self.acceleration)
         return encoded
 
@@ -309,7 +309,7 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
             raise CodecError(f"{self.name}: {size} bytes stated, which {len(raw)} cannot hold")
         if size == 0 and raw[4:] == b"\0":  # numcodecs writes this, and cannot read it
             return b""
-        with library_errors(f"{self.name}: the bytes are damaged"):
+        with LibraryCall(f"{self.name}: the bytes are damaged"):
             content: bytes = _numcodecs(self.name, "lz4").decompress(_octets(raw))
         return content
 
@@ -795,7 +795,7 @@ class ZFPY(_Serializer):
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> bytes:
         """One stream."""
         native = np.ascontiguousarray(chunk, spec.dtype.numpy)
-        with library_errors(self.name):
+        with LibraryCall(self.name):
             stream: bytes = _zfpy().compress_numpy(native, write_header=True, **self._parameter())
         return stream
 
@@ -813,7 +813,7 @@ class ZFPY(_Serializer):
         least, most = stream.size(stream.minbits, header), stream.size(stream.longest_block, header)
         if not least <= len(raw) <= most:
             raise CodecError(f"{self.name}: from {least} to {most} bytes expected, {len(raw)} found")
-        with library_errors(f"{self.name}: the bytes are damaged"):
+        with LibraryCall(f"{self.name}: the bytes are damaged"):
             return zfp.read_stream(raw, most, _zfpy().decompress_numpy).reshape(spec.shape)
 
 
@@ -849,7 +849,7 @@ class PCodec(_Serializer):
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> bytes:
         """One file of the standalone format."""
         flat = np.ascontiguousarray(chunk, spec.dtype.numpy).reshape(-1)
-        with library_errors(self.name):
+        with LibraryCall(self.name):
             file: bytes = pcodec.module("pcodec.standalone").simple_compress(flat, self._chunk_config())
         return file
 
@@ -871,7 +871,7 @@ class PCodec(_Serializer):
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """The numbers of all chunks of the file, which are as many as expected."""
         flat = np.empty(prod(spec.shape), spec.dtype.numpy)
-        with library_errors(f"{self.name}: the bytes are damaged"):
+        with LibraryCall(f"{self.name}: the bytes are damaged"):
             pcodec.read_file(bytes(raw), flat)
         return flat.reshape(spec.shape)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from math import gcd, prod
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -31,19 +30,6 @@ from zellige.types import AnyArray, Buffer, Coords, Shape, Span
 
 EMPTY = 2**64 - 1
 """The offset and the length of an inner chunk that is not stored."""
-
-
-class ShardingCodecIndexLocation(StrEnum):
-    """Where the index of a shard is, for scripts that import it; plain strings do as well."""
-
-    start = "start"
-    end = "end"
-
-
-class SubchunkWriteOrder(StrEnum):
-    """In which order inner chunks lie in a shard; here always in that of their coordinates."""
-
-    lexicographic = "lexicographic"
 
 
 def _is_shape(sizes: tuple[Any, ...]) -> bool:

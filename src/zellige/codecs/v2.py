@@ -24,8 +24,8 @@ from zellige.codecs.base import (
     ArraySpec,
     BytesBytesCodec,
     Codec,
+    LibraryCall,
     library,
-    library_errors,
     only_keys,
     variable_limit,
 )
@@ -131,10 +131,10 @@ class FiltersCodec(ArrayBytesCodec):
         # A copy of objects, because numcodecs takes no array that is read-only.
         value: Any = np.array(chunk, self.declared, order="C", copy=True if self.declared.hasobject else None)
         if self.first is not None:
-            with library_errors(self.first.name):
+            with LibraryCall(self.first.name):
                 value = self.first.encode(value, spec)
         for step, stage in zip(self.steps, self._stages(spec), strict=False):
-            with library_errors(step.id):
+            with LibraryCall(step.id), np.errstate(all="ignore"):
                 value = step.encode(value, stage)
         return value if isinstance(value, bytes) else _as_buffer(value)
 
@@ -146,14 +146,14 @@ class FiltersCodec(ArrayBytesCodec):
             _check_size(step.id, value, stages[k + 1])
             known = stages[k]
             most = self._bounds(spec, _as_buffer(value), k + 1)[k] if known is None else known.nbytes
-            with library_errors(step.id):
+            with LibraryCall(step.id), np.errstate(all="ignore"):
                 value = step.decode(value, known, most)
         if self.first is not None:
-            with library_errors(self.first.name):
+            with LibraryCall(self.first.name):
                 return self.first.decode(_as_buffer(value), spec).astype(spec.dtype.numpy, copy=False)
         _check_size(self.name, value, stages[0])
         if self.declared.hasobject:  # the labels of `categorize`
-            with library_errors(self.name):
+            with LibraryCall(self.name):
                 return np.asarray(value.reshape(spec.shape).astype(spec.dtype.numpy))
         return as_native(np.ndarray(spec.shape, self.declared, _as_bytes(value)), spec.dtype.numpy)
 

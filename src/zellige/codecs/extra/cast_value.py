@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,16 @@ from zellige.types import JSON, AnyArray
 _MAPS_KEPT = 64
 
 
+def _read_type(value: JSON, field: str) -> JSON:
+    """The type as a document has it, which has fewer spellings than callers have."""
+    try:
+        from_json(value)
+    except MetadataError as error:
+        raise _inside(error, field) from error
+    return value
+
+
+_DATA_TYPE = Rule("a data type", lambda value: True, _read_type)
 _SCALAR_MAP = Rule(
     "an object with 'encode' and 'decode'",
     lambda value: isinstance(value, Mapping) and value.keys() <= {"encode", "decode"},
@@ -36,7 +46,7 @@ class CastValueCodec(Declared, ArrayArrayCodec):
     only), or nothing, which is an error.
     """
 
-    data_type: JSON
+    data_type: Annotated[JSON, _DATA_TYPE]
     rounding: Rounding = "nearest-even"
     out_of_range: OutOfRange | None = None
     scalar_map: Annotated[Mapping[str, JSON] | None, _SCALAR_MAP] = None
@@ -54,15 +64,6 @@ class CastValueCodec(Declared, ArrayArrayCodec):
                 isinstance(p, list | tuple) and len(p) == 2 for p in pairs
             ):
                 raise self._must_be(f"scalar_map.{way}", "a list of pairs [from, to]", repr(pairs))
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration, in which types have fewer spellings than callers have."""
-        try:
-            from_json(configuration.get("data_type"))
-        except MetadataError as error:
-            raise _inside(error, "configuration.data_type") from error
-        return super().from_configuration(configuration)
 
     def configuration(self) -> dict[str, JSON]:
         """The configuration for a document."""

@@ -56,10 +56,10 @@ class ZfpCodec(Declared, ArrayBytesCodec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _, *parameters = fields_of(ZfpCodec)
-        for key, rule, *_ in parameters:
-            if (value := getattr(self, key)) is None and key in _KEYS[self.mode]:
-                raise self._must_be(key, f"{rule.expected} in mode {self.mode!r}", "nothing")
+        for field in fields_of(ZfpCodec)[1:]:
+            key, value = field.key, getattr(self, field.key)
+            if value is None and key in _KEYS[self.mode]:
+                raise self._must_be(key, f"{field.rule.expected} in mode {self.mode!r}", "nothing")
             if value is not None and key not in _KEYS[self.mode]:
                 raise self._must_be(key, f"left out in mode {self.mode!r}", repr(value))
         if self.mode == "expert" and self.minbits > self.maxbits:  # type: ignore[operator]  # both were checked
