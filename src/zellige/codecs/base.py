@@ -166,17 +166,20 @@ class ArrayBytesCodec(Codec):
 class BytesBytesCodec(Codec):
     """Turns bytes into other bytes: compressors and checksums."""
 
+    overhead: ClassVar[int | None] = None
+    """How many bytes encoding adds, if that is always the same number."""
+
     def evolve(self, itemsize: int) -> Self:
         """Complete what depends on the element size, when a chain is made."""
         return self
 
     def encoded_size(self, nbytes: int) -> int | None:
         """The exact length after encoding `nbytes`, or None if it depends on the bytes."""
-        return None
+        return None if self.overhead is None else nbytes + self.overhead
 
     def encoded_bound(self, nbytes: int) -> int:
         """No honest encoding of `nbytes` is longer than this; generous, since other writers may cut it into pieces."""
-        return 2 * nbytes + 4096
+        return 2 * nbytes + 4096 if self.overhead is None else nbytes + self.overhead
 
     @abstractmethod
     def encode(self, raw: Buffer) -> Buffer:

@@ -17,18 +17,11 @@ class Checksum(BytesBytesCodec):
     """Four bytes, little-endian, before or after the others."""
 
     location: str = "end"
+    overhead: ClassVar[int | None] = 4
 
     @abstractmethod
     def checksum(self, body: AnyArray) -> int:
         """The checksum of an array of bytes."""
-
-    def encoded_size(self, nbytes: int) -> int:
-        """Four more."""
-        return nbytes + 4
-
-    def encoded_bound(self, nbytes: int) -> int:
-        """Four more."""
-        return nbytes + 4
 
     def encode(self, raw: Buffer) -> bytes:
         """The bytes and their checksum."""

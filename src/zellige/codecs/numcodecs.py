@@ -37,11 +37,17 @@ from zellige.dtypes import DataType, parse_dtype
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer
 
+_IDS = {kind: codec_id for codec_id, kind in codecs.NUMCODECS.items()}
+
 
 class NumcodecsCodec(Declared):
-    """A codec with the configuration of numcodecs without `id`."""
+    """A codec with the configuration of numcodecs without `id`; the table of `codecs` has its name."""
 
     null_is_absent: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        if cls.__name__ in _IDS:
+            cls.name = f"numcodecs.{_IDS[cls.__name__]}"
 
     @property
     def codec_id(self) -> str:
@@ -97,8 +103,6 @@ class Blosc(_Core):
     typesize: Annotated[int | None, integer(1, MAX_INT)] = None
     _itemsize: int = field(default=1, repr=False, compare=False)
 
-    name: ClassVar[str] = "numcodecs.blosc"
-
     def evolve(self, itemsize: int) -> Self:
         """Shuffle by the element size."""
         return replace(self, _itemsize=itemsize)
@@ -117,8 +121,6 @@ class Zstd(_Core):
     level: Annotated[int, integer(-131072, 22)] = 0
     checksum: bool = False
 
-    name: ClassVar[str] = "numcodecs.zstd"
-
     def core(self) -> ZstdCodec:
         """The same frame."""
         return ZstdCodec(self.level, self.checksum)
@@ -129,8 +131,6 @@ class GZip(_Core):
     """Gzip."""
 
     level: Annotated[int, integer(0, 9)] = 1
-
-    name: ClassVar[str] = "numcodecs.gzip"
 
     def core(self) -> GzipCodec:
         """The same member."""
@@ -189,8 +189,6 @@ class Zlib(_Stream):
 
     level: Annotated[int, integer(-1, 9)] = 1
 
-    name: ClassVar[str] = "numcodecs.zlib"
-
     def _compressed(self, raw: Buffer) -> bytes:
         return self._module.compress(raw, self.level)  # type: ignore[no-any-return]
 
@@ -203,8 +201,6 @@ class BZ2(_Stream):
     """A bzip2 stream."""
 
     level: Annotated[int, integer(1, 9)] = 1
-
-    name: ClassVar[str] = "numcodecs.bz2"
 
     def _compressed(self, raw: Buffer) -> bytes:
         return self._module.compress(raw, self.level)  # type: ignore[no-any-return]
@@ -253,8 +249,6 @@ class LZMA(_Stream):
     preset: Annotated[int | None, _LZMA_PRESET] = None
     filters: Annotated[Sequence[Mapping[str, int]] | None, _LZMA_FILTERS] = field(default=None, hash=False)
 
-    name: ClassVar[str] = "numcodecs.lzma"
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.check > 0 and self.format != _XZ:
@@ -285,8 +279,6 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
     """The size of the content, then one LZ4 block."""
 
     acceleration: Annotated[int, integer(-MAX_INT - 1, MAX_INT)] = 1
-
-    name: ClassVar[str] = "numcodecs.lz4"
 
     def encoded_bound(self, nbytes: int) -> int:
         """Blocks grow by one byte in 255 at most."""
@@ -358,19 +350,11 @@ class Shuffle(NumcodecsCodec, BytesBytesCodec):
 
     elementsize: Annotated[int | None, integer(0, MAX_INT)] = None
 
-    name: ClassVar[str] = "numcodecs.shuffle"
+    overhead: ClassVar[int | None] = 0
 
     def evolve(self, itemsize: int) -> Self:
         """Shuffle by the element size."""
         return replace(self, elementsize=itemsize) if self.elementsize is None else self
-
-    def encoded_size(self, nbytes: int) -> int:
-        """As many."""
-        return nbytes
-
-    def encoded_bound(self, nbytes: int) -> int:
-        """As many."""
-        return nbytes
 
     def encode(self, raw: Buffer) -> Buffer:
         """The bytes in their new order."""
@@ -404,8 +388,6 @@ class CRC32(NumcodecsCodec, Checksum):
 
     location: Literal["start", "end"] = "start"
 
-    name: ClassVar[str] = "numcodecs.crc32"
-
     def checksum(self, body: AnyArray) -> int:
         """The CRC-32."""
         return int(import_module("zlib").crc32(body))
@@ -416,8 +398,6 @@ class Adler32(NumcodecsCodec, Checksum):
     """Adler-32, as in zlib streams."""
 
     location: Literal["start", "end"] = "start"
-
-    name: ClassVar[str] = "numcodecs.adler32"
 
     def checksum(self, body: AnyArray) -> int:
         """The Adler-32."""
@@ -430,8 +410,6 @@ class CRC32C(NumcodecsCodec, Checksum):
 
     location: Literal["start", "end"] = "end"
 
-    name: ClassVar[str] = "numcodecs.crc32c"
-
     def checksum(self, body: AnyArray) -> int:
         """The CRC-32C."""
         return crc32c(self.name, body)
@@ -440,8 +418,6 @@ class CRC32C(NumcodecsCodec, Checksum):
 @dataclass(frozen=True)
 class Fletcher32(NumcodecsCodec, Checksum):
     """Fletcher-32 as HDF5 has it."""
-
-    name: ClassVar[str] = "numcodecs.fletcher32"
 
     def checksum(self, body: AnyArray) -> int:
         """The Fletcher-32; the library does not take nothing."""
@@ -458,8 +434,6 @@ class JenkinsLookup3(NumcodecsCodec, Checksum):
 
     initval: Annotated[int, integer(0, 2**32 - 1)] = 0
     prefix: Annotated[None, Rule("left out: JSON has no form for it", lambda value: value is None)] = None
-
-    name: ClassVar[str] = "numcodecs.jenkins_lookup3"
 
     def checksum(self, body: AnyArray) -> int:
         """The lookup3."""
@@ -562,8 +536,6 @@ class Delta(Conversion):
     dtype: Annotated[str, _type_of("iufc")]
     astype: Annotated[str | None, _type_of("iufc")] = None
 
-    name: ClassVar[str] = "numcodecs.delta"
-
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
         """The differences, of the same shape."""
         encoded = super().encode(chunk, spec)
@@ -602,8 +574,6 @@ class FixedScaleOffset(Conversion):
     scale: Annotated[float, number()]
     dtype: Annotated[str | None, _type_of("iufc")] = None
     astype: Annotated[str | None, _type_of("iufc")] = None
-
-    name: ClassVar[str] = "numcodecs.fixedscaleoffset"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -652,7 +622,6 @@ class Quantize(Conversion):
     dtype: Annotated[str | None, _type_of("f")] = None
     astype: Annotated[str | None, _type_of("f")] = None
 
-    name: ClassVar[str] = "numcodecs.quantize"
     kinds: ClassVar[str] = "f"
 
     def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
@@ -667,7 +636,6 @@ class AsType(Conversion):
     encode_dtype: Annotated[str, _type_of("biufc")]
     decode_dtype: Annotated[str | None, _type_of("biufc")] = None
 
-    name: ClassVar[str] = "numcodecs.astype"
     kinds: ClassVar[str] = "biufc"
     types: ClassVar[tuple[str, str]] = ("decode_dtype", "encode_dtype")
 
@@ -678,8 +646,6 @@ class PackBits(NumcodecsCodec, ArrayArrayCodec):
 
     The encoded chunk has one axis, and no element of it stands for one of the chunk: its fill value is 0.
     """
-
-    name: ClassVar[str] = "numcodecs.packbits"
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """One axis of bytes."""
@@ -709,8 +675,6 @@ class BitRound(NumcodecsCodec, ArrayArrayCodec):
     """
 
     keepbits: Annotated[int, integer(0, 52)]
-
-    name: ClassVar[str] = "numcodecs.bitround"
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The same shape and type."""
@@ -761,7 +725,6 @@ class ZFPY(_Serializer):
     rate: Annotated[float, number("a finite number up to 128", high=128)] = -1  # of four axes, what a header can hold
     precision: Annotated[int, integer(-(2**31), 2**31 - 1)] = -1
 
-    name: ClassVar[str] = "numcodecs.zfpy"
     types: ClassVar[tuple[str, ...]] = ("int32", "int64", "float32", "float64")
 
     @classmethod
@@ -835,7 +798,6 @@ class PCodec(_Serializer):
     delta_encoding_order: Annotated[int | None, integer(0, 7)] = None
     equal_pages_up_to: Annotated[int, integer(1, 1 << 24)] = 1 << 18
 
-    name: ClassVar[str] = "numcodecs.pcodec"
     types: ClassVar[tuple[str, ...]] = pcodec.TYPES
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ from zellige.codecs.base import (
 )
 from zellige.codecs.blosc import SHUFFLES
 from zellige.codecs.numcodecs import CLASSES, Conversion
-from zellige.codecs.vlen import bound_by_lengths
+from zellige.codecs.vlen import VLenCodec
 from zellige.dtypes import from_numpy
 from zellige.dtypes.v2 import as_native, declared, filter_type
 from zellige.errors import CodecError, MetadataError, UnknownCodecError
@@ -360,21 +360,49 @@ def _numcodecs(configuration: Mapping[str, JSON]) -> Any:
 
 # -- filters for objects --------------------------------------------------------------------------
 
-_WORD = 4  # bytes of a number
 _ENCODINGS = ("utf-8", "ascii", "latin-1", "utf-16", "utf-32")  # numcodecs would take a compressor for one, too
 _MAX_INDENT = 16
 _TAIL = re.compile(r'"([^"\\]{1,40})"\s*,\s*\[([0-9,\s]{0,4000})\]\s*\]\s*\Z')
 """How the JSON of a chunk ends: with its type and its shape."""
 
 
-class _Objects(ArrayBytesCodec):
-    """A filter from elements of any kind to bytes, the first of its chunk.
+class _VLenArray(VLenCodec):
+    """Arrays of one axis, each after its length in bytes; None is an empty one."""
 
-    numcodecs allocates what the bytes ask for, and takes lists among the elements for further axes; so what was
-    written is checked here before it is believed, and put together here.
+    name = "vlen-array"
+    types = ("object",)
+
+    def __init__(self, configuration: Mapping[str, JSON], _: np.dtype[Any]) -> None:
+        only_keys(self.name, configuration, "id", "dtype")
+        self._dtype = filter_type(configuration["dtype"], "configuration.dtype")
+
+    def _coder(self, spec: ArraySpec) -> Any:
+        return library(self.name, "numcodecs.vlen", "numcodecs").VLenArray(self._dtype)
+
+    def _content_size(self, items: list[AnyArray]) -> int:
+        return sum(item.nbytes for item in items)
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
+        raw: Buffer = self._coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
+        return raw
+
+    def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
+        items, native = super().decode(raw, spec), self._dtype.newbyteorder("=")
+        arrays = (item.astype(native, copy=False) for item in items.reshape(-1).tolist())
+        return np.fromiter(arrays, object, items.size).reshape(spec.shape)
+
+
+class _Listed(ArrayBytesCodec):
+    """A list of the elements, then the type, then the shape.
+
+    numcodecs takes lists among the elements for further axes; so what was written is checked here before it is
+    believed, and put together here.
     """
 
     _codec: Any
+
+    def __init__(self, declared: np.dtype[Any]) -> None:
+        self._declared = declared
 
     def encoded_bound(self, spec: ArraySpec) -> int:
         return variable_limit()
@@ -382,44 +410,6 @@ class _Objects(ArrayBytesCodec):
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         raw: Buffer = self._codec.encode(chunk)
         return raw
-
-
-class _VLenArray(_Objects):
-    """Arrays of one axis, each after its length in bytes; None is an empty one."""
-
-    name = "vlen-array"
-
-    def __init__(self, configuration: Mapping[str, JSON], _: np.dtype[Any]) -> None:
-        only_keys(self.name, configuration, "id", "dtype")
-        self._dtype = filter_type(configuration["dtype"], "configuration.dtype")
-
-    @property
-    def _codec(self) -> Any:
-        return library(self.name, "numcodecs.vlen", "numcodecs").VLenArray(self._dtype)
-
-    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
-        return bound_by_lengths(self.name, head, prod(spec.shape))
-
-    def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        return super().encode(np.array(chunk, object, order="C").reshape(-1), spec)
-
-    def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        expected, found = prod(spec.shape), int.from_bytes(raw[:_WORD], "little")
-        if len(raw) < _WORD * (1 + expected) or found != expected:  # before memory is taken
-            raise CodecError(f"{self.name}: {expected} elements expected, {found} found in {len(raw)} bytes")
-        items = self._codec.decode(raw).tolist()
-        used = _WORD * (1 + expected) + sum(item.nbytes for item in items)
-        if used != len(raw):
-            raise CodecError(f"{self.name}: {used} bytes expected, {len(raw)} found")
-        native = self._dtype.newbyteorder("=")
-        return np.fromiter((item.astype(native, copy=False) for item in items), object, expected).reshape(spec.shape)
-
-
-class _Listed(_Objects):
-    """A list of the elements, then the type, then the shape."""
-
-    def __init__(self, declared: np.dtype[Any]) -> None:
-        self._declared = declared
 
     @abstractmethod
     def _begins(self, head: bytes) -> bool:
