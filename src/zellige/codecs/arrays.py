@@ -87,9 +87,9 @@ class BytesCodec(Declared, ArrayBytesCodec):
         """The bytes; a view of the chunk if it is in C order and in the wanted byte order already."""
         layout, storage = self.layout(spec), spec.dtype.storage
         if layout is None and storage is not None:
-            return memoryview(storage.encode(chunk, spec.dtype.numpy, self.endian))  # type: ignore[arg-type]
+            return storage.encode(chunk, spec.dtype.numpy, self.endian).data
         ordered = np.asarray(chunk, layout, order="C")
-        return memoryview(ordered.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        return ordered.reshape(-1).view(np.uint8).data
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """A view of `raw`, in the stored byte order."""

@@ -254,11 +254,10 @@ class BoundChain:
         self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any], gap: int
     ) -> Part | None:
         """A range for each element that arrays pick, or for several that lie close to each other."""
-        if not inside or not all(isinstance(pick, np.ndarray) for pick in inside):
+        picks = [pick for pick in inside if isinstance(pick, np.ndarray)]
+        if not picks or len(picks) != len(inside) or np.broadcast(*picks).size * gap > self.nbytes:
             return None
-        if np.broadcast(*inside).size * gap > self.nbytes:  # type: ignore[arg-type]
-            return None
-        offsets: Indices = sum(pick * stride for pick, stride in zip(inside, strides, strict=True))  # type: ignore[operator,assignment,misc]
+        offsets = np.asarray(sum(pick * stride for pick, stride in zip(picks, strides, strict=True)))
         wanted, size = offsets.ravel().tolist(), stored.itemsize
         spans: list[tuple[int, int]] = []
         places: dict[int, int] = {}  # of elements, when the ranges lie one after the other
@@ -324,7 +323,7 @@ class Part(NamedTuple):
 
 
 def _as_bytes(array: AnyArray) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _bounding(pick: slice | Indices) -> range:

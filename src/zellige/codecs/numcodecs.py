@@ -152,14 +152,15 @@ class _Stream(NumcodecsCodec, BytesBytesCodec):
         return import_module(self.codec_id)
 
     @abstractmethod
-    def _compressed(self, raw: Buffer) -> bytes: ...
+    def _compressed(self, raw: Buffer) -> Any: ...
 
     @abstractmethod
     def _decoder(self) -> Any: ...
 
     def encode(self, raw: Buffer) -> bytes:
         with LibraryCall(self.name):
-            return self._compressed(raw)
+            stream: bytes = self._compressed(raw)
+        return stream
 
     def decode(self, raw: Buffer, limit: int) -> bytes:
         # One byte more than is allowed: then the stream can reach its end, and an overrun shows.
@@ -189,8 +190,8 @@ class Zlib(_Stream):
 
     level: Annotated[int, integer(-1, 9)] = 1
 
-    def _compressed(self, raw: Buffer) -> bytes:
-        return self._module.compress(raw, self.level)  # type: ignore[no-any-return]
+    def _compressed(self, raw: Buffer) -> Any:
+        return self._module.compress(raw, self.level)
 
     def _decoder(self) -> Any:
         return self._module.decompressobj()
@@ -202,8 +203,8 @@ class BZ2(_Stream):
 
     level: Annotated[int, integer(1, 9)] = 1
 
-    def _compressed(self, raw: Buffer) -> bytes:
-        return self._module.compress(raw, self.level)  # type: ignore[no-any-return]
+    def _compressed(self, raw: Buffer) -> Any:
+        return self._module.compress(raw, self.level)
 
     def _decoder(self) -> Any:
         return self._module.BZ2Decompressor()
@@ -258,9 +259,9 @@ class LZMA(_Stream):
         if self.filters is None and self.format == _RAW:
             raise self._must_be("filters", f"{_LZMA_FILTERS.expected} for raw streams", "nothing")
 
-    def _compressed(self, raw: Buffer) -> bytes:
+    def _compressed(self, raw: Buffer) -> Any:
         options = {"format": self.format, "check": self.check, "preset": self.preset, "filters": self.filters}
-        return self._module.compress(raw, **options)  # type: ignore[no-any-return]
+        return self._module.compress(raw, **options)
 
     def _decoder(self) -> Any:
         if self.format == _RAW:

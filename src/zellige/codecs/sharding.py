@@ -263,7 +263,7 @@ class ShardIndex:
         self.table = table.reshape(-1, 2)
         flat = np.ascontiguousarray(table, np.uint64).reshape(-1)
         # Numpy may name the byte order in the type, which a memoryview does not index; a view has the plain type.
-        self.entries = memoryview(flat.view(np.uint64))  # type: ignore[arg-type]
+        self.entries = flat.view(np.uint64).data
 
     def span(self, number: int) -> tuple[int, int] | None:
         """Offset and length of an inner chunk, or None if it is empty."""

@@ -187,7 +187,7 @@ def _as_bytes(value: Any) -> AnyArray:
 
 
 def _as_buffer(value: Any) -> memoryview:
-    return memoryview(_as_bytes(value))  # type: ignore[arg-type]
+    return _as_bytes(value).data
 
 
 def _check_size(name: str, value: Any, stage: _Stage | None) -> None:
@@ -201,6 +201,12 @@ def _check_size(name: str, value: Any, stage: _Stage | None) -> None:
 
 def _options(configuration: Mapping[str, JSON]) -> dict[str, JSON]:
     return {key: value for key, value in configuration.items() if key != "id"}
+
+
+def _ours(name: str, configuration: Mapping[str, JSON], kind: type[T]) -> T:
+    codec = codecs.from_json(name, _options(configuration))
+    assert isinstance(codec, kind)
+    return codec
 
 
 # -- filters --------------------------------------------------------------------------------------
@@ -294,7 +300,7 @@ class _Bytes(_Step):
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
         self.id = configuration["id"]
         options = {"elementsize": 4} if self.id == "shuffle" else {}  # by default
-        self._codec = codecs.from_json(f"numcodecs.{self.id}", options | _options(configuration))  # type: ignore[assignment]
+        self._codec = _ours(f"numcodecs.{self.id}", options | {**configuration}, BytesBytesCodec)
 
     def after(self, stage: _Stage | None) -> _Stage | None:
         size = None if stage is None else self._codec.encoded_size(stage.nbytes)
@@ -320,7 +326,7 @@ class _Numbers(_Step):
 
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
         self.id = configuration["id"]
-        self._codec = codecs.from_json(f"numcodecs.{self.id}", _options(configuration))  # type: ignore[assignment]
+        self._codec = _ours(f"numcodecs.{self.id}", configuration, ArrayBytesCodec)
 
     def after(self, stage: _Stage | None) -> None:
         self._codec.check(self._spec(stage))
@@ -509,7 +515,7 @@ class _MsgPack2(_Listed):
 
 def _variable(configuration: Mapping[str, JSON], _: np.dtype[Any]) -> ArrayBytesCodec:
     """`vlen-utf8` or `vlen-bytes` of Zarr v3, with other filters after them."""
-    return codecs.from_json(configuration["id"], _options(configuration))  # type: ignore[return-value]
+    return _ours(configuration["id"], configuration, ArrayBytesCodec)
 
 
 _OBJECTS: dict[str, Callable[[Mapping[str, JSON], np.dtype[Any]], ArrayBytesCodec]] = {

@@ -62,7 +62,7 @@ class ZfpCodec(Declared, ArrayBytesCodec):
                 raise self._must_be(key, f"{field.rule.expected} in mode {self.mode!r}", "nothing")
             if value is not None and key not in _KEYS[self.mode]:
                 raise self._must_be(key, f"left out in mode {self.mode!r}", repr(value))
-        if self.mode == "expert" and self.minbits > self.maxbits:  # type: ignore[operator]  # both were checked
+        if self.mode == "expert" and (self.minbits or 0) > (self.maxbits or 0):
             message = f"minbits {self.minbits} is greater than maxbits {self.maxbits}"
             raise self._refused(message, "configuration.minbits")
 
