@@ -144,7 +144,8 @@ def _load(place: str) -> type[Codec]:
     return found
 
 
-def _find(name: str) -> type[Codec]:
+def find(name: str) -> type[Codec]:
+    """The class of the codec that documents call by a name."""
     if isinstance(name, InternalName):
         return _load(_INTERNAL[name])
     if name in _CODECS:
@@ -161,7 +162,7 @@ def _find(name: str) -> type[Codec]:
 
 def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
     """The codec that a document names."""
-    return _find(name).from_configuration(configuration)
+    return find(name).from_configuration(configuration)
 
 
 def from_item(value: JSON) -> Codec:
@@ -223,7 +224,7 @@ def _from_mapping(value: dict[str, JSON]) -> Codec:
     except UnknownCodecError:
         raise
     except MetadataError as error:
-        kind = _find(value["name"]) if isinstance(value.get("name"), str) else Codec
+        kind = find(value["name"]) if isinstance(value.get("name"), str) else Codec
         try:
             if issubclass(kind, BytesBytesCodec):
                 return kind(**value["configuration"])
@@ -244,7 +245,7 @@ def _from_numcodecs(config: dict[str, JSON]) -> Codec:
 
 
 def _with_defaults(name: str) -> Codec:
-    kind = _find(name)
+    kind = find(name)
     try:
         return kind()
     except TypeError as error:

@@ -58,11 +58,11 @@ def number(expected: str = "a finite number", low: float = -_MOST, high: float =
 
 
 def one_of(*choices: Any) -> Rule:
-    """One of a few words, numbers or truth values; 1 is not True."""
+    """One of a few words or numbers; True is no number."""
     kinds = tuple({type(choice) for choice in choices})
     return Rule(
         f"one of {', '.join(map(repr, choices))}",
-        lambda value: isinstance(value, kinds) and value in choices and (type(value) is bool) == (bool in kinds),
+        lambda value: isinstance(value, kinds) and value in choices and type(value) is not bool,
     )
 
 
@@ -124,8 +124,10 @@ def _field(key: str, hint: Any, default: Any) -> Field:
     rule = next((note for note in notes if isinstance(note, Rule)), None)
     if rule is None and get_origin(kinds[0]) is Literal:
         rule = one_of(*get_args(kinds[0]))
+    elif rule is None and kinds[0] is bool:
+        rule = Rule("true or false", lambda value: type(value) is bool)
     elif rule is None:
-        rule = one_of(True, False) if kinds[0] is bool else Rule("anything", lambda value: True)
+        rule = Rule("anything", lambda value: True)
     absent = next((note.value for note in notes if isinstance(note, Absent)), MISSING if REQUIRED in notes else default)
     return Field(key, rule, kinds != [hint], absent)
 

@@ -147,15 +147,18 @@ class _Stream(NumcodecsCodec, BytesBytesCodec):
     length and tell whether the stream was whole.
     """
 
+    level: int
+    decompressor: ClassVar[str]
+
     @property
     def _module(self) -> Any:
         return import_module(self.codec_id)
 
-    @abstractmethod
-    def _compressed(self, raw: Buffer) -> Any: ...
+    def _compressed(self, raw: Buffer) -> Any:
+        return self._module.compress(raw, self.level)
 
-    @abstractmethod
-    def _decoder(self) -> Any: ...
+    def _decoder(self) -> Any:
+        return getattr(self._module, self.decompressor)()
 
     def encode(self, raw: Buffer) -> bytes:
         with LibraryCall(self.name):
@@ -179,7 +182,7 @@ class _Stream(NumcodecsCodec, BytesBytesCodec):
         with LibraryCall(f"{self.name}: the bytes are damaged"):
             decoder = self._decoder()
             content: bytes = decoder.decompress(raw, most)
-        if decoder.unused_data and len(content) <= most:
+        if decoder.unused_data:
             raise CodecError(f"{self.name}: {len(decoder.unused_data)} bytes are left over")
         return content, decoder
 
@@ -190,11 +193,7 @@ class Zlib(_Stream):
 
     level: Annotated[int, integer(-1, 9)] = 1
 
-    def _compressed(self, raw: Buffer) -> Any:
-        return self._module.compress(raw, self.level)
-
-    def _decoder(self) -> Any:
-        return self._module.decompressobj()
+    decompressor: ClassVar[str] = "decompressobj"
 
 
 @dataclass(frozen=True)
@@ -203,11 +202,7 @@ class BZ2(_Stream):
 
     level: Annotated[int, integer(1, 9)] = 1
 
-    def _compressed(self, raw: Buffer) -> Any:
-        return self._module.compress(raw, self.level)
-
-    def _decoder(self) -> Any:
-        return self._module.BZ2Decompressor()
+    decompressor: ClassVar[str] = "BZ2Decompressor"
 
 
 _XZ, _RAW = 1, 3
