@@ -73,7 +73,9 @@ def tuple_of(expected: str, accepts: Callable[[tuple[Any, ...]], bool]) -> Rule:
 
 def as_tuple(value: Any) -> Any:
     """A list as a tuple, and those in it too."""
-    return tuple(map(as_tuple, value)) if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    return tuple(tuple(item) if isinstance(item, list) else item for item in value)
 
 
 def codecs_of(kind: type[Codec], words: str = "codecs") -> Rule:
