@@ -91,14 +91,10 @@ class ShardingCodec(Declared, ArrayBytesCodec):
 
         The last one is kept: a chain asks several times, and nested ones would ask twice as often at each level.
         """
-        kept = self._kept.get("last")
+        kept: BoundShard | None = self.__dict__.get("_kept")
         if kept is None or kept.spec is not spec:
-            kept = self._kept["last"] = BoundShard(self, spec, tuple(range(len(spec.shape))))
+            kept = self.__dict__["_kept"] = BoundShard(self, spec, tuple(range(len(spec.shape))))
         return kept
-
-    @cached_property
-    def _kept(self) -> dict[str, BoundShard]:
-        return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.chunk_shape, self.codecs, self.index_codecs, self.index_location)

@@ -77,29 +77,22 @@ def _zstandard() -> Any:
     return library("zstd", "zstandard", "zstandard")
 
 
-class _Contexts(threading.local):
-    """What a thread keeps: making a context costs several times the decoding of a small chunk."""
-
-    decompressor: Any = None
-    compressors: dict[tuple[int, bool], Any] | None = None
-
-
-_contexts = _Contexts()
+_contexts = threading.local()
+"""What a thread keeps: making a context costs several times the decoding of a small chunk."""
 
 
 def _decompressor() -> Any:
-    if _contexts.decompressor is None:
+    if not hasattr(_contexts, "decompressor"):
         _contexts.decompressor = _zstandard().ZstdDecompressor(max_window_size=_MAX_WINDOW)
     return _contexts.decompressor
 
 
 def _compressor(level: int, checksum: bool) -> Any:
-    if _contexts.compressors is None:
-        _contexts.compressors = {}
-    if (found := _contexts.compressors.get((level, checksum))) is None:
-        found = _zstandard().ZstdCompressor(level=level, write_checksum=checksum, write_content_size=True)
-        _contexts.compressors[level, checksum] = found
-    return found
+    kept: dict[Any, Any] = _contexts.__dict__
+    if (level, checksum) not in kept:
+        options = {"write_checksum": checksum, "write_content_size": True}
+        kept[level, checksum] = _zstandard().ZstdCompressor(level=level, **options)
+    return kept[level, checksum]
 
 
 # -- the structure of frames ----------------------------------------------------------------------
