@@ -8,7 +8,6 @@ how many bytes it must get before it is run, and compressors among the filters a
 from __future__ import annotations
 
 import json
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -368,8 +367,6 @@ def _numcodecs(configuration: Mapping[str, JSON]) -> Any:
 
 _ENCODINGS = ("utf-8", "ascii", "latin-1", "utf-16", "utf-32")  # numcodecs would take a compressor for one, too
 _MAX_INDENT = 16
-_TAIL = re.compile(r'"([^"\\]{1,40})"\s*,\s*\[([0-9,\s]{0,4000})\]\s*\]\s*\Z')
-"""How the JSON of a chunk ends: with its type and its shape."""
 
 
 class _VLenArray(VLenCodec):
@@ -422,10 +419,6 @@ class _Listed(ArrayBytesCodec):
         """Whether a list can begin like this."""
 
     @abstractmethod
-    def _ends(self, raw: bytes, shape: Shape) -> bool:
-        """Whether the type and the shape are at the end; it is looked at before all is read."""
-
-    @abstractmethod
     def _loaded(self, raw: bytes) -> Any: ...
 
     def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
@@ -434,10 +427,7 @@ class _Listed(ArrayBytesCodec):
         return variable_limit()
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        shape, dtype, raw = spec.shape, self._declared, bytes(raw)
-        if not self._ends(raw, shape):
-            raise CodecError(f"{self.name}: the bytes do not end with {dtype.str} and {list(shape)}")
-        items = self._loaded(raw)
+        shape, dtype, items = spec.shape, self._declared, self._loaded(bytes(raw))
         if not isinstance(items, list) or len(items) < 2:
             raise CodecError(f"{self.name}: the bytes are no list of elements, a type and a shape")
         *elements, name, size = items
@@ -478,12 +468,6 @@ class _Json2(_Listed):
         text = head.decode(self._encoding, "ignore").lstrip()
         return not text or text[0] == "["
 
-    def _ends(self, raw: bytes, shape: Shape) -> bool:
-        text = raw.decode(self._encoding)
-        end = _TAIL.search(text, max(0, len(text) - 8192))
-        sizes = [int(n) for n in end[2].split(",") if n.strip()] if end else []
-        return end is not None and end[1] == self._declared.str and sizes == list(shape)
-
     def _loaded(self, raw: bytes) -> Any:
         return json.loads(raw.decode(self._encoding), strict=self._strict)
 
@@ -505,9 +489,6 @@ class _MsgPack2(_Listed):
 
     def _begins(self, head: bytes) -> bool:
         return head[0] >> 4 == 9 or head[0] in (0xDC, 0xDD)
-
-    def _ends(self, raw: bytes, shape: Shape) -> bool:
-        return raw.endswith(self._msgpack.packb(self._declared.str) + self._msgpack.packb(list(shape)))
 
     def _loaded(self, raw: bytes) -> Any:
         return self._msgpack.unpackb(raw, raw=self._raw)
