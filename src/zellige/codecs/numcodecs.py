@@ -449,7 +449,7 @@ _SPELLING = re.compile(r"[<>|=]?(\?|[biufc][0-9]{0,2}|[a-z]{3,10}[0-9]{0,3})")
 def _named(name: str) -> DataType | None:
     """The type called "<f4" or "float32", None for others; in memory its byte order does not matter."""
     try:
-        return parse_dtype(name) if _SPELLING.fullmatch(name) else None
+        return parse_dtype(name)
     except MetadataError:
         return None
 
@@ -458,7 +458,7 @@ def _type_of(kinds: str) -> Rule:
     """The name of a type."""
 
     def accepts(value: Any) -> bool:
-        found = _named(value) if isinstance(value, str) else None
+        found = _named(value) if isinstance(value, str) and _SPELLING.fullmatch(value) else None
         return found is not None and found.numpy.kind in kinds
 
     return Rule(f"the name of {_KINDS[kinds]} type, as '<f4'", accepts)
