@@ -1,10 +1,11 @@
-"""The parts of docs/format and of the README that are made, not written: JSON of the examples, and who reads them.
+"""The parts of docs/format and of the README that are made: JSON of the examples, fields of codecs, who reads them.
 
     python tools/format_pages.py             fill in the pages
     python tools/format_pages.py --measure   ask the other libraries first, and keep what they answer
 
 The code of a page makes one array `a`, or several as `examples`. A comment `<!-- json: … -->` says which field of their
-documents is shown. What the libraries answered is in tools/compatibility.json.
+documents is shown. What the libraries answered is in tools/compatibility.json. The fields of codecs are as the codecs
+declare them.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
 import ask_peer
 
 import zellige
+from zellige import codecs
+from zellige.codecs.fields import fields_of
 
 ROOT = Path(__file__).parents[1]
 KINDS = {"grids": "grid", "keys": "chunk keys", "types": "type", "codecs": "codec"}
@@ -80,6 +84,27 @@ def with_json(text: str, arrays: dict[str, zellige.Array]) -> str:
         return "\n".join([f"<!-- json: {field}{each or ''} -->", "```json", *values, "```"])
 
     return _JSON.sub(block, text)
+
+
+# -- configurations of codecs ---------------------------------------------------------------------
+
+
+def fields_table(name: str) -> str:
+    """What the configurations of the codecs of a page may hold."""
+    many = name == "codecs/numcodecs"
+    names = [f"numcodecs.{kind}" for kind in codecs.NUMCODECS] if many else [name.partition("/")[2]]
+    lines = ["| codec | field | value | if it is left out |" if many else "| field | value | if it is left out |"]
+    lines.append("|---" * (4 if many else 3) + "|")
+    for codec in names:
+        for field in fields_of(codecs.find(codec)):
+            row = [f"`{codec.partition('.')[2]}`"] if many else []
+            words = field.rule.expected.replace("|", "\\|")
+            if field.absent is MISSING:
+                left_out = "an error"
+            else:
+                left_out = "—" if field.absent is None else f"`{json.dumps(field.absent)}`"
+            lines.append(f"| {' | '.join([*row, f'`{field.key}`', words, left_out])} |")
+    return "\n".join(lines)
 
 
 # -- other libraries ------------------------------------------------------------------------------
@@ -173,6 +198,8 @@ def made_pages() -> dict[Path, str]:
     for name, page in PAGES.items():
         with in_new_directory():
             text = with_json(page.read_text(), examples(page))
+        if "<!-- configuration -->" in text:
+            text = between(text, "configuration", fields_table(name))
         found[page] = between(text, "compatibility", table(facts, name))
     for page, prefix in ((ROOT / "docs/format/index.md", ""), (ROOT / "README.md", "docs/format/")):
         found[page] = between(page.read_text(), "matrix", matrix(facts, prefix))

@@ -406,7 +406,7 @@ def test_bad_configurations_name_the_key(kind, configuration, key):
         (lambda: ZstdCodec(1, 1), "checksum"),
         (lambda: BloscCodec("lzma"), "cname"),
         (lambda: BloscCodec(clevel=10), "clevel"),
-        (lambda: BloscCodec(shuffle=1), "shuffle"),
+        *((lambda value=value: BloscCodec(shuffle=value), "shuffle") for value in (1, 0, False, "")),
         (lambda: BloscCodec(typesize=0), "typesize"),
         (lambda: BloscCodec(blocksize=-1), "blocksize"),
     ],

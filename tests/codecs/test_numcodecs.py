@@ -632,7 +632,7 @@ def test_damaged_zfpy_raises_or_gives_the_right_shape():
     ],
 )  # fmt: skip
 def test_zfpy_headers_that_never_reach_the_library(stated, message, monkeypatch):
-    monkeypatch.setattr("zellige.codecs.numcodecs.serializers._zfpy", None)
+    monkeypatch.setattr("zellige.codecs.numcodecs._zfpy", None)
     raw = bytes.fromhex(stated).ljust(32, b"\0")
     spec = spec_of(np.zeros(2))
     if message == "float64 of shape":
@@ -964,7 +964,7 @@ def read_chunk(codec, stored, spec):
 def test_libraries_are_imported_on_first_use():
     program = (
         "import sys, numpy; before = set(sys.modules)\n"
-        "import zellige.codecs.numcodecs, zellige.codecs.n5, zellige.codecs.conditional\n"
+        "import zellige.codecs.numcodecs, zellige.codecs.extra.n5_default, zellige.codecs.extra.conditional\n"
         "heavy = {'numcodecs', 'zfpy', 'pcodec', 'bz2', 'lzma', '_bz2', '_lzma', 'zlib', 'google_crc32c'}\n"
         "sys.exit(str(heavy & (set(sys.modules) - before) or ''))"
     )

@@ -272,7 +272,7 @@ def test_the_first_use_costs_little_more_than_numpy():
     assert "zellige.nodes.group" in ours
     assert not (HEAVY & (ours - numpy))
     assert {name for name in ours if name.startswith("zellige.codecs.")} <= {
-        f"zellige.codecs.{name}" for name in ("base", "chain", "arrays", "sharding", "shard_index")
+        f"zellige.codecs.{name}" for name in ("base", "fields", "chain", "arrays", "sharding")
     }
     assert len(ours - numpy) <= MOST_MODULES, sorted(ours - numpy)
 

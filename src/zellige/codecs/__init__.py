@@ -19,18 +19,20 @@ from zellige.types import JSON, InternalName
 
 if TYPE_CHECKING:
     from zellige.codecs.arrays import BytesCodec, TransposeCodec
+    from zellige.codecs.bitround import BitroundCodec
     from zellige.codecs.blosc import BloscCodec
-    from zellige.codecs.cast_value import CastValueCodec
-    from zellige.codecs.conditional import ConditionalCodec
     from zellige.codecs.crc32c import Crc32cCodec
+    from zellige.codecs.extra.cast_value import CastValueCodec
+    from zellige.codecs.extra.conditional import ConditionalCodec
+    from zellige.codecs.extra.n5_default import N5DefaultCodec
+    from zellige.codecs.extra.packbits import PackbitsCodec
+    from zellige.codecs.extra.reshape import ReshapeCodec
+    from zellige.codecs.extra.zarrs import SqueezeCodec, VLenV2Codec
+    from zellige.codecs.extra.zfp import ZfpCodec
     from zellige.codecs.gzip import GzipCodec
-    from zellige.codecs.n5 import N5DefaultCodec
-    from zellige.codecs.numeric import BitroundCodec, ScaleOffsetCodec
-    from zellige.codecs.packbits import PackbitsCodec
-    from zellige.codecs.reshape import ReshapeCodec, SqueezeCodec
+    from zellige.codecs.scale_offset import ScaleOffsetCodec
     from zellige.codecs.sharding import ShardingCodec
-    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
-    from zellige.codecs.zfp import ZfpCodec
+    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -67,29 +69,29 @@ ENTRY_POINTS = "zellige.codecs"
 """Packages add codecs under this group: the name in documents, and a class derived from one of the kinds."""
 
 _CODECS = {
-    "bitround": "zellige.codecs.numeric:BitroundCodec",
+    "bitround": "zellige.codecs.bitround:BitroundCodec",
     "blosc": "zellige.codecs.blosc:BloscCodec",
     "bytes": "zellige.codecs.arrays:BytesCodec",
-    "cast_value": "zellige.codecs.cast_value:CastValueCodec",
-    "conditional": "zellige.codecs.conditional:ConditionalCodec",
+    "cast_value": "zellige.codecs.extra.cast_value:CastValueCodec",
+    "conditional": "zellige.codecs.extra.conditional:ConditionalCodec",
     "crc32c": "zellige.codecs.crc32c:Crc32cCodec",
     "gzip": "zellige.codecs.gzip:GzipCodec",
-    "n5_default": "zellige.codecs.n5:N5DefaultCodec",
-    "packbits": "zellige.codecs.packbits:PackbitsCodec",
-    "reshape": "zellige.codecs.reshape:ReshapeCodec",
-    "scale_offset": "zellige.codecs.numeric:ScaleOffsetCodec",
+    "n5_default": "zellige.codecs.extra.n5_default:N5DefaultCodec",
+    "packbits": "zellige.codecs.extra.packbits:PackbitsCodec",
+    "reshape": "zellige.codecs.extra.reshape:ReshapeCodec",
+    "scale_offset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
     "sharding_indexed": "zellige.codecs.sharding:ShardingCodec",
     "transpose": "zellige.codecs.arrays:TransposeCodec",
     "vlen-bytes": "zellige.codecs.vlen:VLenBytesCodec",
     "vlen-utf8": "zellige.codecs.vlen:VLenUTF8Codec",
-    "zarrs.squeeze": "zellige.codecs.reshape:SqueezeCodec",
-    "zarrs.vlen_v2": "zellige.codecs.vlen:VLenV2Codec",
-    "zfp": "zellige.codecs.zfp:ZfpCodec",
+    "zarrs.squeeze": "zellige.codecs.extra.zarrs:SqueezeCodec",
+    "zarrs.vlen_v2": "zellige.codecs.extra.zarrs:VLenV2Codec",
+    "zfp": "zellige.codecs.extra.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
 _NAMES = {
-    "CastValue": "zellige.codecs.cast_value:CastValueCodec",
-    "ScaleOffset": "zellige.codecs.numeric:ScaleOffsetCodec",
+    "CastValue": "zellige.codecs.extra.cast_value:CastValueCodec",
+    "ScaleOffset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
     "BloscCname": "zellige.codecs.names:BloscCname",
     "BloscShuffle": "zellige.codecs.names:BloscShuffle",
     "Endian": "zellige.codecs.names:Endian",
@@ -97,7 +99,7 @@ _NAMES = {
     "SubchunkWriteOrder": "zellige.codecs.names:SubchunkWriteOrder",
 }
 """Other names that scripts written for zarr-python import."""
-_NUMCODECS = {
+NUMCODECS = {
     "adler32": "Adler32",
     "astype": "AsType",
     "bitround": "BitRound",
@@ -120,8 +122,9 @@ _NUMCODECS = {
     "zlib": "Zlib",
     "zstd": "Zstd",
 }
+"""The codecs of numcodecs, and their classes."""
 _CLASSES = {place.partition(":")[2]: place for place in _CODECS.values()}
-_CODECS |= {f"numcodecs.{name}": f"zellige.codecs.numcodecs:{name_}" for name, name_ in _NUMCODECS.items()}
+_CODECS |= {f"numcodecs.{name}": f"zellige.codecs.numcodecs:{name_}" for name, name_ in NUMCODECS.items()}
 _CODECS["endian"] = _CODECS["bytes"]  # its former name, still met
 _HOLDERS = {"blosc", "sharding_indexed"}
 """Codecs of zarr-python that hold more than their JSON says."""
@@ -141,7 +144,8 @@ def _load(place: str) -> type[Codec]:
     return found
 
 
-def _find(name: str) -> type[Codec]:
+def find(name: str) -> type[Codec]:
+    """The class of the codec that documents call by a name."""
     if isinstance(name, InternalName):
         return _load(_INTERNAL[name])
     if name in _CODECS:
@@ -158,7 +162,7 @@ def _find(name: str) -> type[Codec]:
 
 def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
     """The codec that a document names."""
-    return _find(name).from_configuration(configuration)
+    return find(name).from_configuration(configuration)
 
 
 def from_item(value: JSON) -> Codec:
@@ -220,7 +224,7 @@ def _from_mapping(value: dict[str, JSON]) -> Codec:
     except UnknownCodecError:
         raise
     except MetadataError as error:
-        kind = _find(value["name"]) if isinstance(value.get("name"), str) else Codec
+        kind = find(value["name"]) if isinstance(value.get("name"), str) else Codec
         try:
             if issubclass(kind, BytesBytesCodec):
                 return kind(**value["configuration"])
@@ -241,7 +245,7 @@ def _from_numcodecs(config: dict[str, JSON]) -> Codec:
 
 
 def _with_defaults(name: str) -> Codec:
-    kind = _find(name)
+    kind = find(name)
     try:
         return kind()
     except TypeError as error:

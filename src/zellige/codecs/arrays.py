@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec, one_of, only_keys
-from zellige.errors import CodecError, MetadataError
-from zellige.types import JSON, AnyArray, Buffer
+from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec
+from zellige.codecs.fields import Absent, Declared, as_tuple, tuple_of
+from zellige.errors import CodecError
+from zellige.types import AnyArray, Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class TransposeCodec(ArrayArrayCodec):
+def _is_order(axes: tuple[Any, ...]) -> bool:
+    return all(type(axis) is int for axis in axes) and sorted(axes) == list(range(len(axes)))
+
+
+@dataclass(frozen=True)
+class TransposeCodec(Declared, ArrayArrayCodec):
     """Axis i of the encoded chunk is axis `order[i]` of the chunk."""
 
-    order: tuple[int, ...]
+    order: Annotated[tuple[int, ...], tuple_of("each axis once, as (1, 0) for two axes", _is_order)]
 
     name: ClassVar[str] = "transpose"
     is_view: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        order: Any = self.order
-        if isinstance(order, list):
-            order = tuple(order)
-            object.__setattr__(self, "order", order)
-        integers = isinstance(order, tuple) and all(type(axis) is int for axis in order)
-        if not integers or sorted(self.order) != list(range(len(self.order))):
-            raise MetadataError(
-                f"codec 'transpose': order must name each axis once, as (1, 0) for two axes, found {order!r}",
-                field="configuration.order",
-            )
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration."""
-        only_keys(cls.name, configuration, "order")
-        order = configuration.get("order")
-        return cls(tuple(order) if isinstance(order, list | tuple) else order)  # type: ignore[arg-type]
-
-    def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document."""
-        return {"order": list(self.order)}
+        object.__setattr__(self, "order", as_tuple(self.order))
+        super().__post_init__()
 
     @property
     def permutation(self) -> tuple[int, ...]:
@@ -55,10 +40,9 @@ class TransposeCodec(ArrayArrayCodec):
     def resolve(self, spec: ArraySpec) -> ArraySpec:
         """The same type, with the axes in order."""
         if len(self.order) != len(spec.shape):
-            raise MetadataError(
-                f"codec 'transpose': order {list(self.order)} is for {len(self.order)} axes, "
-                f"the chunk has {len(spec.shape)}",
-                field="configuration.order",
+            raise self._refused(
+                f"order {list(self.order)} is for {len(self.order)} axes, the chunk has {len(spec.shape)}",
+                "configuration.order",
             )
         return replace(spec, shape=tuple(spec.shape[axis] for axis in self.order))
 
@@ -76,44 +60,24 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-@dataclass(frozen=True, slots=True)
-class BytesCodec(ArrayBytesCodec):
+@dataclass(frozen=True)
+class BytesCodec(Declared, ArrayBytesCodec):
     """The elements in C order, without any header.
 
     `endian` may be None for types whose elements have no byte order, as `uint8`.
     """
 
-    endian: Literal["little", "big"] | None = "little"
+    endian: Annotated[Literal["little", "big"] | None, Absent(None)] = "little"
 
     name: ClassVar[str] = "bytes"
-
-    def __post_init__(self) -> None:
-        if self.endian is not None:
-            one_of(self.name, {"endian": self.endian}, "endian", ("little", "big"))
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration."""
-        only_keys(cls.name, configuration, "endian")
-        if "endian" not in configuration:
-            return cls(None)
-        return cls(one_of(cls.name, configuration, "endian", ("little", "big")))
-
-    def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document; empty if no byte order was given."""
-        return {} if self.endian is None else {"endian": self.endian}
 
     def check(self, spec: ArraySpec) -> None:
         """Elements have one size, and those of several bytes a byte order."""
         if spec.dtype.codec != self.name:
-            raise MetadataError(
-                f"codec 'bytes': elements of {spec.dtype.name} have any length; use {spec.dtype.codec!r}", field="name"
-            )
+            raise self._refused(f"elements of {spec.dtype.name} have any length; use {spec.dtype.codec!r}", "name")
         if spec.dtype.endian and self.endian is None:
-            raise MetadataError(
-                f"codec 'bytes': {spec.dtype.name} needs a byte order; give endian 'little' or 'big'",
-                field="configuration.endian",
-            )
+            message = f"{spec.dtype.name} needs a byte order; give endian 'little' or 'big'"
+            raise self._refused(message, "configuration.endian")
 
     def encoded_size(self, spec: ArraySpec) -> int:
         """The elements times their size."""
@@ -123,9 +87,9 @@ class BytesCodec(ArrayBytesCodec):
         """The bytes; a view of the chunk if it is in C order and in the wanted byte order already."""
         layout, storage = self.layout(spec), spec.dtype.storage
         if layout is None and storage is not None:
-            return memoryview(storage.encode(chunk, spec.dtype.numpy, self.endian))  # type: ignore[arg-type]
+            return storage.encode(chunk, spec.dtype.numpy, self.endian).data
         ordered = np.asarray(chunk, layout, order="C")
-        return memoryview(ordered.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        return ordered.reshape(-1).view(np.uint8).data
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """A view of `raw`, in the stored byte order."""

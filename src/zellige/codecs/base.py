@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 
 from zellige.dtypes import DataType
-from zellige.errors import MetadataError
+from zellige.errors import CodecError, MetadataError, ZelligeError
 from zellige.settings import config
 from zellige.types import JSON, AnyArray, Buffer, Shape
 
@@ -44,6 +44,11 @@ class ArraySpec:
     fill: AnyArray
     """The fill value, 0-d. It passes through array-to-array codecs like any other value."""
 
+    def refilled(self, fill: AnyArray, dtype: DataType | None = None) -> ArraySpec:
+        """The same shape with an encoded fill value, which becomes read-only, and maybe another type."""
+        fill.flags.writeable = False
+        return ArraySpec(self.shape, dtype or self.dtype, fill)
+
 
 class Codec(ABC):
     """Any codec: made from a configuration, written back as one."""
@@ -52,10 +57,7 @@ class Codec(ABC):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration; raises `MetadataError` for anything unexpected.
-
-        As it stands here, for codecs that have nothing to configure.
-        """
+        """Build from a document's configuration, here one without any keys; raises `MetadataError` for any other."""
         only_keys(cls.name, configuration)
         return cls()
 
@@ -120,13 +122,12 @@ class Shard(Protocol):
 class ArrayBytesCodec(Codec):
     """Turns a chunk into bytes; every chain has exactly one."""
 
-    @abstractmethod
     def check(self, spec: ArraySpec) -> None:
         """Raise `MetadataError` if the chunk does not suit this codec."""
 
-    @abstractmethod
     def encoded_size(self, spec: ArraySpec) -> int | None:
         """The exact number of bytes, or None if it depends on the values."""
+        return None
 
     def evolve(self, spec: ArraySpec) -> Self:
         """Complete what depends on the element size, when an array is created."""
@@ -165,17 +166,20 @@ class ArrayBytesCodec(Codec):
 class BytesBytesCodec(Codec):
     """Turns bytes into other bytes: compressors and checksums."""
 
+    overhead: ClassVar[int | None] = None
+    """How many bytes encoding adds, if that is always the same number."""
+
     def evolve(self, itemsize: int) -> Self:
         """Complete what depends on the element size, when a chain is made."""
         return self
 
     def encoded_size(self, nbytes: int) -> int | None:
         """The exact length after encoding `nbytes`, or None if it depends on the bytes."""
-        return None
+        return None if self.overhead is None else nbytes + self.overhead
 
-    @abstractmethod
     def encoded_bound(self, nbytes: int) -> int:
-        """No honest encoding of `nbytes` is longer than this."""
+        """No honest encoding of `nbytes` is longer than this; generous, since other writers may cut it into pieces."""
+        return 2 * nbytes + 4096 if self.overhead is None else nbytes + self.overhead
 
     @abstractmethod
     def encode(self, raw: Buffer) -> Buffer:
@@ -197,7 +201,7 @@ class BytesBytesCodec(Codec):
         return None
 
 
-# -- working --------------------------------------------------------------------------------------
+# -- libraries ------------------------------------------------------------------------------------
 
 
 @cache
@@ -207,6 +211,20 @@ def library(codec: str, module: str, package: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise ImportError(f"codec {codec!r} needs {package}: pip install {package}") from error
+
+
+class LibraryCall:
+    """A context in which a library works on a chunk: whatever it raises is a `CodecError` that begins with `words`."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ImportError | MemoryError | ZelligeError):
+            raise CodecError(f"{self._words}: {type(error).__name__}: {error}") from error
 
 
 # -- checking configurations ----------------------------------------------------------------------
@@ -219,27 +237,3 @@ def only_keys(name: str, configuration: Mapping[str, JSON], *known: str) -> None
             f"codec {name!r}: unknown configuration {sorted(unknown)}; known: {', '.join(known) or 'none'}",
             field=f"configuration.{min(unknown)}",
         )
-
-
-def integer(name: str, configuration: Mapping[str, JSON], key: str, low: int, high: int) -> int:
-    """A required integer within limits; booleans and floats are not integers."""
-    value = configuration.get(key)
-    if type(value) is not int or not low <= value <= high:
-        found = repr(value) if key in configuration else "nothing"
-        raise MetadataError(
-            f"codec {name!r}: {key} must be an integer from {low} to {high}, found {found}",
-            field=f"configuration.{key}",
-        )
-    return value
-
-
-def one_of(name: str, configuration: Mapping[str, JSON], key: str, choices: tuple[Any, ...]) -> Any:
-    """A required value out of a few."""
-    value = configuration.get(key)
-    if value not in choices or isinstance(value, bool) != any(isinstance(c, bool) for c in choices):
-        found = repr(value) if key in configuration else "nothing"
-        raise MetadataError(
-            f"codec {name!r}: {key} must be one of {', '.join(map(repr, choices))}, found {found}",
-            field=f"configuration.{key}",
-        )
-    return value

@@ -9,19 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from struct import Struct
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, library
+from zellige.codecs.fields import REQUIRED, Declared, integer
 from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
 
-_CNAMES = ("lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib")
-_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")  # in the order of the library's numbers
-_MAX_INT = 2**31 - 1
+Cname = Literal["lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib"]
+Shuffle = Literal["noshuffle", "shuffle", "bitshuffle"]
+SHUFFLES: tuple[Shuffle, ...] = get_args(Shuffle)
+"""In the order of the library's numbers."""
+MAX_INT = 2**31 - 1
 _OVERHEAD = 16  # the header of a container
-_MAX_NBYTES = _MAX_INT - _OVERHEAD
+_MAX_NBYTES = MAX_INT - _OVERHEAD
 
 # Format versions, flags, typesize, nbytes, blocksize; then cbytes.
 _FORM = Struct("<BBBBII")
@@ -32,8 +35,8 @@ _MAX_SPLITS, _MIN_SPLIT = 16, 128
 _LARGEST_BLOCK = 1 << 20  # that the library makes by itself
 
 
-@dataclass(frozen=True, slots=True)
-class BloscCodec(BytesBytesCodec):
+@dataclass(frozen=True)
+class BloscCodec(Declared, BytesBytesCodec):
     """Blocks that are shuffled, then compressed by `cname`.
 
     `typesize` is the element size for shuffling, and None until a chain knows it; above 255 it acts
@@ -41,46 +44,31 @@ class BloscCodec(BytesBytesCodec):
     `blocksize` 0 lets the library choose. Only writing depends on these parameters.
     """
 
-    cname: Literal["lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib"] = "zstd"
-    clevel: int = 5
-    shuffle: Literal["noshuffle", "shuffle", "bitshuffle"] | None = "shuffle"
-    typesize: int | None = None
-    blocksize: int = 0
+    cname: Annotated[Cname, REQUIRED] = "zstd"
+    clevel: Annotated[int, integer(0, 9), REQUIRED] = 5
+    shuffle: Annotated[Shuffle | None, REQUIRED] = "shuffle"
+    typesize: Annotated[int | None, integer(1, MAX_INT)] = None
+    blocksize: Annotated[int, integer(0, MAX_INT), REQUIRED] = 0
 
     name: ClassVar[str] = "blosc"
-
-    def __post_init__(self) -> None:
-        values = {key: getattr(self, key) for key in ("cname", "clevel", "shuffle", "typesize", "blocksize")}
-        _check({**values, "shuffle": self._shuffle})
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
         """Build from a document's configuration; `typesize` may be missing without shuffling (spec)."""
-        only_keys(cls.name, configuration, "cname", "clevel", "shuffle", "typesize", "blocksize")
-        _check(configuration)
-        if "typesize" in configuration or configuration["shuffle"] != "noshuffle":
-            integer(cls.name, configuration, "typesize", 1, _MAX_INT)
-        return cls(**configuration)
+        found = super().from_configuration(configuration)
+        if found.typesize is None and found.shuffle != "noshuffle":
+            raise cls._must_be("typesize", f"an integer from 1 to {MAX_INT} for shuffling", "nothing")
+        return found
 
     def configuration(self) -> dict[str, JSON]:
         """The configuration for a document: all five, which some readers require."""
-        return {
-            "cname": self.cname,
-            "clevel": self.clevel,
-            "shuffle": self._shuffle,
-            "typesize": self.typesize or 1,
-            "blocksize": self.blocksize,
-        }
+        return Declared.configuration(self.evolve(self.typesize or 1))
 
     def evolve(self, itemsize: int) -> Self:
         """Shuffle by the element size, unless `typesize` was given, and as suits it, unless `shuffle` was."""
         if self.typesize is not None and self.shuffle is not None:
             return self
         return replace(self, typesize=self.typesize or itemsize, shuffle=self.shuffle or _suiting(itemsize))
-
-    @property
-    def _shuffle(self) -> Literal["noshuffle", "shuffle", "bitshuffle"]:
-        return self.shuffle or _suiting(self.typesize or 1)
 
     def encoded_bound(self, nbytes: int) -> int:
         """A container holds what it cannot compress as it is."""
@@ -90,7 +78,7 @@ class BloscCodec(BytesBytesCodec):
         """One container."""
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
-        shuffle = _SHUFFLES.index(self._shuffle)
+        shuffle = SHUFFLES.index(self.shuffle or _suiting(self.typesize or 1))
         _check_memory(min(len(raw), max(self.blocksize, _LARGEST_BLOCK)))
         try:
             container: bytes = _blosc().compress(
@@ -113,19 +101,9 @@ class BloscCodec(BytesBytesCodec):
         return None if block is None else self.decode(block, max(_LARGEST_BLOCK, most))
 
 
-def _suiting(itemsize: int) -> Literal["shuffle", "bitshuffle"]:
+def _suiting(itemsize: int) -> Shuffle:
     """How elements of a size are shuffled best."""
     return "bitshuffle" if itemsize == 1 else "shuffle"
-
-
-def _check(values: Mapping[str, JSON]) -> None:
-    """Check the parameters, whether they come from a document or from a caller."""
-    one_of("blosc", values, "cname", _CNAMES)
-    integer("blosc", values, "clevel", 0, 9)
-    one_of("blosc", values, "shuffle", _SHUFFLES)
-    if values.get("typesize") is not None:
-        integer("blosc", values, "typesize", 1, _MAX_INT)
-    integer("blosc", values, "blocksize", 0, _MAX_INT)
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -133,24 +133,6 @@ def _by_kind(
 class BoundChain:
     """A chain bound to one chunk shape."""
 
-    __slots__ = (
-        "shape",
-        "dtype",
-        "fill",
-        "nbytes",
-        "_direct",
-        "_filters",
-        "_serializer",
-        "_spec",
-        "_steps",
-        "strides",
-        "shard",
-        "holds",
-        "encoded_size",
-        "encoded_bound",
-        "variable",
-    )
-
     def __init__(self, chain: CodecChain, shape: Shape) -> None:
         self.shape, self.dtype, self.fill = shape, chain.dtype.numpy, chain.fill
         *before, spec = chain.specs(shape)
@@ -165,7 +147,7 @@ class BoundChain:
         """Whether elements have any length, so that nothing is known of the bytes before they are looked at."""
         size = chain.serializer.encoded_size(spec)
         bound = chain.serializer.encoded_bound(spec) if size is None else size
-        self._steps, self.encoded_bound, exact = _decoding_steps(chain.compressors, bound, size is not None)
+        self._steps, self.encoded_bound, exact = decoding_steps(chain.compressors, bound, exact=size is not None)
         self.encoded_size = self.encoded_bound if exact else None
         order = permutation(chain.filters, len(shape))
         shard = chain.serializer.shard(spec, tuple(range(len(spec.shape))) if order is None else order)
@@ -180,8 +162,8 @@ class BoundChain:
         self.shard = None if self._steps else self.holds
         """For chunks that are shards, with nothing around them that hides their parts."""
         stored = chain.serializer.layout(spec)
-        plain = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
-        self._direct = plain
+        self._direct = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
+        """Whether the bytes before the compressors are those of the chunk in memory."""
         self.strides = None if stored is None or self._steps else self._stored_strides(stored)
 
     def _stored_strides(self, stored: np.dtype[Any]) -> tuple[int, ...] | None:
@@ -248,15 +230,13 @@ class BoundChain:
     def _run(self, raw: Buffer, most: int) -> Buffer:
         """The bytes before the compressors, at most so many."""
         compressors = [codec for codec, _, _ in reversed(self._steps)]
-        for codec, limit, _ in _decoding_steps(compressors, most, False)[0]:
+        for codec, limit, _ in decoding_steps(compressors, most, exact=False)[0]:
             raw = codec.decode(raw, limit)
         return raw
 
     # -- parts of uncompressed chunks -------------------------------------------------------------
 
-    def part(
-        self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None, gap: int = SEEK
-    ) -> Part | Points | None:
+    def part(self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None, gap: int = SEEK) -> Part | None:
         """How to read only some bytes, if that pays: of each element, from the first to the last, or of some planes.
 
         `order` permutes the axes before `inside` picks from them. A range of its own costs about as much as reading
@@ -270,24 +250,29 @@ class BoundChain:
         found = self._points(inside, strides, stored, gap) or self._box(inside, strides, stored)
         return found or (self._planes(inside, strides, stored, gap) if order is None else None)
 
-    def _are_few(self, elements: float, gap: int) -> bool:
-        return self.strides is not None and elements * gap <= self.nbytes
-
-    def _are_few_planes(self, count: float, gap: int) -> bool:
-        assert self.strides is not None
-        plane = self.strides[0]
-        return plane * self.shape[0] == self.nbytes and 2 * count * (plane + gap) <= self.nbytes
-
     def _points(
         self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any], gap: int
-    ) -> Points | None:
+    ) -> Part | None:
         """A range for each element that arrays pick, or for several that lie close to each other."""
-        if not inside or not _ARRAYS.issuperset(map(type, inside)):
+        picks = [pick for pick in inside if isinstance(pick, np.ndarray)]
+        if not picks or len(picks) != len(inside) or np.broadcast(*picks).size * gap > self.nbytes:
             return None
-        if not self._are_few(np.broadcast(*inside).size, gap):  # type: ignore[arg-type]
-            return None
-        offsets: Indices = sum(pick * stride for pick, stride in zip(inside, strides, strict=True))  # type: ignore[operator,assignment,misc]
-        return Points(offsets, stored, gap)
+        offsets = np.asarray(sum(pick * stride for pick, stride in zip(picks, strides, strict=True)))
+        wanted, size = offsets.ravel().tolist(), stored.itemsize
+        spans: list[tuple[int, int]] = []
+        places: dict[int, int] = {}  # of elements, when the ranges lie one after the other
+        total = 0
+        for offset in sorted(set(wanted)):
+            start, length = spans[-1] if spans else (0, 0)
+            if spans and offset - start - length <= gap:
+                spans[-1] = start, offset + size - start
+            else:
+                spans.append((offset, size))
+                start, length = offset, 0
+            total += spans[-1][1] - length
+            places[offset] = total // size - 1
+        index = np.array([places[offset] for offset in wanted], np.intp).reshape(offsets.shape)
+        return Part(spans, (total // size,), (size,), (index,), stored)
 
     def _box(self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any]) -> Part | None:
         """One range, from the first to the last element that is picked."""
@@ -309,74 +294,36 @@ class BoundChain:
         self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any], gap: int
     ) -> Part | None:
         """A range for each plane that an array picks along the first axis."""
-        picked = inside[0] if inside else None
-        if not isinstance(picked, np.ndarray) or not self._are_few_planes(picked.size, gap):
+        picked, plane = inside[0] if inside else None, strides[0] if strides else 0
+        if not isinstance(picked, np.ndarray) or plane * self.shape[0] != self.nbytes:
             return None
-        spans = [(at * strides[0], strides[0]) for at in picked.ravel().tolist()]
+        if 2 * picked.size * (plane + gap) > self.nbytes:
+            return None
+        spans = [(at * plane, plane) for at in picked.ravel().tolist()]
         places = np.arange(len(spans)).reshape(picked.shape)
         return Part(spans, (len(spans), *self.shape[1:]), strides, (places, *inside[1:]), stored)
 
 
-_ARRAYS = {np.ndarray}
+class Part(NamedTuple):
+    """Some elements of an uncompressed chunk: ranges of its bytes one after the other, seen through strides."""
 
-
-class Points:
-    """Elements anywhere in an uncompressed chunk: a few ranges of bytes."""
-
-    __slots__ = ("spans", "_index", "_shape", "_dtype")
-
-    def __init__(self, offsets: Indices, dtype: np.dtype[Any], gap: int) -> None:
-        self._shape, self._dtype = offsets.shape, dtype
-        size, wanted = dtype.itemsize, offsets.ravel().tolist()
-        self.spans: list[tuple[int, int]] = []
-        places: dict[int, int] = {}  # of elements, when the ranges lie one after the other
-        start, end, before = 0, -2 * gap - 1, 0
-        for offset in sorted(set(wanted)):
-            if offset - end > gap:
-                if places:
-                    self.spans.append((start, end - start))
-                    before += end - start
-                start = offset
-            end = offset + size
-            places[offset] = (before + offset - start) // size
-        self.spans.append((start, end - start))
-        self._index = [places[offset] for offset in wanted]
+    spans: list[tuple[int, int]]
+    shape: Shape
+    strides: tuple[int, ...]
+    inside: tuple[Any, ...]
+    dtype: np.dtype[Any]
 
     def decode(self, pieces: Sequence[Buffer]) -> AnyArray:
-        """The picked elements."""
-        elements = np.frombuffer(b"".join(pieces), self._dtype)
-        picked: AnyArray = elements[self._index].reshape(self._shape)
-        _check_bools(picked)
-        return picked
-
-
-def _check_bools(picked: AnyArray) -> None:
-    if picked.dtype.kind == "b" and picked.view(np.uint8).max() > 1:
-        raise CodecError("bytes: a bool must be stored as 00 or 01")
-
-
-class Part:
-    """A box inside an uncompressed chunk: ranges of bytes one after the other, seen through strides."""
-
-    __slots__ = ("spans", "_shape", "_strides", "_inside", "_dtype")
-
-    def __init__(
-        self, spans: list[tuple[int, int]], shape: Shape, strides: Shape, inside: tuple[Any, ...], dtype: np.dtype[Any]
-    ) -> None:
-        self.spans = spans
-        self._shape, self._strides, self._inside, self._dtype = shape, strides, inside, dtype
-
-    def decode(self, pieces: Sequence[Buffer]) -> AnyArray:
-        """The picked elements."""
+        """The picked elements, from the bytes of the ranges."""
         whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        box: AnyArray = np.ndarray(self._shape, self._dtype, whole, strides=self._strides)
-        _check_bools(box)
-        picked: AnyArray = box[self._inside]
+        picked: AnyArray = np.ndarray(self.shape, self.dtype, whole, strides=self.strides)[self.inside]
+        if picked.dtype.kind == "b" and picked.view(np.uint8).max() > 1:
+            raise CodecError("bytes: a bool must be stored as 00 or 01")
         return picked
 
 
 def _as_bytes(array: AnyArray) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _bounding(pick: slice | Indices) -> range:
@@ -404,8 +351,8 @@ def permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...
     return order
 
 
-def _decoding_steps(
-    compressors: Iterable[BytesBytesCodec], bound: int, exact: bool
+def decoding_steps(
+    compressors: Iterable[BytesBytesCodec], bound: int, *, exact: bool
 ) -> tuple[list[tuple[BytesBytesCodec, int, bool]], int, bool]:
     """The bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly.
 

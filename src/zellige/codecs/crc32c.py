@@ -1,7 +1,8 @@
-"""The `crc32c` codec: four bytes at the end that tell whether the rest is damaged."""
+"""Checksums: four bytes that tell whether the others are damaged; and `crc32c`, the one of Zarr itself."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,45 +10,55 @@ import numpy as np
 
 from zellige.codecs.base import BytesBytesCodec, library
 from zellige.errors import CodecError
-from zellige.types import Buffer
+from zellige.types import AnyArray, Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Crc32cCodec(BytesBytesCodec):
-    """Appends the CRC-32C (Castagnoli) of the bytes, little-endian."""
+class Checksum(BytesBytesCodec):
+    """Four bytes, little-endian, before or after the others."""
 
-    name: ClassVar[str] = "crc32c"
+    location: str = "end"
+    overhead: ClassVar[int | None] = 4
 
-    def encoded_size(self, nbytes: int) -> int:
-        """Four more."""
-        return nbytes + 4
-
-    def encoded_bound(self, nbytes: int) -> int:
-        """Four more."""
-        return nbytes + 4
+    @abstractmethod
+    def checksum(self, body: AnyArray) -> int:
+        """The checksum of an array of bytes."""
 
     def encode(self, raw: Buffer) -> bytes:
         """The bytes and their checksum."""
-        return b"".join((raw, _checksum(raw).to_bytes(4, "little")))
+        checksum = self.checksum(np.frombuffer(raw, np.uint8)).to_bytes(4, "little")
+        return b"".join((raw, checksum) if self.location == "end" else (checksum, raw))
 
     def decode(self, raw: Buffer, limit: int) -> memoryview:
-        """A view of the bytes before the checksum, once it is verified."""
-        if len(raw) < 4:
-            raise CodecError(f"crc32c: at least 4 bytes expected, {len(raw)} found")
-        if len(raw) - 4 > limit:
-            raise CodecError(f"crc32c: at most {limit} bytes and a checksum expected, {len(raw)} found")
-        body = memoryview(raw)[:-4]
-        stored, computed = int.from_bytes(raw[-4:], "little"), _checksum(body)
+        """A view of the bytes without the checksum, once it is verified."""
+        if not 4 <= len(raw) <= limit + 4:
+            raise CodecError(f"{self.name}: from 4 to {limit + 4} bytes expected, {len(raw)} found")
+        view = memoryview(raw)
+        checksum, body = (view[-4:], view[:-4]) if self.location == "end" else (view[:4], view[4:])
+        stored, computed = int.from_bytes(checksum, "little"), self.checksum(np.frombuffer(body, np.uint8))
         if stored != computed:
-            raise CodecError(f"crc32c: the checksum is {computed:08x}, stored is {stored:08x}; the bytes are damaged")
+            raise CodecError(
+                f"{self.name}: the checksum is {computed:08x}, stored is {stored:08x}; the bytes are damaged"
+            )
         return body
 
     def head(self, raw: Buffer, most: int) -> memoryview:
         """The bytes as they are."""
-        return memoryview(raw)[:most]
+        start = 0 if self.location == "end" else 4
+        return memoryview(raw)[start : start + most]
 
 
-def _checksum(raw: Buffer) -> int:
-    # The library takes bytes and arrays, not memoryviews.
-    value: int = library("crc32c", "google_crc32c", "google-crc32c").value(np.frombuffer(raw, np.uint8))
+@dataclass(frozen=True)
+class Crc32cCodec(Checksum):
+    """Appends the CRC-32C (Castagnoli) of the bytes, little-endian."""
+
+    name: ClassVar[str] = "crc32c"
+
+    def checksum(self, body: AnyArray) -> int:
+        """The CRC-32C."""
+        return crc32c(self.name, body)
+
+
+def crc32c(codec: str, body: AnyArray) -> int:
+    """The CRC-32C of an array of bytes."""
+    value: int = library(codec, "google_crc32c", "google-crc32c").value(body)
     return value

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
-from zellige.codecs.base import BytesBytesCodec, integer, only_keys
+from zellige.codecs.base import BytesBytesCodec
+from zellige.codecs.fields import REQUIRED, Declared, integer
 from zellige.errors import CodecError
-from zellige.types import JSON, Buffer
+from zellige.types import Buffer
 
 _WBITS = 31  # the largest window, in a gzip member
 
@@ -25,30 +25,13 @@ _PIECE = 4096
 _LOOK = 64  # members that are looked at for the beginning of the content
 
 
-@dataclass(frozen=True, slots=True)
-class GzipCodec(BytesBytesCodec):
+@dataclass(frozen=True)
+class GzipCodec(Declared, BytesBytesCodec):
     """One gzip member; `level` from 0 (stored) to 9 (smallest)."""
 
-    level: int = 5
+    level: Annotated[int, integer(0, 9), REQUIRED] = 5
 
     name: ClassVar[str] = "gzip"
-
-    def __post_init__(self) -> None:
-        integer(self.name, {"level": self.level}, "level", 0, 9)
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration."""
-        only_keys(cls.name, configuration, "level")
-        return cls(integer(cls.name, configuration, "level", 0, 9))
-
-    def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document."""
-        return {"level": self.level}
-
-    def encoded_bound(self, nbytes: int) -> int:
-        """Generous: other writers may cut their output into many members or stored blocks."""
-        return 2 * nbytes + 4096
 
     def encode(self, raw: Buffer) -> bytes:
         """One member, without a time stamp, so that equal chunks give equal bytes."""

@@ -14,75 +14,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd, prod
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from zellige import codecs
-from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec, one_of, only_keys
+from zellige import codecs, dtypes
+from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec
 from zellige.codecs.chain import BoundChain, CodecChain
-from zellige.codecs.shard_index import EMPTY, IndexLayout, nested_chain
+from zellige.codecs.fields import REQUIRED, Declared, codecs_of, tuple_of
 from zellige.dtypes.fill import equals_fill
 from zellige.errors import CodecError, EncodeError, MetadataError, ShortReadError
 from zellige.grid.grid import BoundedDimension, ChunkGrid, DimensionGrid, FixedDimension
-from zellige.types import JSON, AnyArray, Buffer, Coords, Shape
+from zellige.types import AnyArray, Buffer, Coords, Shape, Span
+
+EMPTY = 2**64 - 1
+"""The offset and the length of an inner chunk that is not stored."""
+
+
+def _is_shape(sizes: tuple[Any, ...]) -> bool:
+    return all(type(size) is int and 1 <= size < 2**63 for size in sizes)
 
 
 @dataclass(frozen=True)
-class ShardingCodec(ArrayBytesCodec):
-    """Cut a chunk into inner chunks that can be read one by one."""
+class ShardingCodec(Declared, ArrayBytesCodec):
+    """Cut a chunk into inner chunks that can be read one by one.
 
-    chunk_shape: Shape
-    codecs: tuple[Codec, ...] = ()
-    index_codecs: tuple[Codec, ...] = ()
+    Left out or empty, `codecs` are `bytes` and `zstd`, and `index_codecs` are `bytes` and `crc32c`.
+    """
+
+    chunk_shape: Annotated[Shape, tuple_of("integers >= 1 and < 2**63", _is_shape)]
+    codecs: Annotated[tuple[Codec, ...], codecs_of(Codec), REQUIRED] = ()
+    index_codecs: Annotated[tuple[Codec, ...], codecs_of(Codec), REQUIRED] = ()
     index_location: Literal["start", "end"] = "end"
 
     name: ClassVar[str] = "sharding_indexed"
 
     def __post_init__(self) -> None:
-        self._complete()
-        shape: object = self.chunk_shape
-        if not isinstance(shape, tuple) or not all(type(n) is int and 1 <= n < 2**63 for n in shape):
-            raise MetadataError(
-                f"codec {self.name!r}: chunk_shape must be integers >= 1 and < 2**63, found {shape!r}",
-                field="configuration.chunk_shape",
-            )
-        for key, chain in (("codecs", self.codecs), ("index_codecs", self.index_codecs)):
-            if not isinstance(chain, tuple) or not all(isinstance(codec, Codec) for codec in chain):
-                raise MetadataError(
-                    f"codec {self.name!r}: {key} must be a tuple of codecs, found {chain!r}",
-                    field=f"configuration.{key}",
-                )
-        one_of(self.name, {"index_location": self.index_location}, "index_location", ("start", "end"))
-
-    def _complete(self) -> None:
-        """What users may write as lists, or leave out."""
-        given: dict[str, Any] = {"chunk_shape": self.chunk_shape}
-        given["codecs"] = self.codecs or (codecs.parse_codec("bytes"), codecs.parse_codec("zstd"))
-        given["index_codecs"] = self.index_codecs or (codecs.parse_codec("bytes"), codecs.parse_codec("crc32c"))
+        given = {
+            "chunk_shape": self.chunk_shape,
+            "codecs": self.codecs or codecs.parse_codecs(["bytes", "zstd"]),
+            "index_codecs": self.index_codecs or codecs.parse_codecs(["bytes", "crc32c"]),
+        }
         for key, value in given.items():
             object.__setattr__(self, key, tuple(value) if isinstance(value, list) else value)
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration."""
-        only_keys(cls.name, configuration, "chunk_shape", "codecs", "index_codecs", "index_location")
-        shape = configuration.get("chunk_shape")
-        return cls(
-            tuple(shape) if isinstance(shape, list | tuple) else shape,  # type: ignore[arg-type]
-            _nested(configuration, "codecs"),
-            _nested(configuration, "index_codecs"),
-            configuration.get("index_location", "end"),
-        )
-
-    def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document."""
-        return {
-            "chunk_shape": list(self.chunk_shape),
-            "codecs": [codec.to_json() for codec in self.codecs],
-            "index_codecs": [codec.to_json() for codec in self.index_codecs],
-            "index_location": self.index_location,
-        }
+        super().__post_init__()
 
     def check(self, spec: ArraySpec) -> None:
         """The inner shape has the rank of the shard, and both chains are valid."""
@@ -93,9 +69,6 @@ class ShardingCodec(ArrayBytesCodec):
         chain = nested_chain(self.codecs, spec.dtype, spec.fill, self.chunk_shape, "codecs")
         serializer = chain.serializer.evolve(chain.specs(self.chunk_shape)[-1])
         return replace(self, codecs=(*chain.filters, serializer, *chain.compressors))
-
-    def encoded_size(self, spec: ArraySpec) -> None:
-        """It depends on what is inside."""
 
     def encoded_bound(self, spec: ArraySpec) -> int:
         """Generous: all inner chunks at their longest, the index, and the gaps that other writers may leave."""
@@ -118,14 +91,10 @@ class ShardingCodec(ArrayBytesCodec):
 
         The last one is kept: a chain asks several times, and nested ones would ask twice as often at each level.
         """
-        kept = self._kept.get("last")
+        kept: BoundShard | None = self.__dict__.get("_kept")
         if kept is None or kept.spec is not spec:
-            kept = self._kept["last"] = BoundShard(self, spec, tuple(range(len(spec.shape))))
+            kept = self.__dict__["_kept"] = BoundShard(self, spec, tuple(range(len(spec.shape))))
         return kept
-
-    @cached_property
-    def _kept(self) -> dict[str, BoundShard]:
-        return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.chunk_shape, self.codecs, self.index_codecs, self.index_location)
@@ -172,21 +141,6 @@ def uneven(chain: CodecChain, dimensions: Sequence[DimensionGrid]) -> Uneven | N
     return None if within is None else within._replace(axis=shard.order[within.axis])
 
 
-def _nested(configuration: Mapping[str, JSON], key: str) -> tuple[Codec, ...]:
-    """A chain inside the configuration; errors name the place in it."""
-    items = configuration.get(key)
-    field = f"configuration.{key}"
-    if not isinstance(items, list) or not items:
-        raise MetadataError(f"codec 'sharding_indexed': {key} must be a list of codecs, found {items!r}", field=field)
-    found = []
-    for i, item in enumerate(items):
-        try:
-            found.append(codecs.from_item(item))
-        except MetadataError as error:
-            raise type(error)(str(error), field=f"{field}[{i}].{error.field}") from error
-    return tuple(found)
-
-
 class BoundShard:
     """The codec for shards of one shape, type and fill value."""
 
@@ -197,10 +151,10 @@ class BoundShard:
         self._plain = plain
         self.shape, self.spec, self.order = spec.shape, spec, order
         if len(codec.chunk_shape) != len(spec.shape):
-            raise MetadataError(
-                f"codec 'sharding_indexed': chunk_shape {list(codec.chunk_shape)} is for {len(codec.chunk_shape)} "
-                f"axes, the shard has {len(spec.shape)}",
-                field="configuration.chunk_shape",
+            raise codec._refused(
+                f"chunk_shape {list(codec.chunk_shape)} is for {len(codec.chunk_shape)} axes, "
+                f"the shard has {len(spec.shape)}",
+                "configuration.chunk_shape",
             )
         self.grid = ChunkGrid(tuple(map(BoundedDimension, codec.chunk_shape, spec.shape)))
         self.counts = self.grid.grid_shape
@@ -291,3 +245,106 @@ def inner_error(error: CodecError | ShortReadError, coords: Coords) -> CodecErro
     """The same error, naming the inner chunk; what is only unsupported here is not damaged."""
     kind = type(error) if isinstance(error, CodecError) else CodecError
     return kind(f"inner chunk {coords}: {error}", inner=coords)
+
+
+# -- the index ------------------------------------------------------------------------------------
+
+
+class ShardIndex:
+    """Where each inner chunk lies: (offset, length) in row-major order, both 2**64 - 1 for an empty one."""
+
+    __slots__ = ("table", "entries")
+
+    def __init__(self, table: npt.NDArray[np.uint64]) -> None:
+        self.table = table.reshape(-1, 2)
+        flat = np.ascontiguousarray(table, np.uint64).reshape(-1)
+        # Numpy may name the byte order in the type, which a memoryview does not index; a view has the plain type.
+        self.entries = flat.view(np.uint64).data
+
+    def span(self, number: int) -> tuple[int, int] | None:
+        """Offset and length of an inner chunk, or None if it is empty."""
+        offset = self.entries[2 * number]
+        return None if offset == EMPTY else (offset, self.entries[2 * number + 1])
+
+
+class IndexLayout:
+    """How the index of shards with so many inner chunks along each axis is stored."""
+
+    def __init__(self, codecs: Sequence[Codec], counts: Shape, *, at_start: bool) -> None:
+        self.counts, self.at_start = counts, at_start
+        uint64 = dtypes.from_json("uint64")
+        shape = (*counts, 2)
+        self._bound = nested_chain(codecs, uint64, uint64.cast_fill(EMPTY), shape, "index_codecs").bound[shape]
+        size = self._bound.encoded_size
+        if size is None:
+            message = "index_codecs must have a fixed size, so no compressor"
+            raise ShardingCodec._refused(message, "configuration.index_codecs")
+        self.size: int = size
+
+    def encode(self, table: npt.NDArray[np.uint64]) -> Buffer:
+        """The bytes of an index."""
+        return self._bound.encode(table.reshape(*self.counts, 2))
+
+    @property
+    def span(self) -> Span:
+        """The bytes that hold the index."""
+        return (0, self.size) if self.at_start else (-self.size, None)
+
+    def parse(self, raw: Buffer, total: int | None = None) -> ShardIndex:
+        """Check an index: whole entries, inside the shard, no two over one another."""
+        try:
+            table = self._bound.decode(raw)
+        except CodecError as error:
+            raise CodecError(f"the shard's index: {error}") from error
+        index = ShardIndex(np.array(table, np.uint64))
+        self._check(index.table, total)
+        return index
+
+    def _check(self, table: npt.NDArray[np.uint64], total: int | None) -> None:
+        empty = table == EMPTY
+        if (halves := empty[:, 0] != empty[:, 1]).any():
+            raise self.bad_entry(int(halves.argmax()), "has an offset without a length, or the reverse")
+        used = np.flatnonzero(~empty[:, 0])
+        starts, lengths = table[used, 0], table[used, 1]
+        # Floats first, since sums of hostile numbers may wrap around.
+        limit = float(total if total is not None else 2**62)
+        if (far := starts.astype(float) + lengths.astype(float) > limit).any():
+            raise self.bad_entry(int(used[far.argmax()]), f"reaches beyond the end of the shard, {total} bytes")
+        if self.at_start and (low := (starts < self.size) & (lengths > 0)).any():
+            raise self.bad_entry(int(used[low.argmax()]), "lies over the index")
+        order = np.argsort(starts, kind="stable")
+        over = starts[order][1:] < (starts + lengths)[order][:-1]
+        if over.any():
+            raise self.bad_entry(int(used[order[1:][over.argmax()]]), "lies over another inner chunk")
+
+    def bad_entry(self, number: int, what: str) -> CodecError:
+        """The error for an inner chunk that the index places wrongly."""
+        coords = tuple(int(k) for k in np.unravel_index(number, self.counts))
+        return CodecError(f"the shard's index: inner chunk {coords} {what}", inner=coords)
+
+    def of(self, raw: Buffer) -> ShardIndex:
+        """The index of a whole shard."""
+        start, end = self.place(len(raw))
+        return self.parse(raw[start : start + self.size], end)
+
+    def place(self, total: int) -> tuple[int, int]:
+        """Where the index of a shard of so many bytes starts, and where its inner chunks end."""
+        if total < self.size:
+            raise CodecError(f"the shard has {total} bytes, its index alone needs {self.size}")
+        return (0, total) if self.at_start else (total - self.size, total - self.size)
+
+    def number(self, coords: Coords) -> int:
+        """The position of an inner chunk in the index."""
+        number = 0
+        for k, count in zip(coords, self.counts, strict=True):
+            number = number * count + k
+        return number
+
+
+def nested_chain(chain: Sequence[Codec], dtype: Any, fill: AnyArray, shape: Shape, key: str) -> CodecChain:
+    """A chain inside the configuration of a shard; errors name its place there."""
+    try:
+        return CodecChain(chain, dtype, fill, shape)
+    except MetadataError as error:
+        field = error.field.removeprefix("codecs")
+        raise type(error)(f"codec 'sharding_indexed': {error}", field=f"configuration.{key}{field}") from error

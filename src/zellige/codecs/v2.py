@@ -8,7 +8,7 @@ how many bytes it must get before it is run, and compressors among the filters a
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -17,13 +17,23 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import numpy as np
 
 from zellige import codecs
-from zellige.codecs.base import HEAD, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, library, variable_limit
-from zellige.codecs.numcodecs import CLASSES
-from zellige.codecs.v2_objects import OBJECT_FILTERS, ObjectFilter
-from zellige.codecs.zstd import ZstdCodec
+from zellige.codecs.base import (
+    HEAD,
+    ArrayBytesCodec,
+    ArraySpec,
+    BytesBytesCodec,
+    Codec,
+    LibraryCall,
+    library,
+    only_keys,
+    variable_limit,
+)
+from zellige.codecs.blosc import SHUFFLES
+from zellige.codecs.numcodecs import CLASSES, Conversion
+from zellige.codecs.vlen import VLenCodec
 from zellige.dtypes import from_numpy
 from zellige.dtypes.v2 import as_native, declared, filter_type
-from zellige.errors import CodecError, MetadataError, UnknownCodecError, ZelligeError
+from zellige.errors import CodecError, MetadataError, UnknownCodecError
 from zellige.types import JSON, AnyArray, Buffer, InternalName, Shape
 
 _BYTE = np.dtype(np.uint8)
@@ -43,40 +53,14 @@ class _Stage(NamedTuple):
         return prod(self.shape) * self.dtype.itemsize
 
 
-class _Step(ABC):
-    """A filter after the chunk has become an array of bytes, or of something else."""
-
-    id: str
-
-    @abstractmethod
-    def after(self, stage: _Stage | None) -> _Stage | None:
-        """What it makes of an array; None if that depends on the values. Raises `MetadataError` if it cannot."""
-
-    @abstractmethod
-    def encode(self, value: Any, stage: _Stage | None) -> Any:
-        """What follows from an array or bytes."""
-
-    @abstractmethod
-    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
-        """What there was before `encode`; `stage` is what is known of it, `most` how many bytes it can have."""
-
-    def bound(self, nbytes: int) -> int:
-        """The most that it can make of so many bytes."""
-        return 4 * nbytes + (1 << 20)
-
-    def head(self, raw: Buffer, most: int) -> Buffer | None:
-        """As of codecs from bytes to bytes; None for all others."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FiltersCodec(ArrayBytesCodec):
     """The filters of a chunk in Zarr v2, from its elements in their declared type to bytes."""
 
     dtype: JSON
     filters: tuple[dict[str, JSON], ...]
     declared: np.dtype[Any] = field(repr=False, compare=False)
-    first: ObjectFilter | None = field(repr=False, compare=False)
+    first: ArrayBytesCodec | None = field(repr=False, compare=False)
     """For elements of any kind."""
     steps: tuple[_Step, ...] = field(repr=False, compare=False)
 
@@ -86,8 +70,8 @@ class FiltersCodec(ArrayBytesCodec):
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
         """Build from what `metadata.v2` says: the declared type and the filters, as the document has them."""
         dtype, filters = configuration["dtype"], tuple(configuration["filters"])
-        objects = OBJECT_FILTERS.get(filters[0]["id"]) if filters else None
-        first = None if objects is None else _made(0, objects, filters[0])
+        objects = _OBJECTS.get(filters[0]["id"]) if filters else None
+        first = None if objects is None else _made(0, objects, filters[0], declared(dtype))
         steps = [_made(i, _step, item) for i, item in enumerate(filters) if i or first is None]
         return cls(dtype, filters, declared(dtype), first, tuple(steps))
 
@@ -146,38 +130,37 @@ class FiltersCodec(ArrayBytesCodec):
         # A copy of objects, because numcodecs takes no array that is read-only.
         value: Any = np.array(chunk, self.declared, order="C", copy=True if self.declared.hasobject else None)
         if self.first is not None:
-            value = _run(self.first.id, self.first.encode, value, spec)
+            with LibraryCall(self.first.name):
+                value = self.first.encode(value, spec)
         for step, stage in zip(self.steps, self._stages(spec), strict=False):
-            value = _run(step.id, step.encode, value, stage)
+            with LibraryCall(step.id), np.errstate(all="ignore"):
+                value = step.encode(value, stage)
         return value if isinstance(value, bytes) else _as_buffer(value)
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         """The chunk in native byte order."""
         value: Any = raw
         stages = self._stages(spec)
-        for k in reversed(range(len(self.steps))):
-            _check_size(self.steps[k].id, value, stages[k + 1])
+        for k, step in reversed([*enumerate(self.steps)]):
+            _check_size(step.id, value, stages[k + 1])
             known = stages[k]
             most = self._bounds(spec, _as_buffer(value), k + 1)[k] if known is None else known.nbytes
-            value = _run(self.steps[k].id, self.steps[k].decode, value, known, most)
+            with LibraryCall(step.id), np.errstate(all="ignore"):
+                value = step.decode(value, known, most)
         if self.first is not None:
-            found: AnyArray = _run(self.first.id, self.first.decode, _as_buffer(value), spec, self.declared)
-            return found.astype(spec.dtype.numpy, copy=False)
+            with LibraryCall(self.first.name):
+                return self.first.decode(_as_buffer(value), spec).astype(spec.dtype.numpy, copy=False)
         _check_size(self.name, value, stages[0])
-        if self.declared.hasobject:
-            return _run(self.name, _texts, value, spec)  # type: ignore[no-any-return]
+        if self.declared.hasobject:  # the labels of `categorize`
+            with LibraryCall(self.name):
+                return np.asarray(value.reshape(spec.shape).astype(spec.dtype.numpy))
         return as_native(np.ndarray(spec.shape, self.declared, _as_bytes(value)), spec.dtype.numpy)
 
 
-def _texts(value: AnyArray, spec: ArraySpec) -> AnyArray:
-    """The labels of `categorize`."""
-    return value.reshape(spec.shape).astype(spec.dtype.numpy)
-
-
-def _made(i: int, make: Callable[[Mapping[str, JSON]], T], configuration: Mapping[str, JSON]) -> T:
+def _made(i: int, make: Callable[..., T], *arguments: Any) -> T:
     """A filter; whatever is wrong with its configuration is an error of the document."""
     try:
-        return make(configuration)
+        return make(*arguments)
     except (ImportError, MemoryError):
         raise
     except MetadataError as error:
@@ -194,17 +177,6 @@ def _at(error: MetadataError, i: int) -> MetadataError:
     return type(error)(f"{place}: {error}", field=place + rest if rest.startswith(".") else place)
 
 
-def _run(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a filter makes of a chunk; whatever goes wrong there is an error of the chunk."""
-    try:
-        with np.errstate(all="ignore"):
-            return function(*arguments)
-    except (ImportError, MemoryError, ZelligeError):
-        raise
-    except Exception as error:
-        raise CodecError(f"{name}: {type(error).__name__}: {error}") from error
-
-
 def _as_bytes(value: Any) -> AnyArray:
     """What a filter made, as bytes in the order of its memory."""
     array = value if isinstance(value, np.ndarray) else np.frombuffer(value, np.uint8)
@@ -214,7 +186,7 @@ def _as_bytes(value: Any) -> AnyArray:
 
 
 def _as_buffer(value: Any) -> memoryview:
-    return memoryview(_as_bytes(value))  # type: ignore[arg-type]
+    return _as_bytes(value).data
 
 
 def _check_size(name: str, value: Any, stage: _Stage | None) -> None:
@@ -226,123 +198,108 @@ def _check_size(name: str, value: Any, stage: _Stage | None) -> None:
         raise CodecError(f"{name}: {stage.nbytes} bytes expected, {found} found")
 
 
-# -- steps ----------------------------------------------------------------------------------------
+def _options(configuration: Mapping[str, JSON]) -> dict[str, JSON]:
+    return {key: value for key, value in configuration.items() if key != "id"}
 
 
-class _Conversion(_Step):
-    """A filter of numcodecs from one array to another, both of a known type."""
+def _ours(name: str, configuration: Mapping[str, JSON], kind: type[T]) -> T:
+    codec = codecs.from_json(name, _options(configuration))
+    assert isinstance(codec, kind)
+    return codec
+
+
+# -- filters --------------------------------------------------------------------------------------
+
+_TYPES = {"categorize": ("dtype", "astype")}
+_TYPES |= {
+    name.removeprefix("numcodecs."): kind.types for name, kind in CLASSES.items() if issubclass(kind, Conversion)
+}
+"""Filters from arrays of one type to arrays of another, and where they say these."""
+_CHECKED = ("fixedscaleoffset", "quantize", "bitround", "packbits")
+"""Filters whose parameters are checked by the codecs that Zarr v3 has of them."""
+
+
+class _Step:
+    """A filter after the chunk has become an array of bytes, or of something else, as numcodecs runs it."""
 
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
-        self.id = configuration["id"]
+        self.id: str = configuration["id"]
         if self.id in _CHECKED:
             codecs.from_json(f"numcodecs.{self.id}", _options(configuration))
-        before, after = _TYPES[self.id]
-        encoded = configuration.get(after)
-        self._before = filter_type(configuration.get(before), f"configuration.{before}")
-        self._after = _BYTE if self.id == "categorize" else self._before
-        if encoded is not None:
-            self._after = filter_type(encoded, f"configuration.{after}")
-        for key, dtype in ((before, self._before), (after, self._after)):
-            if dtype.kind == "O" and (key, self.id) != (before, "categorize"):
-                raise MetadataError(f"filter {self.id!r} cannot handle objects", field=f"configuration.{key}")
-        if self.id == "delta" and not {self._before.kind, self._after.kind} <= set(_SUMMED):
-            raise MetadataError(f"filter 'delta' is for numbers, not for {self._before}", field="configuration.dtype")
+        self._types = _filter_types(configuration) if self.id in _TYPES else None
         self._codec = _numcodecs(configuration)
 
     def after(self, stage: _Stage | None) -> _Stage | None:
-        """As many elements of the other type."""
+        """What it makes of an array; None if that depends on the values. Raises `MetadataError` if it cannot."""
+        if self.id == "bitround":
+            return stage
+        if self.id == "packbits":
+            return None if stage is None else _Stage((1 + -(-stage.nbytes // 8),), _BYTE)
+        if self._types is None:
+            return None
+        before, after = self._types
         if stage is None:
-            if self._before.itemsize > _LONGEST_NUMBER:  # or some bytes could ask for any amount of memory
+            if before.itemsize > _LONGEST_NUMBER:  # or some bytes could ask for any amount of memory
                 raise MetadataError(f"filter {self.id!r} cannot follow filters that make any number of bytes", field="")
             return None
-        if self.id == "categorize" and self._before != stage.dtype:
-            raise MetadataError(
-                f"filter 'categorize' is for {self._before.str}, the chunk has {stage.dtype.str}",
-                field="configuration.dtype",
-            )
-        count, rest = divmod(stage.nbytes, self._before.itemsize)
+        key = f"configuration.{_TYPES[self.id][0]}"
+        if self.id == "categorize" and before != stage.dtype:
+            message = f"filter 'categorize' is for {before.str}, the chunk has {stage.dtype.str}"
+            raise MetadataError(message, field=key)
+        count, rest = divmod(stage.nbytes, before.itemsize)
         if rest:
-            raise MetadataError(
-                f"filter {self.id!r}: {stage.nbytes} bytes are no whole number of {self._before.str}",
-                field=f"configuration.{_TYPES[self.id][0]}",
-            )
-        keeps = self.id in ("astype", "quantize") and self._before.itemsize == stage.dtype.itemsize
-        return _Stage(stage.shape if keeps else (count,), self._after)
+            message = f"filter {self.id!r}: {stage.nbytes} bytes are no whole number of {before.str}"
+            raise MetadataError(message, field=key)
+        keeps = self.id in ("astype", "quantize") and before.itemsize == stage.dtype.itemsize
+        return _Stage(stage.shape if keeps else (count,), after)
+
+    def bound(self, nbytes: int) -> int:
+        """The most that it can make of so many bytes."""
+        return 4 * nbytes + (1 << 20)
+
+    def head(self, raw: Buffer, most: int) -> Buffer | None:
+        """As of codecs from bytes to bytes; None for all others."""
+        return None
 
     def encode(self, value: Any, stage: _Stage | None) -> Any:
+        """What follows from an array or bytes."""
         encoded = self._codec.encode(value)
-        narrow = self._after.itemsize < self._before.itemsize and self._after.kind in "iu"
-        if self.id == "delta" and narrow and _as_bytes(self._codec.decode(encoded)).data != _as_bytes(value).data:
-            raise CodecError(f"there are differences that {self._after} cannot hold; give a wider astype")
+        if self.id == "delta" and self._types is not None:
+            before, after = self._types
+            narrow = after.itemsize < before.itemsize and after.kind in "iu"
+            if narrow and _as_bytes(self._codec.decode(encoded)).data != _as_bytes(value).data:
+                raise CodecError(f"there are differences that {after} cannot hold; give a wider astype")
         return encoded
 
     def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
-        return self._codec.decode(value)
+        """What there was before `encode`; `stage` is what is known of it, `most` how many bytes it can have."""
+        return value if self.id == "bitround" else self._codec.decode(value)
 
 
-_TYPES = {
-    "delta": ("dtype", "astype"),
-    "fixedscaleoffset": ("dtype", "astype"),
-    "quantize": ("dtype", "astype"),
-    "astype": ("decode_dtype", "encode_dtype"),
-    "categorize": ("dtype", "astype"),
-}
-"""Where a filter says the type of what it gets, and of what it makes."""
-_CHECKED = ("fixedscaleoffset", "quantize")
-"""Their parameters are checked by the codecs that Zarr v3 has of them."""
-_SUMMED = "biufcmM"
-"""Kinds of elements that have differences."""
-
-
-class _BitRound(_Step):
-    """Floats with fewer bits; decoding changes nothing."""
-
-    id = "bitround"
-
-    def __init__(self, configuration: Mapping[str, JSON]) -> None:
-        codecs.from_json("numcodecs.bitround", _options(configuration))
-        self._codec = _numcodecs(configuration)
-
-    def after(self, stage: _Stage | None) -> _Stage | None:
-        """The same."""
-        return stage
-
-    def encode(self, value: Any, stage: _Stage | None) -> Any:
-        return self._codec.encode(value)
-
-    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
-        return value
-
-
-class _PackBits(_Step):
-    """Bools as bits, after a byte that counts those of the padding."""
-
-    id = "packbits"
-
-    def __init__(self, configuration: Mapping[str, JSON]) -> None:
-        codecs.from_json("numcodecs.packbits", _options(configuration))
-        self._codec = _numcodecs(configuration)
-
-    def after(self, stage: _Stage | None) -> _Stage | None:
-        """A byte for eight."""
-        return None if stage is None else _Stage((1 + -(-stage.nbytes // 8),), _BYTE)
-
-    def encode(self, value: Any, stage: _Stage | None) -> Any:
-        return self._codec.encode(value)
-
-    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
-        return self._codec.decode(value)
+def _filter_types(configuration: Mapping[str, JSON]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The types that a filter goes between."""
+    name, (before, after) = configuration["id"], _TYPES[configuration["id"]]
+    decoded = filter_type(configuration.get(before), f"configuration.{before}")
+    encoded = _BYTE if name == "categorize" else decoded
+    if configuration.get(after) is not None:
+        encoded = filter_type(configuration[after], f"configuration.{after}")
+    for key, dtype in ((before, decoded), (after, encoded)):
+        if dtype.kind == "O" and (key, name) != (before, "categorize"):
+            raise MetadataError(f"filter {name!r} cannot handle objects", field=f"configuration.{key}")
+    if name == "delta" and not {decoded.kind, encoded.kind} <= set("biufcmM"):
+        raise MetadataError(f"filter 'delta' is for numbers, not for {decoded}", field="configuration.dtype")
+    return decoded, encoded
 
 
 class _Bytes(_Step):
     """A codec from bytes to bytes that is followed by one that is not: ours, which knows when to stop."""
 
+    _codec: BytesBytesCodec
+
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
         self.id = configuration["id"]
         options = {"elementsize": 4} if self.id == "shuffle" else {}  # by default
-        codec = codecs.from_json(f"numcodecs.{self.id}", options | _options(configuration))
-        assert isinstance(codec, BytesBytesCodec)
-        self._codec = codec
+        self._codec = _ours(f"numcodecs.{self.id}", options | {**configuration}, BytesBytesCodec)
 
     def after(self, stage: _Stage | None) -> _Stage | None:
         size = None if stage is None else self._codec.encoded_size(stage.nbytes)
@@ -364,14 +321,13 @@ class _Bytes(_Step):
 class _Numbers(_Step):
     """A compressor of numbers that other filters have made: ours, which checks the bytes."""
 
+    _codec: ArrayBytesCodec
+
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
         self.id = configuration["id"]
-        codec = codecs.from_json(f"numcodecs.{self.id}", _options(configuration))
-        assert isinstance(codec, ArrayBytesCodec)
-        self._codec = codec
+        self._codec = _ours(f"numcodecs.{self.id}", configuration, ArrayBytesCodec)
 
     def after(self, stage: _Stage | None) -> None:
-        """Bytes; how many depends on the numbers."""
         self._codec.check(self._spec(stage))
 
     def _spec(self, stage: _Stage | None) -> ArraySpec:
@@ -388,39 +344,11 @@ class _Numbers(_Step):
         return self._codec.decode(_as_buffer(value), self._spec(stage))
 
 
-class _Foreign(_Step):
-    """A codec that numcodecs knows and we do not."""
-
-    def __init__(self, configuration: Mapping[str, JSON]) -> None:
-        self.id = configuration["id"]
-        self._codec = _numcodecs(configuration)
-
-    def after(self, stage: _Stage | None) -> None:
-        """Nobody knows."""
-
-    def encode(self, value: Any, stage: _Stage | None) -> Any:
-        return self._codec.encode(value)
-
-    def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
-        return self._codec.decode(value)
-
-
-_KINDS: dict[str, Callable[[Mapping[str, JSON]], _Step]] = {"bitround": _BitRound, "packbits": _PackBits}
-_KINDS |= dict.fromkeys(_TYPES, _Conversion)
-
-
 def _step(configuration: Mapping[str, JSON]) -> _Step:
-    name = configuration["id"]
-    if name in _KINDS:
-        return _KINDS[name](configuration)
-    ours = CLASSES.get(f"numcodecs.{name}")
-    if ours is None:
-        return _Foreign(configuration)
-    return (_Bytes if issubclass(ours, BytesBytesCodec) else _Numbers)(configuration)
-
-
-def _options(configuration: Mapping[str, JSON]) -> dict[str, JSON]:
-    return {key: value for key, value in configuration.items() if key != "id"}
+    ours = CLASSES.get(f"numcodecs.{configuration['id']}", Codec)
+    if issubclass(ours, BytesBytesCodec):
+        return _Bytes(configuration)
+    return (_Numbers if issubclass(ours, ArrayBytesCodec) else _Step)(configuration)
 
 
 def _numcodecs(configuration: Mapping[str, JSON]) -> Any:
@@ -435,10 +363,158 @@ def _numcodecs(configuration: Mapping[str, JSON]) -> Any:
     return registry.get_codec(dict(configuration))
 
 
+# -- filters for objects --------------------------------------------------------------------------
+
+_ENCODINGS = ("utf-8", "ascii", "latin-1", "utf-16", "utf-32")  # numcodecs would take a compressor for one, too
+_MAX_INDENT = 16
+
+
+class _VLenArray(VLenCodec):
+    """Arrays of one axis, each after its length in bytes; None is an empty one."""
+
+    name = "vlen-array"
+    types = ("object",)
+
+    def __init__(self, configuration: Mapping[str, JSON], _: np.dtype[Any]) -> None:
+        only_keys(self.name, configuration, "id", "dtype")
+        self._dtype = filter_type(configuration["dtype"], "configuration.dtype")
+
+    def _coder(self, spec: ArraySpec) -> Any:
+        return library(self.name, "numcodecs.vlen", "numcodecs").VLenArray(self._dtype)
+
+    def _content_size(self, items: list[AnyArray]) -> int:
+        return sum(item.nbytes for item in items)
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
+        raw: Buffer = self._coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
+        return raw
+
+    def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
+        items, native = super().decode(raw, spec), self._dtype.newbyteorder("=")
+        arrays = (item.astype(native, copy=False) for item in items.reshape(-1).tolist())
+        return np.fromiter(arrays, object, items.size).reshape(spec.shape)
+
+
+class _Listed(ArrayBytesCodec):
+    """A list of the elements, then the type, then the shape.
+
+    numcodecs takes lists among the elements for further axes; so what was written is checked here before it is
+    believed, and put together here.
+    """
+
+    _codec: Any
+
+    def __init__(self, declared: np.dtype[Any]) -> None:
+        self._declared = declared
+
+    def encoded_bound(self, spec: ArraySpec) -> int:
+        return variable_limit()
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
+        raw: Buffer = self._codec.encode(chunk)
+        return raw
+
+    @abstractmethod
+    def _begins(self, head: bytes) -> bool:
+        """Whether a list can begin like this."""
+
+    @abstractmethod
+    def _loaded(self, raw: bytes) -> Any: ...
+
+    def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
+        if len(head) and not self._begins(bytes(head)):
+            raise CodecError(f"{self.name}: the bytes do not begin with a list")
+        return variable_limit()
+
+    def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
+        shape, dtype, items = spec.shape, self._declared, self._loaded(bytes(raw))
+        if not isinstance(items, list) or len(items) < 2:
+            raise CodecError(f"{self.name}: the bytes are no list of elements, a type and a shape")
+        *elements, name, size = items
+        if (name.decode() if isinstance(name, bytes) else name) != dtype.str or size != list(shape):
+            raise CodecError(f"{self.name}: {dtype.str} {list(shape)} expected, {name!r} {size!r} found")
+        level: list[Any] = elements if not shape else [elements]
+        for length in shape:
+            if not all(isinstance(row, list) and len(row) == length for row in level):
+                raise CodecError(f"{self.name}: the elements do not have the shape {list(shape)}")
+            level = [item for row in level for item in row]
+        # Lists and arrays among the elements are elements like any other.
+        found = np.fromiter(level, object, len(level)) if dtype.hasobject else np.array(level, dtype)
+        if found.shape != (prod(shape),):
+            raise CodecError(f"{self.name}: {prod(shape)} elements expected, {found.shape} found")
+        return found.reshape(shape)
+
+
+class _Json2(_Listed):
+    name = "json2"
+
+    def __init__(self, configuration: Mapping[str, JSON], declared: np.dtype[Any]) -> None:
+        super().__init__(declared)
+        options = _options(configuration)
+        self._encoding = str(options.get("encoding", "utf-8")).lower()
+        indent = options.get("indent")
+        if self._encoding not in _ENCODINGS:
+            known = ", ".join(_ENCODINGS)
+            raise MetadataError(f"codec {self.name!r}: encoding must be one of {known}", field="configuration.encoding")
+        if indent is not None and (type(indent) is not int or not 0 <= indent <= _MAX_INDENT):
+            raise MetadataError(
+                f"codec {self.name!r}: indent must be null or an integer from 0 to {_MAX_INDENT}, found {indent!r}",
+                field="configuration.indent",
+            )
+        self._strict = bool(options.get("strict", True))
+        self._codec = library(self.name, "numcodecs.json", "numcodecs").JSON(**options)
+
+    def _begins(self, head: bytes) -> bool:
+        text = head.decode(self._encoding, "ignore").lstrip()
+        return not text or text[0] == "["
+
+    def _loaded(self, raw: bytes) -> Any:
+        return json.loads(raw.decode(self._encoding), strict=self._strict)
+
+
+class _MsgPack2(_Listed):
+    name = "msgpack2"
+
+    def __init__(self, configuration: Mapping[str, JSON], declared: np.dtype[Any]) -> None:
+        super().__init__(declared)
+        only_keys(self.name, configuration, "id", "raw", "use_single_float", "use_bin_type")
+        self._msgpack = library(self.name, "msgpack", "msgpack")
+        options = {key: bool(value) for key, value in _options(configuration).items()}
+        self._raw = options.get("raw", False)
+        self._codec = library(self.name, "numcodecs.msgpacks", "msgpack").MsgPack(**options)
+
+    def check(self, spec: ArraySpec) -> None:
+        if not spec.shape:  # numcodecs cannot write the chunk
+            raise MetadataError(f"codec {self.name!r} needs at least one axis", field="name")
+
+    def _begins(self, head: bytes) -> bool:
+        return head[0] >> 4 == 9 or head[0] in (0xDC, 0xDD)
+
+    def _loaded(self, raw: bytes) -> Any:
+        return self._msgpack.unpackb(raw, raw=self._raw)
+
+
+def _variable(configuration: Mapping[str, JSON], _: np.dtype[Any]) -> ArrayBytesCodec:
+    """`vlen-utf8` or `vlen-bytes` of Zarr v3, with other filters after them."""
+    return _ours(configuration["id"], configuration, ArrayBytesCodec)
+
+
+_OBJECTS: dict[str, Callable[[Mapping[str, JSON], np.dtype[Any]], ArrayBytesCodec]] = {
+    "vlen-utf8": _variable,
+    "vlen-bytes": _variable,
+    "vlen-array": _VLenArray,
+    "json2": _Json2,
+    "msgpack2": _MsgPack2,
+}
+
+
 # -- what users give ------------------------------------------------------------------------------
 
+_SHARED = ("blosc", "zstd", "gzip", "crc32c", "vlen-utf8", "vlen-bytes")
+"""Codecs that Zarr v2 and v3 have by the same name."""
 _NEEDED = {"astype": "decode_dtype", "fixedscaleoffset": "dtype", "quantize": "dtype"}
 """What numcodecs needs to know, and a chain finds out by itself."""
+_HINT = "give one of numcodecs, its configuration as {'id': …}, or its name"
 
 
 def v2_config(value: Any) -> dict[str, JSON]:
@@ -450,7 +526,7 @@ def v2_config(value: Any) -> dict[str, JSON]:
     if isinstance(value, Codec):
         found = _of_codec(value)
     elif isinstance(value, str):
-        found = _of_name(value)
+        found = _of_name(value.removeprefix("numcodecs."))
     elif isinstance(value, Mapping):
         found = dict(value) if "id" in value else _of_codec(codecs.parse_codec(value))
     elif hasattr(value, "get_config") and not isinstance(value, type):
@@ -460,9 +536,6 @@ def v2_config(value: Any) -> dict[str, JSON]:
     return _as_json(found)
 
 
-_HINT = "give one of numcodecs, its configuration as {'id': …}, or its name"
-
-
 def _of_codec(codec: Codec) -> dict[str, JSON]:
     """One of our codecs, if Zarr v2 has it."""
     name, options = codec.name, codec.configuration()
@@ -470,28 +543,25 @@ def _of_codec(codec: Codec) -> dict[str, JSON]:
         name = name.removeprefix("numcodecs.")
         if (key := _NEEDED.get(name)) and key not in options:
             raise MetadataError(f"Zarr v2 needs the {key} of {name!r}", field=f"configuration.{key}")
-    elif name == "blosc":
-        shuffle = ("noshuffle", "shuffle", "bitshuffle").index(options["shuffle"])
-        options = {**options, "shuffle": shuffle}
-        del options["typesize"]  # that of the elements, always
-    elif name not in ("zstd", "gzip", "crc32c", "vlen-utf8", "vlen-bytes"):
+    elif name not in _SHARED:
         raise MetadataError(f"Zarr v2 does not know the codec {name!r}; {_HINT}", field="codecs")
+    elif name == "blosc":
+        options |= {"shuffle": SHUFFLES.index(options["shuffle"])}
+        del options["typesize"]  # that of the elements, always
     return {"id": name, **options}
 
 
 def _of_name(name: str) -> dict[str, JSON]:
-    name = name.removeprefix("numcodecs.")
-    if name == "zstd":
-        return _of_codec(ZstdCodec(checksum=False))
-    if name in ("blosc", "gzip", "crc32c", "vlen-utf8", "vlen-bytes"):
-        return _of_codec(codecs.parse_codec(name))
+    if name in _SHARED:
+        found = _of_codec(codecs.parse_codec(name))
+        return found | {"checksum": False} if name == "zstd" else found
     if f"numcodecs.{name}" in CLASSES:
         return _of_codec(codecs.parse_codec(f"numcodecs.{name}"))
     try:
-        found: dict[str, JSON] = _numcodecs({"id": name}).get_config()
+        config: dict[str, JSON] = _numcodecs({"id": name}).get_config()
     except TypeError as error:
         raise MetadataError(f"codec {name!r} needs a configuration: {error}", field="codecs") from error
-    return found
+    return config
 
 
 def _as_json(found: dict[str, JSON]) -> dict[str, JSON]:

@@ -19,8 +19,8 @@ from zellige.types import AnyArray, Buffer
 _WORD = 4  # bytes of a number
 
 
-@dataclass(frozen=True, slots=True)
-class _VLenCodec(ArrayBytesCodec):
+@dataclass(frozen=True)
+class VLenCodec(ArrayBytesCodec):
     """Elements of any length, each after its length."""
 
     name: ClassVar[str]
@@ -36,9 +36,6 @@ class _VLenCodec(ArrayBytesCodec):
                 field="name",
             )
 
-    def encoded_size(self, spec: ArraySpec) -> None:
-        """It depends on the elements."""
-
     def encoded_bound(self, spec: ArraySpec) -> int:
         """The most that is written."""
         return variable_limit()
@@ -49,12 +46,26 @@ class _VLenCodec(ArrayBytesCodec):
 
     def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
         """What the lengths come to, if all of them are there."""
-        return bound_by_lengths(self.name, head, prod(spec.shape))
+        view, most, count = memoryview(head), variable_limit(), prod(spec.shape)
+        found = int.from_bytes(view[:_WORD], "little")
+        if len(view) >= _WORD and found != count:
+            raise CodecError(f"{self.name}: {count} elements expected, {found} found")
+        end = _WORD
+        for _ in range(count):
+            if end + _WORD > len(view):
+                if end > most:
+                    raise CodecError(
+                        f"{self.name}: elements of {end} bytes and more are beyond {most}; "
+                        "raise the setting codecs.max_variable_chunk_bytes to read them"
+                    )
+                return most
+            end += _WORD + int.from_bytes(view[end : end + _WORD], "little")
+        return min(end, most)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
         """The number of elements, then each with its length."""
         # A copy, because numcodecs takes no array that is read-only.
-        raw: Buffer = _coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
+        raw: Buffer = self._coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
         if len(raw) > (most := variable_limit()):
             raise CodecError(
                 f"{self.name}: {len(raw)} bytes are more than {most}; "
@@ -70,69 +81,38 @@ class _VLenCodec(ArrayBytesCodec):
         if len(raw) < _WORD * (1 + expected):  # before memory is taken for as many as the bytes say
             raise CodecError(f"{self.name}: {len(raw)} bytes cannot hold the lengths of {expected} elements")
         try:
-            items: AnyArray = _coder(spec).decode(raw)
+            items: AnyArray = self._coder(spec).decode(raw)
         except UnicodeDecodeError as error:
             raise CodecError(f"{self.name}: an element is not UTF-8: {error}") from error
         except ValueError as error:
             raise CodecError(f"{self.name}: the bytes end too early") from error
-        used = _WORD * (1 + expected) + _content_size(items.tolist())
+        used = _WORD * (1 + expected) + self._content_size(items.tolist())
         if used != len(raw):
             raise CodecError(f"{self.name}: {used} bytes expected, {len(raw)} found")
         return items.astype(spec.dtype.numpy, copy=False).reshape(spec.shape)
 
+    def _coder(self, spec: ArraySpec) -> Any:
+        """What walks along the lengths, in C."""
+        module = library(spec.dtype.codec, "numcodecs.vlen", "numcodecs")
+        return module.VLenUTF8() if spec.dtype.codec == "vlen-utf8" else module.VLenBytes()
 
-def bound_by_lengths(name: str, head: Buffer, count: int) -> int:
-    """The most bytes of a chunk of so many elements that begins like this; raises `CodecError` if none does."""
-    view, most = memoryview(head), variable_limit()
-    found = int.from_bytes(view[:_WORD], "little")
-    if len(view) >= _WORD and found != count:
-        raise CodecError(f"{name}: {count} elements expected, {found} found")
-    end = _WORD
-    for _ in range(count):
-        if end + _WORD > len(view):
-            if end > most:
-                raise CodecError(
-                    f"{name}: elements of {end} bytes and more are beyond {most}; "
-                    "raise the setting codecs.max_variable_chunk_bytes to read them"
-                )
-            return most
-        end += _WORD + int.from_bytes(view[end : end + _WORD], "little")
-    return min(end, most)
+    def _content_size(self, items: list[Any]) -> int:
+        """How many bytes elements take without their lengths."""
+        if not isinstance(items[0], str):
+            return sum(map(len, items))
+        text = "".join(items)
+        return len(text) if text.isascii() else len(text.encode())
 
 
-def _content_size(items: list[Any]) -> int:
-    """How many bytes elements take without their lengths."""
-    if not isinstance(items[0], str):
-        return sum(map(len, items))
-    text = "".join(items)
-    return len(text) if text.isascii() else len(text.encode())
-
-
-def _coder(spec: ArraySpec) -> Any:
-    """What walks along the lengths, in C."""
-    module = library(spec.dtype.codec, "numcodecs.vlen", "numcodecs")
-    return module.VLenUTF8() if spec.dtype.codec == "vlen-utf8" else module.VLenBytes()
-
-
-class VLenUTF8Codec(_VLenCodec):
+class VLenUTF8Codec(VLenCodec):
     """Strings as UTF-8."""
 
-    __slots__ = ()
     name: ClassVar[str] = "vlen-utf8"
     types: ClassVar[tuple[str, ...]] = ("string",)
 
 
-class VLenBytesCodec(_VLenCodec):
+class VLenBytesCodec(VLenCodec):
     """Bytes."""
 
-    __slots__ = ()
     name: ClassVar[str] = "vlen-bytes"
     types: ClassVar[tuple[str, ...]] = ("bytes",)
-
-
-class VLenV2Codec(_VLenCodec):
-    """The same layout under one name for strings and bytes (zarrs, experimental)."""
-
-    __slots__ = ()
-    name: ClassVar[str] = "zarrs.vlen_v2"
-    types: ClassVar[tuple[str, ...]] = ("string", "bytes")

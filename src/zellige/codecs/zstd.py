@@ -7,54 +7,35 @@ step per block of up to 128 KiB, and says what is wrong.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
-from zellige.codecs.base import EXPANSION, BytesBytesCodec, integer, library, one_of, only_keys
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, library
+from zellige.codecs.fields import REQUIRED, Absent, Declared, integer
 from zellige.errors import CodecError
-from zellige.types import JSON, Buffer
+from zellige.types import Buffer
 
 _MAGIC = bytes.fromhex("28b52ffd")
 _SKIPPABLE = bytes.fromhex("2a4d18")  # after a byte from 50 to 5f
 _ROOM = 64 << 10  # offered to frames that do not state their size
 _MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
-_LEVELS = -131072, 22
 
 _Frame = tuple[int, int, int | None]
 """Start and end of a frame, and the size of its content if the frame states it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ZstdCodec(BytesBytesCodec):
+@dataclass(frozen=True)
+class ZstdCodec(Declared, BytesBytesCodec):
     """One zstd frame that states the size of its content.
 
     `level` goes from -131072 (fastest) to 22 (smallest), 0 is the library's default; `checksum` lets
     readers notice damage for four bytes per chunk.
     """
 
-    level: int = 1
-    checksum: bool = True
+    level: Annotated[int, integer(-131072, 22), REQUIRED] = 1
+    checksum: Annotated[bool, Absent(False)] = True
 
     name: ClassVar[str] = "zstd"
-
-    def __post_init__(self) -> None:
-        integer(self.name, {"level": self.level}, "level", *_LEVELS)
-        one_of(self.name, {"checksum": self.checksum}, "checksum", (True, False))
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration; without `checksum` there is none (spec)."""
-        only_keys(cls.name, configuration, "level", "checksum")
-        return cls(integer(cls.name, configuration, "level", *_LEVELS), configuration.get("checksum", False))
-
-    def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document."""
-        return {"level": self.level, "checksum": self.checksum}
-
-    def encoded_bound(self, nbytes: int) -> int:
-        """Generous: other writers may cut their output into many frames or raw blocks."""
-        return 2 * nbytes + 4096
 
     def encode(self, raw: Buffer) -> bytes:
         """One frame."""
@@ -96,29 +77,22 @@ def _zstandard() -> Any:
     return library("zstd", "zstandard", "zstandard")
 
 
-class _Contexts(threading.local):
-    """What a thread keeps: making a context costs several times the decoding of a small chunk."""
-
-    decompressor: Any = None
-    compressors: dict[tuple[int, bool], Any] | None = None
-
-
-_contexts = _Contexts()
+_contexts = threading.local()
+"""What a thread keeps: making a context costs several times the decoding of a small chunk."""
 
 
 def _decompressor() -> Any:
-    if _contexts.decompressor is None:
+    if not hasattr(_contexts, "decompressor"):
         _contexts.decompressor = _zstandard().ZstdDecompressor(max_window_size=_MAX_WINDOW)
     return _contexts.decompressor
 
 
 def _compressor(level: int, checksum: bool) -> Any:
-    if _contexts.compressors is None:
-        _contexts.compressors = {}
-    if (found := _contexts.compressors.get((level, checksum))) is None:
-        found = _zstandard().ZstdCompressor(level=level, write_checksum=checksum, write_content_size=True)
-        _contexts.compressors[level, checksum] = found
-    return found
+    kept: dict[Any, Any] = _contexts.__dict__
+    if (level, checksum) not in kept:
+        options = {"write_checksum": checksum, "write_content_size": True}
+        kept[level, checksum] = _zstandard().ZstdCompressor(level=level, **options)
+    return kept[level, checksum]
 
 
 # -- the structure of frames ----------------------------------------------------------------------

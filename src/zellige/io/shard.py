@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
 
-from zellige.codecs.shard_index import ShardIndex
-from zellige.codecs.sharding import BoundShard
+from zellige.codecs.sharding import BoundShard, ShardIndex
 from zellige.errors import ShortReadError
 from zellige.io.plan import Copy, Plan, plan_axes
 from zellige.stores import Store

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack, unpack_from
-from typing import ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from zellige.codecs.arrays import BytesCodec, TransposeCodec
-from zellige.codecs.base import ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec, only_keys
-from zellige.codecs.conditional import nested_codecs
+from zellige.codecs.base import ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec
+from zellige.codecs.fields import Declared, codecs_of
 from zellige.errors import CodecError, MetadataError
-from zellige.types import JSON, AnyArray, Buffer, Shape
+from zellige.types import AnyArray, Buffer, Shape
 
 _TYPES = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)) | {"float32", "float64"}
 _FIELD = "configuration.codecs"
 _MAX_SIZE = 2**32 - 1
+_KINDS = ((TransposeCodec, "'transpose'"), (BytesCodec, "'bytes'"), (BytesBytesCodec, "a bytes-to-bytes codec"))
 
 # Blocks at the border may be cut to the array, and are never larger than the others. Some more is read, but
 # a block that states much more than its chunk is damaged, and decoding it would take memory for nothing.
 _MAX_RATIO = 4
 
 
-class _Parts(NamedTuple):
-    """The chain inside, by role."""
-
-    transpose: TransposeCodec
-    serializer: BytesCodec
-    compressor: BytesBytesCodec | None
-
-
-@dataclass(frozen=True, slots=True)
-class N5DefaultCodec(ArrayBytesCodec):
+@dataclass(frozen=True)
+class N5DefaultCodec(Declared, ArrayBytesCodec):
     """A header with the shape of the block, then the block through `codecs`.
 
     These are a transposition that reverses all axes, big-endian `bytes`, and at most one bytes-to-bytes
@@ -42,75 +34,47 @@ class N5DefaultCodec(ArrayBytesCodec):
     filled with the fill value, and what it has more is cut off.
     """
 
-    codecs: tuple[Codec, ...]
+    codecs: Annotated[tuple[Codec, ...], codecs_of(Codec)]
 
     name: ClassVar[str] = "n5_default"
 
     def __post_init__(self) -> None:
-        codecs: object = self.codecs
-        if not isinstance(codecs, tuple) or not 2 <= len(codecs) <= 3:
-            raise MetadataError(
-                f"codec 'n5_default': codecs must be 'transpose', 'bytes', and at most one more, found {codecs!r}",
-                field=_FIELD,
-            )
-        kinds = (TransposeCodec, "transpose"), (BytesCodec, "bytes"), (BytesBytesCodec, "a bytes-to-bytes codec")
-        for i, (codec, (kind, expected)) in enumerate(zip(codecs, kinds, strict=False)):
+        super().__post_init__()
+        if not 2 <= len(self.codecs) <= 3:
+            raise self._must_be("codecs", "'transpose', 'bytes', and at most one more", self.codecs)
+        for i, (codec, (kind, expected)) in enumerate(zip(self.codecs, _KINDS, strict=False)):
             if not isinstance(codec, kind):
-                raise MetadataError(f"codec 'n5_default': codecs[{i}] must be {expected}", field=f"{_FIELD}[{i}].name")
-        self._check_parts(self._parts())
+                raise self._refused(f"codecs[{i}] must be {expected}, found {codec.name!r}", f"{_FIELD}[{i}].name")
+        transpose, serializer, _ = self._parts()
+        if transpose.order != tuple(reversed(range(len(transpose.order)))):
+            message = f"order must reverse all axes, found {list(transpose.order)}"
+            raise self._refused(message, f"{_FIELD}[0].configuration.order")
+        if serializer.endian == "little":
+            raise self._refused("endian must be 'big', found 'little'", f"{_FIELD}[1].configuration.endian")
 
-    def _check_parts(self, parts: _Parts) -> None:
-        order = parts.transpose.order
-        if order != tuple(reversed(range(len(order)))):
-            raise MetadataError(
-                f"codec 'n5_default': order must reverse all axes, found {list(order)}",
-                field=f"{_FIELD}[0].configuration.order",
-            )
-        if parts.serializer.endian == "little":
-            raise MetadataError(
-                "codec 'n5_default': endian must be 'big', found 'little'",
-                field=f"{_FIELD}[1].configuration.endian",
-            )
-
-    def _parts(self) -> _Parts:
-        transpose, serializer, *rest = self.codecs
-        return _Parts(transpose, serializer, rest[0] if rest else None)  # type: ignore[arg-type]
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration."""
-        only_keys(cls.name, configuration, "codecs")
-        return cls(nested_codecs(cls.name, configuration))
-
-    def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document."""
-        return {"codecs": [codec.to_json() for codec in self.codecs]}
+    def _parts(self) -> tuple[TransposeCodec, BytesCodec, BytesBytesCodec | None]:
+        """The chain inside, by role."""
+        parts: tuple[Any, ...] = (*self.codecs, None)
+        return parts[0], parts[1], parts[2]
 
     def check(self, spec: ArraySpec) -> None:
         """A type and sizes that N5 has, and as many axes as the transposition."""
         if spec.dtype.name not in _TYPES:
-            raise MetadataError(
-                f"codec 'n5_default': {spec.dtype.name} is not a type of N5, which are {', '.join(sorted(_TYPES))}",
-                field="name",
-            )
+            raise self._refused(f"{spec.dtype.name} is not a type of N5, which are {', '.join(sorted(_TYPES))}", "name")
         if any(size > _MAX_SIZE for size in spec.shape):
-            raise MetadataError(f"codec 'n5_default': chunks of {spec.shape} are too large for a header", field="name")
-        parts = self._parts()
-        for i, check in enumerate((parts.transpose.resolve, parts.serializer.check)):
+            raise self._refused(f"chunks of {spec.shape} are too large for a header", "name")
+        transpose, serializer, _ = self._parts()
+        for i, check in enumerate((transpose.resolve, serializer.check)):
             try:
                 check(spec)
             except MetadataError as error:
-                raise MetadataError(f"codec 'n5_default': {error}", field=f"{_FIELD}[{i}].{error.field}") from error
+                raise self._refused(str(error), f"{_FIELD}[{i}].{error.field}") from error
 
     def evolve(self, spec: ArraySpec) -> Self:
         """The same codec, whose compressor knows the size of the elements."""
         transpose, serializer, compressor = self._parts()
-        if compressor is None:
-            return self
-        return replace(self, codecs=(transpose, serializer, compressor.evolve(spec.dtype.numpy.itemsize)))
-
-    def encoded_size(self, spec: ArraySpec) -> None:
-        """It depends on the shape in the header, even without a compressor."""
+        last = () if compressor is None else (compressor.evolve(spec.dtype.numpy.itemsize),)
+        return replace(self, codecs=(transpose, serializer, *last))
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> bytes:
         """The header with the shape of the chunk, and the block."""
