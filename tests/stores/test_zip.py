@@ -27,7 +27,7 @@ from running import fork, run_threads
 from zellige.errors import BadArchiveError, ConflictError, ReadOnlyError, StoreKeyError, ZelligeWarning
 from zellige.stores import MemoryStore
 from zellige.stores.archive import TAIL, Entry
-from zellige.stores.file_locks import FileLock
+from zellige.stores.locks import FileLock
 from zellige.stores.zip import ZipStore
 
 

@@ -18,6 +18,7 @@ from zellige.grid.grid import ChunkGrid, ChunkSpec
 from zellige.io.chunks import Chunks
 from zellige.io.write import encoded, load
 from zellige.stores import threads
+from zellige.stores.locks import Apart
 from zellige.types import Buffer, Coords, Encoded, Shape
 
 _FEW = 1000  # chunks that are looked for one by one; to list a store of millions would take longer
@@ -68,7 +69,7 @@ def clear_uncovered(chunks: Chunks, old: ChunkGrid, new: ChunkGrid) -> None:
 
 def _apart(chunks: Chunks, work: Callable[[tuple[Coords, str]], None], items: list[tuple[Coords, str]]) -> None:
     """Do some work for stored chunks, while no thread of this process writes whole ones without their locks."""
-    alone = threads.Apart("parts")
+    alone = Apart("parts")
     with alone:
         alone.wait(chunks.place)
         threads.gather(work, items, chunks.store)

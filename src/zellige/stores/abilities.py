@@ -6,11 +6,12 @@ around it. The functions here are for all stores: they use the ability where the
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zellige.types import AnyArray, Buffer, Splice
 
@@ -145,29 +146,23 @@ def merge(store: Store, forks: Iterable[Store]) -> None:
 
 # -- many writes at once --------------------------------------------------------------------------
 
-Work: TypeAlias = Callable[[Any], None]
-Joined: TypeAlias = Callable[[Work], Work]
-
 
 class Batches(ABC):
     """Writes that are made durable together."""
 
     @abstractmethod
-    def batch(self) -> AbstractContextManager[Joined]:
-        """Around many writes of one operation; gives what turns the work of any thread into a part of the batch."""
+    def batch(self) -> AbstractContextManager[Callable[..., Any]]:
+        """`batch`, for this store."""
 
 
-def batch(store: Store) -> AbstractContextManager[Joined]:
-    """Around many writes of one operation: what makes them durable may wait until the end.
+def batch(store: Store) -> AbstractContextManager[Callable[..., Any]]:
+    """Make many writes durable together, at the end of the block.
 
-    Gives a function that turns the work of any thread into a part of the batch.
+    Gives a function that calls another one with its arguments as a part of the batch, and with it the threads that
+    `threads.run` starts for it.
     """
     batches = store.ability(Batches)
-    return nullcontext(_as_it_is) if batches is None else batches.batch()
-
-
-def _as_it_is(work: Work) -> Work:
-    return work
+    return nullcontext(operator.call) if batches is None else batches.batch()
 
 
 # -- values that are changed or decoded -----------------------------------------------------------

@@ -18,26 +18,20 @@ Keys are relative, `/`-separated and checked by every method, so that nothing le
 from __future__ import annotations
 
 import errno
-import os
-import threading
-from _thread import RLock
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
-from weakref import ref
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from zellige.errors import ConflictError, ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.stores.abilities import Folders, Splices
+from zellige.stores.locks import KeyLock
 from zellige.types import TEMPORARY as TEMPORARY
 from zellige.types import Buffer, Durability, Encoded, Kept, Old, Span, Splice
 from zellige.types import is_key as is_key
-
-if TYPE_CHECKING:
-    from zellige.stores.file_locks import FileLock
 
 T = TypeVar("T")
 
@@ -445,6 +439,10 @@ class Store(ABC):
         """Like `lock`, but only among the threads of this process: for writing without reading first."""
         return KeyLock(self.name(key))
 
+    def _writing(self, key: str) -> KeyLock:
+        """Keep the writes of one key apart; not by the lock of `lock`: a write waits for nobody's read-modify-write."""
+        return KeyLock(("writing", self.identity, key))
+
     def as_read_only(self) -> Self:
         """The same data through a store that refuses to write."""
         return self._view(read_only=True)
@@ -500,56 +498,3 @@ class WholeValue(NamedTuple):
         """Some of them."""
         begin, count = resolve_span(self.key, start, length, self.size)
         return self.raw[begin : begin + count]
-
-
-# -- locks ----------------------------------------------------------------------------------------
-
-
-class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
-    """The lock of a name within this process: one object for all who use it, and a thread may enter it again.
-
-    `with` enters and leaves it in C, so that no interrupt comes between the end of a block and freeing the lock, as it
-    may at the beginning of a function.
-    """
-
-    __slots__ = ("name", "held")
-
-    name: Hashable
-    held: ref[FileLock] | None
-    """The lock against other processes that the owner of this one has, too."""
-
-    def __new__(cls, name: Hashable) -> Self:
-        """The lock that is in use under this name, or a new one; it lasts as long as somebody uses it."""
-        with _guard:
-            known = _locks.get(name)
-            lock: Any = None if known is None else known()
-            if lock is None:
-                lock = super().__new__(cls)
-                lock.name, lock.held = name, None
-                if len(_locks) >= _MANY:
-                    _sweep()
-                _locks[name] = ref(lock)
-            return lock  # type: ignore[no-any-return]
-
-
-# Without callbacks that would remove what is not used any more: an interrupt that comes within one is lost.
-_locks: dict[Hashable, ref[KeyLock]] = {}
-_guard = threading.Lock()
-_MANY = 256
-
-
-def _sweep() -> None:
-    """Forget the names that nobody uses; under the guard."""
-    for name in [name for name, lock in _locks.items() if lock() is None]:
-        del _locks[name]
-
-
-def _forget_locks() -> None:
-    """In a forked child: the threads that held these locks do not exist here and would never release them."""
-    global _guard
-    _guard = threading.Lock()
-    _locks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)

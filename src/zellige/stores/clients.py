@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from zellige.errors import CredentialsWarning
 from zellige.settings import config
 from zellige.stores import credentials
-from zellige.stores.base import KeyLock
+from zellige.stores.locks import KeyLock
 
 # -- the library ----------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from zellige.stores.base import (
     ABSENT,
     ContentTag,
-    KeyLock,
     Missing,
     Store,
     Tag,
@@ -113,8 +112,7 @@ class ForeignStore(Store):
         self.check_writable()
         check_key(key)
         frozen = joined(value)
-        # Not the lock of `lock`: a write never waits for somebody's read-modify-write.
-        with KeyLock(("writing", self.identity, key)):
+        with self._writing(key):
             if if_tag is ABSENT:
                 return not self.exists(key) and self._create(key, frozen)
             if if_tag is not None:

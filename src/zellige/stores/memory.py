@@ -9,7 +9,6 @@ from typing import Any
 from zellige.stores.base import (
     ABSENT,
     ContentTag,
-    KeyLock,
     Listing,
     Missing,
     Store,
@@ -81,10 +80,6 @@ class MemoryStore(Store):
         # A tuple first, because other threads may write. A mapping of somebody else may hold what is no key.
         keys = [key for key in tuple(self._data) if key.startswith(prefix) and is_key(key)]
         return Listing(keys) if recursive else Listing.one_level(prefix, keys)
-
-    def _writing(self, key: str) -> KeyLock:
-        # Not the lock of `lock`: a write never waits for somebody's read-modify-write.
-        return KeyLock(("writing", self.identity, key))
 
     @property
     def identity(self) -> tuple[str, int]:

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from zellige.stores.base import (
     ABSENT,
-    KeyLock,
     Listing,
     Missing,
     Tag,
@@ -135,7 +134,7 @@ class ObjectStore(RemoteStore):
 
     def _put_here(self, key: str, value: Buffer, mode: Any) -> bool:
         """A conditional write where the server has none: only the threads of this process are kept out."""
-        with KeyLock(("writing", self.identity, key)):
+        with self._writing(key):
             found = self._head(key)
             wanted = None if mode == "create" else f"{mode.get('e_tag', '')}\n{mode.get('version', '')}"
             return (None if found is None else found.tag) == wanted and self._put(key, value)

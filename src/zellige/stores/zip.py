@@ -375,7 +375,7 @@ class _Archive:
             if not final.finish(entries, files.link):
                 raise FileExistsError(f"{final.target!r} was made by somebody else meanwhile; nothing was written")
             return
-        from zellige.stores.file_locks import FileLock  # only for those who write
+        from zellige.stores.locks import FileLock
 
         with FileLock.taken(final.folder + files.lock_name(final.target)) as lock:
             try:
