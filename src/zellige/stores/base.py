@@ -227,7 +227,7 @@ class Value(NamedTuple):
         return part if type(part) is bytes else bytes(part)
 
     @classmethod
-    def cut(cls, key: str, whole: bytes, spans: Sequence[Span] | None, tag: Tag | None) -> Self:
+    def cut(cls, key: str, whole: Buffer, spans: Sequence[Span] | None, tag: Tag | None) -> Self:
         """The answer to `Store.read` of who has the whole value at hand."""
         if spans is None:
             return cls((whole,), len(whole), tag)
