@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from zellige.stores.fsspec import FsspecStore
     from zellige.stores.http import HTTPStore
     from zellige.stores.latency import LatencyStore
-    from zellige.stores.objects import ObjectStore
+    from zellige.stores.object import ObjectStore
     from zellige.stores.wrappers import LoggingStore, PrefixStore, WrapperStore
     from zellige.stores.zarr_python import ZarrPythonStore
     from zellige.stores.zip import ZipStore
@@ -83,7 +83,7 @@ __all__ = [
 # Imported when they are first asked for.
 _ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "caching")
 _ELSEWHERE |= dict.fromkeys(("LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
-_ELSEWHERE |= {"FsspecStore": "fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "objects"}
+_ELSEWHERE |= {"FsspecStore": "fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "object"}
 _ELSEWHERE |= {"ZarrPythonStore": "zarr_python", "ZipStore": "zip"}
 
 _MISSING = {

@@ -51,7 +51,7 @@ class FsspecStore(ForeignStore):
         except ValueError as error:
             if not str(error).startswith("Protocol not known"):
                 raise
-            from zellige.stores.clients import redacted  # only for those who are wrong
+            from zellige.stores.client import redacted  # only for those who are wrong
 
             raise ValueError(
                 f"store {redacted(url)!r} has a scheme that is not known ({str(error).lower()}); known are plain "

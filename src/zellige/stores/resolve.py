@@ -155,8 +155,6 @@ def _from_name(url: str, read_only: bool) -> Store:
 
 
 def _remote(url: str, scheme: str, read_only: bool, options: Mapping[str, Any] | None) -> Store:
-    from zellige.stores.remote import ValueFile
-
     store_options, own = _own_options(options)
     base, _, name = url.rpartition("/")
     is_zip = name.lower().endswith(".zip") and not base.endswith("/")
@@ -166,10 +164,10 @@ def _remote(url: str, scheme: str, read_only: bool, options: Mapping[str, Any] |
 
         store: Store = HTTPStore(place, store_options, **own)
     else:
-        from zellige.stores.objects import ObjectStore
+        from zellige.stores.object import ObjectStore
 
         store = ObjectStore.from_url(place, store_options, read_only=read_only or is_zip, **own)
-    return _zip(ValueFile(store, name), "r") if is_zip else store
+    return _zip((store, name), "r") if is_zip else store
 
 
 def _own_options(options: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -200,7 +198,7 @@ def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
 
 
 def _by_fsspec(url: str, read_only: bool, options: Mapping[str, Any] | None) -> Store:
-    from zellige.stores.clients import redacted
+    from zellige.stores.client import redacted
 
     try:
         import fsspec  # noqa: F401
@@ -232,7 +230,7 @@ def _from_foreign(store: Any, read_only: bool) -> Store | None:
     if _is_from("obstore.store", store, "HTTPStore"):
         found: Store = _class("http", "HTTPStore")(store)
     elif _is_from("obstore.store", store, "S3Store", "GCSStore", "AzureStore", "MemoryStore"):
-        found = _class("objects", "ObjectStore")(store, read_only=read_only)
+        found = _class("object", "ObjectStore")(store, read_only=read_only)
     elif _is_from("fsspec.spec", store, "AbstractFileSystem"):
         found = _class("fsspec", "FsspecStore")(store, "", read_only=read_only)
     elif _is_from("fsspec.mapping", store, "FSMap"):
