@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from zellige.nodes.array import Array
     from zellige.nodes.sources import TaskReads
     from zellige.stores.caching import CacheStatistics, CacheStore
-    from zellige.stores.fsspec import FsspecStore
+    from zellige.stores.foreign.fsspec import FsspecStore
+    from zellige.stores.foreign.zarr_python import ZarrPythonStore
     from zellige.stores.http import HTTPStore
     from zellige.stores.latency import LatencyStore
     from zellige.stores.object import ObjectStore
     from zellige.stores.wrappers import LoggingStore, PrefixStore, WrapperStore
-    from zellige.stores.zarr_python import ZarrPythonStore
     from zellige.stores.zip import ZipStore
     from zellige.types import AnyArray
 
@@ -83,8 +83,8 @@ __all__ = [
 # Imported when they are first asked for.
 _ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "caching")
 _ELSEWHERE |= dict.fromkeys(("LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
-_ELSEWHERE |= {"FsspecStore": "fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "object"}
-_ELSEWHERE |= {"ZarrPythonStore": "zarr_python", "ZipStore": "zip"}
+_ELSEWHERE |= {"FsspecStore": "foreign.fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "object"}
+_ELSEWHERE |= {"ZarrPythonStore": "foreign.zarr_python", "ZipStore": "zip"}
 
 _MISSING = {
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",

@@ -13,8 +13,8 @@ import zellige
 from running import run_threads
 from zellige.errors import ReadOnlyError, ShortReadError
 from zellige.stores import Store
-from zellige.stores.icechunk import with_runs
-from zellige.stores.zarr_python import ZarrPythonStore
+from zellige.stores.foreign.icechunk import with_runs
+from zellige.stores.foreign.zarr_python import ZarrPythonStore
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed")
 

@@ -150,7 +150,8 @@ class RemoteStore(Store):
         try:
             return ask(library().calls, self._client.store())
         except Exception as error:  # noqa: BLE001 - raises, or knows what it means
-            return self._refused(key, span, error)
+            found: T | None = self._refused(key, span, error)
+            return found
 
     def _refused(self, key: str, span: Span | None, error: Exception) -> Any:
         """Return what a request means that failed, None if only the key is missing; raise for all else."""

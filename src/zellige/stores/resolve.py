@@ -207,7 +207,7 @@ def _by_fsspec(url: str, read_only: bool, options: Mapping[str, Any] | None) -> 
             f"store {redacted(url)!r} is opened by fsspec; run: pip install 'zellige[fsspec]', and what its "
             "scheme needs"
         ) from error
-    store: Store = _class("fsspec", "FsspecStore").from_url(url, dict(options or {}), read_only=read_only)
+    store: Store = _class("foreign.fsspec", "FsspecStore").from_url(url, dict(options or {}), read_only=read_only)
     return store
 
 
@@ -232,15 +232,15 @@ def _from_foreign(store: Any, read_only: bool) -> Store | None:
     elif _is_from("obstore.store", store, "S3Store", "GCSStore", "AzureStore", "MemoryStore"):
         found = _class("object", "ObjectStore")(store, read_only=read_only)
     elif _is_from("fsspec.spec", store, "AbstractFileSystem"):
-        found = _class("fsspec", "FsspecStore")(store, "", read_only=read_only)
+        found = _class("foreign.fsspec", "FsspecStore")(store, "", read_only=read_only)
     elif _is_from("fsspec.mapping", store, "FSMap"):
-        found = _class("fsspec", "FsspecStore").from_mapper(store)
+        found = _class("foreign.fsspec", "FsspecStore").from_mapper(store)
     elif _is_from("zarr.storage", store, "LocalStore"):
         found = LocalStore(store.root, read_only=store.read_only)  # for the same reason
     elif _is_from("zarr.storage", store, "FsspecStore") and (local := _local_path(store)) is not None:
         found = LocalStore(local, read_only=store.read_only)  # dask.array.from_zarr opens paths so
     elif _is_from("zarr.abc.store", store, "Store"):
-        found = _class("zarr_python", "ZarrPythonStore")(store)
+        found = _class("foreign.zarr_python", "ZarrPythonStore")(store)
     else:
         return None
     return found.as_read_only() if read_only and not found.read_only else found
@@ -248,7 +248,7 @@ def _from_foreign(store: Any, read_only: bool) -> Store | None:
 
 def _local_path(store: Any) -> str | None:
     """The directory of zarr-python's store of files of fsspec, if these are local ones."""
-    from zellige.stores.fsspec import local_path
+    from zellige.stores.foreign.fsspec import local_path
 
     return local_path(store.fs, store.path)
 

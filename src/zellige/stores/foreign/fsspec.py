@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from zellige.stores.base import Listing, Store, Traits, check_prefix, is_key
-from zellige.stores.foreign import CONCURRENCY, ForeignStore
+from zellige.stores.foreign.adapter import CONCURRENCY, ForeignStore
+from zellige.stores.threads import gather
 
 T = TypeVar("T")
 
@@ -141,7 +142,7 @@ class FsspecStore(ForeignStore):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _write(self, key: str, value: bytes, **options: Any) -> None:
+    def _put(self, key: str, value: bytes, **options: Any) -> None:
         fs, path = self.fs, self._at(key)
         try:
             try:
@@ -154,27 +155,17 @@ class FsspecStore(ForeignStore):
         except Exception as error:
             raise self._failed(error, key) from error
 
-    def _put(self, key: str, value: bytes) -> None:
-        self._write(key, value)
-
     def _create(self, key: str, value: bytes) -> bool:
         # Only if the file system knows this argument by name: there are those who take any, and ignore it.
         options = {"mode": "create"} if "mode" in inspect.signature(self.fs.pipe_file).parameters else {}
         try:
-            self._write(key, value, **options)
+            self._put(key, value, **options)
         except FileExistsError:
             return False
         return True
 
     def _delete(self, keys: Sequence[str]) -> None:
-        if len(keys) < 2 or self._in_memory:
-            for key in keys:
-                self._read(key, lambda fs, path: fs.rm_file(path))
-            return
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(min(len(keys), self.traits.concurrency or 1)) as threads:
-            list(threads.map(lambda key: self._read(key, lambda fs, path: fs.rm_file(path)), keys))
+        gather(lambda key: self._read(key, lambda fs, path: fs.rm_file(path)), keys, self)
 
     # -- views ------------------------------------------------------------------------------------
 

@@ -43,15 +43,15 @@ class ForeignStore(Store):
 
     @abstractmethod
     def _whole(self, key: str) -> Buffer | None:
-        """A whole value; None if it is missing."""
+        """Return a whole value; None if it is missing."""
 
     @abstractmethod
     def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
-        """So many bytes from each start, or the last ones of the value where the start is -1; None if it is missing."""
+        """Return so many bytes from each start, or the last ones where the start is -1; None if it is missing."""
 
     @abstractmethod
     def _size(self, key: str) -> int | None:
-        """The length of a value; None if it is missing."""
+        """Return the length of a value; None if it is missing."""
 
     @abstractmethod
     def _put(self, key: str, value: bytes) -> None:
@@ -68,7 +68,7 @@ class ForeignStore(Store):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it, each of which has the length that was asked for; see `Store.read`.
+        """Read the whole value, or ranges of it, each of the length that was asked for; see `Store.read`.
 
         Only a whole value has a tag, which is its content.
         """
@@ -129,7 +129,7 @@ class ForeignStore(Store):
             self._delete(keys)
 
     def _failed(self, error: Exception, key: str) -> OSError:
-        """The failure of the other library, as an OSError that names key and cause; a PermissionError stays one."""
+        """Return a failure of the other library as an OSError that names key and cause; a PermissionError stays one."""
         text = f"key {key!r} in {self!r}: "
         if isinstance(error, OSError) and error.errno is not None:
             return OSError(error.errno, text + (error.strerror or str(error)))
@@ -138,7 +138,7 @@ class ForeignStore(Store):
 
 
 def _unmeasured(spans: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """The ranges as places, if that can be told without knowing the size."""
+    """Return the ranges as places, if that can be told without knowing the size."""
     places = []
     for start, length in spans:
         if start >= 0 and length:
