@@ -34,7 +34,7 @@ from zellige.stores.resolve import opened as _opened
 if TYPE_CHECKING:
     from zellige.nodes.array import Array
     from zellige.nodes.sources import TaskReads
-    from zellige.stores.caching import CacheStatistics, CacheStore
+    from zellige.stores.cache import CacheStatistics, CacheStore
     from zellige.stores.foreign.fsspec import FsspecStore
     from zellige.stores.foreign.zarr_python import ZarrPythonStore
     from zellige.stores.http import HTTPStore
@@ -81,7 +81,7 @@ __all__ = [
 ]
 
 # Imported when they are first asked for.
-_ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "caching")
+_ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "cache")
 _ELSEWHERE |= dict.fromkeys(("LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
 _ELSEWHERE |= {"FsspecStore": "foreign.fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "object"}
 _ELSEWHERE |= {"ZarrPythonStore": "foreign.zarr_python", "ZipStore": "zip"}
