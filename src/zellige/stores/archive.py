@@ -130,7 +130,7 @@ def _identity_of(info: os.stat_result) -> tuple[int, ...]:
     return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
 
 
-class HandleSource(Source):
+class _HandleSource(Source):
     """A file object that can be read and sought, by one thread at a time."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -141,13 +141,12 @@ class HandleSource(Source):
         self.size = file.seek(0, io.SEEK_END)
 
     def read_at(self, start: int, length: int) -> bytes:
-        """Read so many bytes, fewer only at the end."""
         with self._lock:
             self._file.seek(start)
             return self._file.read(length)
 
 
-class ValueSource(Source):
+class _ValueSource(Source):
     """A value of another store, read by ranges."""
 
     def __init__(self, store: Store, key: str) -> None:
@@ -161,7 +160,6 @@ class ValueSource(Source):
         self.size = size
 
     def read_at(self, start: int, length: int) -> bytes:
-        """Read so many bytes, fewer only at the end."""
         length = min(length, self.size - start)
         found = self._store.get_range(self._key, start, length) if length > 0 else b""
         if found is None:
@@ -174,9 +172,9 @@ def open_source(place: Place) -> Source:
     if isinstance(place, str):
         return FileSource(place)
     if isinstance(place, tuple):
-        return ValueSource(*place)
+        return _ValueSource(*place)
     if not isinstance(place, os.PathLike) and hasattr(place, "read") and hasattr(place, "seek"):
-        return HandleSource(place)
+        return _HandleSource(place)
     raise TypeError(f"an archive is a path, a file object that can be sought, or (store, key), not {place!r}")
 
 

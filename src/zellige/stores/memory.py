@@ -42,10 +42,8 @@ class MemoryStore(Store):
         self.traits = Traits(read_only=read_only)
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it; see `Store.read`."""
-        if not is_key(key):
-            check_key(key)
-        found = self._data.get(key)
+        """Return the whole value, or ranges of it; see `Store.read`."""
+        found = self._data.get(check_key(key))
         if found is None:
             return None
         value = found if type(found) is bytes else joined(found)
@@ -75,7 +73,7 @@ class MemoryStore(Store):
                 self._stamps.pop(key, None)
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them."""
+        """List all keys that start with the prefix, or one level of them."""
         check_prefix(prefix)
         # A tuple first, because other threads may write. A mapping of somebody else may hold what is no key.
         keys = [key for key in tuple(self._data) if key.startswith(prefix) and is_key(key)]

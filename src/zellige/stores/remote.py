@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from zellige.errors import AccessDeniedError, ConflictError, RemoteError, ShortReadError, StoreKeyError
 from zellige.settings import config
-from zellige.stores.base import Store, Traits, Value, check_key, coalesced, divided, is_key, resolve_span
+from zellige.stores.base import Store, Traits, Value, check_key, coalesced, divided, resolve_span
 from zellige.stores.client import Client, library, redacted
 from zellige.stores.threads import gather
 from zellige.types import Buffer, Span
@@ -81,8 +81,7 @@ class RemoteStore(Store):
 
         The tag comes with the bytes and costs nothing. Ranges carry the same one, or are asked for again.
         """
-        if not is_key(key):
-            check_key(key)
+        check_key(key)
         if spans is None or (len(spans) == 1 and not self._needs_size(spans[0])):
             answer = self._ask(key, None if spans is None else spans[0])
             return None if answer is None else Value([answer.body], answer.size, answer.tag)

@@ -36,7 +36,6 @@ from zellige.stores.base import (
     check_key,
     check_keys,
     check_prefix,
-    is_key,
     parts_of,
 )
 from zellige.stores.locks import FileLock
@@ -105,9 +104,7 @@ class ZipStore(Store):
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
         """The whole value, or ranges of it; see `Store.read`."""
-        if not is_key(key):
-            check_key(key)
-        found = self._archive.entries.get(self._name(key))
+        found = self._archive.entries.get(self._name(check_key(key)))
         return None if found is None else found.read(key, spans)
 
     # -- listing ----------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from zellige.stores.base import (
     Value,
     check_key,
     check_keys,
-    is_key,
     joined,
     resolve_span,
 )
@@ -72,8 +71,7 @@ class ForeignStore(Store):
 
         Only a whole value has a tag, which is its content.
         """
-        if not is_key(key):
-            check_key(key)
+        check_key(key)
         if spans is None:
             whole = self._whole(key)
             return None if whole is None else Value((whole,), len(whole), ContentTag(0, whole))

@@ -45,15 +45,21 @@ class FsspecStore(ForeignStore):
 
     @classmethod
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Store:
-        """The store at a URL, maybe a chain such as `simplecache::s3://bucket/x`."""
-        url_to_fs: Any = _library().core.url_to_fs
+        """Return the store at a URL, maybe a chain such as `simplecache::s3://bucket/x`."""
+        from zellige.stores.client import redacted
+
         try:
+            from fsspec.core import url_to_fs
+
             fs, root = url_to_fs(url, **(storage_options or {}))
+        except ImportError as error:
+            raise ImportError(
+                f"store {redacted(url)!r} is opened by fsspec; run: pip install 'zellige[fsspec]', and what its "
+                f"scheme needs: {error}"
+            ) from error
         except ValueError as error:
             if not str(error).startswith("Protocol not known"):
                 raise
-            from zellige.stores.client import redacted  # only for those who are wrong
-
             raise ValueError(
                 f"store {redacted(url)!r} has a scheme that is not known ({str(error).lower()}); known are plain "
                 "paths, file, memory, s3, s3a, gs, gcs, az, abfs, http, https, and what "
@@ -178,14 +184,6 @@ class FsspecStore(ForeignStore):
         # The options of the file system may be secrets, and so may parts of a URL.
         mode = ", read_only=True" if self.read_only else ""
         return f"{type(self).__name__}(<{type(self._fs).__name__}>, {_public(self._root)!r}{mode})"
-
-
-def _library() -> Any:
-    try:
-        import fsspec.core
-    except ImportError as error:
-        raise ImportError("fsspec is not installed; run: pip install 'zellige[fsspec]'") from error
-    return fsspec
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:

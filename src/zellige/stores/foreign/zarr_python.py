@@ -56,7 +56,7 @@ class ZarrPythonStore(ForeignStore, Forks):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def _value(self, key: str, request: Any = None) -> Any:
+    async def _get_buffer(self, key: str, request: Any = None) -> Any:
         from zarr.core.buffer import default_buffer_prototype
 
         try:
@@ -68,7 +68,7 @@ class ZarrPythonStore(ForeignStore, Forks):
             return default_buffer_prototype().buffer.from_bytes(b"")
 
     def _whole(self, key: str) -> Buffer | None:
-        found = self._run(key, self._value(key))
+        found = self._run(key, self._get_buffer(key))
         # The bytes of zarr-python's buffer, which the store may hold as well.
         return None if found is None else memoryview(found.as_numpy_array()).cast("B").toreadonly()
 
@@ -81,7 +81,7 @@ class ZarrPythonStore(ForeignStore, Forks):
         ]
 
         async def read() -> list[Any]:
-            return await asyncio.gather(*[self._value(key, request) for request in requests])
+            return await asyncio.gather(*[self._get_buffer(key, request) for request in requests])
 
         found = self._run(key, read())
         return None if any(part is None for part in found) else [bytes(part.to_bytes()) for part in found]
