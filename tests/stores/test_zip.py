@@ -450,7 +450,7 @@ def test_what_holds_a_descriptor_is_never_copied(path, duplicate):
     store = ZipStore(path)
     with ZipStore(path, mode="r+") as changed, FileLock.taken(f"{path}.lock") as lock:
         changed.put("b", b"y")
-        for owner in (store._archive._base, changed._archive._draft, lock):
+        for owner in (store._archive._base.file, changed._archive._draft, lock):
             with pytest.raises(TypeError, match="cannot"):
                 duplicate(owner)
         lock.remove()

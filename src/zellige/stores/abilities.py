@@ -52,13 +52,13 @@ class Folders(ABC):
 
     @abstractmethod
     def outer(self) -> Store | None:
-        """A store of the directory above, to be read only; None if there is none."""
+        """Return a store of the directory above, to be read only; None if there is none."""
 
     @abstractmethod
     def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-        """What lies below the prefix in the place of keys and cannot be read as a value, with what it is.
+        """Find what lies below the prefix in the place of keys and cannot be read as a value.
 
-        Directories are among it; whether a value belongs where one is, the caller knows.
+        Directories are among it; the caller knows whether a value belongs there.
         """
 
     @abstractmethod
@@ -75,9 +75,9 @@ class Folders(ABC):
 
     @abstractmethod
     def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
-        """Remove the prefix and those below it that hold nothing.
+        """Remove the prefix and those below it that hold nothing and are `owned`.
 
-        Only those that are `owned`, which is told their paths relative to the prefix, without a last `/`.
+        That gets their paths relative to the prefix, without a last `/`.
         """
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Folders(ABC):
 
 
 def obstacles(store: Store, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-    """What lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys."""
+    """Find what lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys."""
     folders = store.ability(Folders)
     return iter(()) if folders is None else folders.obstacles(prefix)
 
@@ -116,7 +116,7 @@ class Forks(ABC):
 
     @abstractmethod
     def fork(self) -> Any:
-        """A copy of the transaction, which can be pickled and forked again."""
+        """Return a copy of the transaction, which can be pickled and forked again."""
 
     @abstractmethod
     def merge(self, forks: Iterable[Any]) -> None:
@@ -124,9 +124,9 @@ class Forks(ABC):
 
 
 def fork(store: S) -> S:
-    """The same data as other processes may write to it; what they wrote comes back by `merge`.
+    """Return the same data as other processes may write to it; what they wrote comes back by `merge`.
 
-    That is the store itself where everybody sees what one writes, and a fork of it in a transaction.
+    That is a fork in a transaction, else the store itself.
     """
     if not store.traits.transactional or store.read_only:
         return store
@@ -152,7 +152,7 @@ class Batches(ABC):
 
     @abstractmethod
     def batch(self) -> AbstractContextManager[Callable[..., Any]]:
-        """`batch`, for this store."""
+        """Make many writes durable together; see `batch`."""
 
 
 def batch(store: Store) -> AbstractContextManager[Callable[..., Any]]:
@@ -173,7 +173,7 @@ class Splices(ABC):
 
     @abstractmethod
     def splice_value(self, key: str, change: Splice) -> None:
-        """`Store.splice`."""
+        """Do what `Store.splice` does."""
 
 
 class DecodedChunks(ABC):
@@ -181,4 +181,4 @@ class DecodedChunks(ABC):
 
     @abstractmethod
     def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
-        """What `decode` makes of a value, maybe kept from another time with the same `how`; None if it is missing."""
+        """Return what `decode` makes of a value, maybe kept from another call with the same `how`; None if missing."""

@@ -12,7 +12,6 @@ import stat
 import struct
 import threading
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,31 +53,25 @@ Place: TypeAlias = str | os.PathLike[str] | IO[bytes] | tuple[Store, str]
 # -- where an archive is --------------------------------------------------------------------------
 
 
-class Source(ABC):
+class Source:
     """The bytes of an archive, read by position. Its end is kept: the directory, and often documents."""
 
-    name: str
-    size: int
-    stamp: str
-    """What no other archive has, nor the same one once it was changed."""
-    identity: Hashable
-    _kept: tuple[int, bytes] | None = None
-
-    @abstractmethod
-    def read_at(self, start: int, length: int) -> bytes:
-        """Read so many bytes, fewer only at the end."""
+    def __init__(self, name: str, size: int, read_at: Callable[[int, int], bytes], identity: Hashable) -> None:
+        self.name, self.size, self.identity = name, size, identity
+        self.stamp = uuid4().hex
+        """What no other archive has, nor the same one once it was changed."""
+        self._read_at = read_at
+        self._begin = max(size - TAIL, 0)
+        self._tail = read_at(self._begin, size - self._begin)
 
     def read(self, start: int, length: int) -> bytes:
-        """Read so many bytes, fewer only at the end, those of the end from memory."""
-        if self._kept is None:
-            begin = max(self.size - TAIL, 0)
-            self._kept = begin, self.read_at(begin, self.size - begin)
-        begin, tail = self._kept
+        """Read so many bytes, fewer only at the end."""
+        begin = self._begin
         if start >= begin:
-            return tail[start - begin :][:length]
+            return self._tail[start - begin :][:length]
         if start + length <= begin:
-            return self.read_at(start, length)
-        return self.read_at(start, begin - start) + tail[: start + length - begin]
+            return self._read_at(start, length)
+        return self._read_at(start, begin - start) + self._tail[: start + length - begin]
 
 
 class Descriptor:
@@ -89,7 +82,6 @@ class Descriptor:
 
     def __init__(self, path: str, flags: int) -> None:
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
-        self.stamp = uuid4().hex
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} holds a file descriptor and cannot be copied or pickled; open the path")
@@ -98,73 +90,36 @@ class Descriptor:
         if hasattr(self, "fd"):
             os.close(self.fd)
 
-    def read_at(self, start: int, length: int) -> bytes:
+    def read(self, start: int, length: int) -> bytes:
         """Read so many bytes, fewer only at the end."""
         return files.pread(self.fd, length, start)
 
 
-class FileSource(Descriptor, Source):
+class FileSource(Source):
     """A file of this machine, read from one descriptor: also if another file takes its name meanwhile."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, os.O_RDONLY)
-        self.name = repr(path)
-        info = os.fstat(self.fd)
-        self.identity = _identity_of(info)
-        self.stamp = "-".join(f"{number:x}" for number in self.identity)
+        self.file = Descriptor(path, os.O_RDONLY)
+        info = os.fstat(self.file.fd)
         try:
-            self.size = files.regular(info)
+            size = files.regular(info)
         except OSError as exc:
             raise OSError(exc.errno, exc.strerror, path) from exc
+        version = _version_of(info)
+        super().__init__(repr(path), size, self.file.read, version)
+        self.stamp = "-".join(f"{number:x}" for number in version)
 
     def is_at(self, path: str) -> bool:
         """Whether this path is still the same file, unchanged."""
         try:
-            return _identity_of(os.stat(path)) == self.identity
+            return _version_of(os.stat(path)) == self.identity
         except FileNotFoundError:
             return False
 
 
-def _identity_of(info: os.stat_result) -> tuple[int, ...]:
+def _version_of(info: os.stat_result) -> tuple[int, ...]:
     """Return what tells a file from every other one, and from itself once it was changed."""
     return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
-
-
-class _HandleSource(Source):
-    """A file object that can be read and sought, by one thread at a time."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.name = repr(getattr(file, "name", file))
-        self.stamp = uuid4().hex
-        self.identity = id(self)
-        self._file, self._lock = file, threading.Lock()
-        self.size = file.seek(0, io.SEEK_END)
-
-    def read_at(self, start: int, length: int) -> bytes:
-        with self._lock:
-            self._file.seek(start)
-            return self._file.read(length)
-
-
-class _ValueSource(Source):
-    """A value of another store, read by ranges."""
-
-    def __init__(self, store: Store, key: str) -> None:
-        self.name = f"{key!r} in {store!r}"
-        self.stamp = uuid4().hex
-        self.identity = store.identity, key
-        self._store, self._key = store, key
-        size = store.size(key)
-        if size is None:
-            raise FileNotFoundError(f"there is no key {key!r} in {store!r}")
-        self.size = size
-
-    def read_at(self, start: int, length: int) -> bytes:
-        length = min(length, self.size - start)
-        found = self._store.get_range(self._key, start, length) if length > 0 else b""
-        if found is None:
-            raise FileNotFoundError(f"key {self._key!r} was removed from {self._store!r} while the archive was open")
-        return found
 
 
 def open_source(place: Place) -> Source:
@@ -172,10 +127,38 @@ def open_source(place: Place) -> Source:
     if isinstance(place, str):
         return FileSource(place)
     if isinstance(place, tuple):
-        return _ValueSource(*place)
+        return _value_source(*place)
     if not isinstance(place, os.PathLike) and hasattr(place, "read") and hasattr(place, "seek"):
-        return _HandleSource(place)
+        return _handle_source(place)
     raise TypeError(f"an archive is a path, a file object that can be sought, or (store, key), not {place!r}")
+
+
+def _value_source(store: Store, key: str) -> Source:
+    """Read a value of another store by ranges."""
+    size = store.size(key)
+    if size is None:
+        raise FileNotFoundError(f"there is no key {key!r} in {store!r}")
+
+    def read(start: int, length: int) -> bytes:
+        length = min(length, size - start)
+        found = store.get_range(key, start, length) if length > 0 else b""
+        if found is None:
+            raise FileNotFoundError(f"key {key!r} was removed from {store!r} while the archive was open")
+        return found
+
+    return Source(f"{key!r} in {store!r}", size, read, (store.identity, key))
+
+
+def _handle_source(file: IO[bytes]) -> Source:
+    """Read a file object, by one thread at a time."""
+    lock = threading.Lock()
+
+    def read(start: int, length: int) -> bytes:
+        with lock:
+            file.seek(start)
+            return file.read(length)
+
+    return Source(repr(getattr(file, "name", file)), file.seek(0, io.SEEK_END), read, id(lock))
 
 
 # -- entries --------------------------------------------------------------------------------------
@@ -197,7 +180,7 @@ class Document:
 class Entry:
     """A value in an archive: where its header and its bytes are, and what they must give."""
 
-    source: Source
+    source: Source | Draft
     name: str
     start: int
     end: int  # where the next entry begins, or the directory
@@ -367,7 +350,7 @@ def read_directory(source: Source, *, last: bool) -> dict[str, Entry]:
 # -- drafts ---------------------------------------------------------------------------------------
 
 
-class Draft(Descriptor, Source):
+class Draft(Descriptor):
     """An archive that is being written, in a temporary file beside its place.
 
     Threads write at once, each into a place that it has reserved.
@@ -375,7 +358,7 @@ class Draft(Descriptor, Source):
 
     def __init__(self, path: str) -> None:
         self.pid = os.getpid()
-        self.name = f"(draft of {path!r})"
+        self.name, self.stamp = f"(draft of {path!r})", uuid4().hex
         self.target = path
         self.folder = os.path.dirname(path) + "/"
         self.temporary = f"{self.folder}{TEMPORARY}{files.owner(self.pid)}-zip{next(_numbers)}"
@@ -386,10 +369,6 @@ class Draft(Descriptor, Source):
         self.changed = False
         """Whether anything was written or removed, which is lost without the draft."""
         self._lock = threading.Lock()
-
-    def read(self, start: int, length: int) -> bytes:
-        """Read so many bytes, fewer only at the end; none are kept, as they may still change."""
-        return self.read_at(start, length)
 
     def add(self, name: str, parts: Sequence[Buffer]) -> Entry:
         """Write a value, uncompressed."""

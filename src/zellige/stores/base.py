@@ -187,21 +187,23 @@ Tag: TypeAlias = Hashable
 
 
 class ContentTag:
-    """A tag made of the content, which is compared last, and of a name that may differ for the same content."""
+    """A tag made of a name, and of the content where both tags have it: the name may stay the same."""
 
     __slots__ = ("name", "content")
 
-    def __init__(self, name: Hashable, content: Buffer) -> None:
+    def __init__(self, name: Any, content: Buffer | None) -> None:
         self.name, self.content = name, content
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ContentTag) and (self.name, self.content) == (other.name, other.content)
+        if not isinstance(other, ContentTag) or self.name != other.name:
+            return False
+        return self.content is None or other.content is None or self.content == other.content
 
     def __hash__(self) -> int:
         return hash(self.name)
 
     def __repr__(self) -> str:
-        return f"{self.name}-{digest(self.content)}"
+        return f"{self.name}-{digest(self.content or b'')}"
 
 
 class Value(NamedTuple):

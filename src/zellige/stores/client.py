@@ -37,7 +37,7 @@ _loaded: dict[int, Library] = {}
 
 
 def library() -> Library:
-    """The functions, stores and errors of obstore, as this process may use them: one copy for all threads."""
+    """Return the functions, stores and errors of obstore, as this process may use them: one copy for all threads."""
     pid = os.getpid()
     found = _loaded.get(pid)
     if found is None:
@@ -62,7 +62,7 @@ def _load(pid: int) -> Library:
 
 
 def _load_again(path: Any) -> Any:
-    """Another copy of an extension module, with its own global state.
+    """Load another copy of an extension module, with its own global state.
 
     obstore runs its requests on threads that it starts once in a process. A forked child has none of them, and waits
     for ever. The file is copied, because the system loads each only once.
@@ -90,7 +90,7 @@ _query = re.compile(r"(?<=[?&;])([\w.~%-]+=)[^&\s\"'<>),]+")
 
 
 def redacted(text: str) -> str:
-    """A URL, or a text with URLs, without what may be secret: users, passwords, and the values of queries.
+    """Return a URL, or a text with URLs, without users, passwords and the values of queries, which may be secret.
 
     >>> redacted("GET https://me:pass@host/x.zarr?sig=abc&v=1 failed")
     'GET https://***@host/x.zarr?sig=***&v=*** failed'
@@ -99,7 +99,7 @@ def redacted(text: str) -> str:
 
 
 def split_url(url: str) -> tuple[str, str, str, str]:
-    """The kind of server, the bucket, the path in it, and for Azure the account, of the URL of an object store.
+    """Split the URL of an object store into the kind of server, the bucket, the path in it, and Azure's account.
 
     Nothing is decoded: an object store's key may hold any character, also `%`, `#` and `?`.
     """
@@ -299,7 +299,7 @@ class Client:
 
     @classmethod
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Client:
-        """The client of a URL, whose options are checked; nothing is asked of the server."""
+        """Return the client of a URL, whose options are checked; nothing is asked of the server."""
         if url.partition("://")[0].lower() in ("http", "https"):
             return cls("http", (_checked_http(url),), parse_options("http", storage_options or {}))
         kind, bucket, path, account = split_url(url)
@@ -310,7 +310,7 @@ class Client:
 
     @classmethod
     def from_obstore(cls, store: Any) -> Client:
-        """The client that an object of obstore stands for; its stores in memory are used as they are."""
+        """Return the client that a store of obstore stands for; its stores in memory are used as they are."""
         name = type(store).__name__
         if name == "MemoryStore":
             client = cls("memory", (f"{id(store):x}",), {})
@@ -350,7 +350,7 @@ class Client:
         return (self.kind, self.endpoint or "", *self.place)
 
     def store(self) -> Any:
-        """The object of obstore, built in this process."""
+        """Return obstore's object, built in this process."""
         pid = os.getpid()
         built = self._built.get(pid)
         if built is None:
@@ -390,7 +390,7 @@ class Client:
     # -- pickling ---------------------------------------------------------------------------------
 
     def _secrets(self) -> list[str]:
-        """The names of options that hold credentials."""
+        """Return the names of options that hold credentials."""
         found = [name for part in self.options.values() for name in part if name in _SECRET.split()]
         if self.kind == "http" and redacted(self.place[0]) != self.place[0]:
             found.append("the URL")

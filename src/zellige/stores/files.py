@@ -15,10 +15,10 @@ from contextvars import ContextVar, copy_context
 from functools import cache
 from io import FileIO
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from zellige import kernel
-from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, Value, digest, resolve_span
+from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, ContentTag, Value, digest, resolve_span
 from zellige.stores.locks import FileLock, remove_free_lock
 from zellige.types import Buffer, Kept, Span
 
@@ -52,44 +52,26 @@ def regular(info: os.stat_result) -> int:
     raise OSError(number, os.strerror(number))
 
 
-class FileTag(NamedTuple):
-    """A tag of a file: what changes with every write, and the content if that was read as well.
+class FileTag(ContentTag):
+    """A tag of a file. Its inode, time and size are the same for two writes within one tick of the clock at most."""
 
-    Two writes within one tick of the clock may give the same inode and time, so the contents are compared where both
-    tags have them.
-    """
-
-    inode: int
-    mtime: int
-    size: int
-    content: bytes | None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FileTag) or self[:3] != other[:3]:
-            return False
-        return None in (self.content, other.content) or self.content == other.content
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other  # that of a tuple would compare the contents
-
-    def __hash__(self) -> int:
-        return hash(self[:3])
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        return "-".join(f"{number:x}" for number in self[:3])
+        return "-".join(f"{number:x}" for number in self.name)
 
 
 def read(fd: int, key: str, spans: Sequence[Span] | None) -> Value:
     """Read a whole value, or ranges of it."""
     info = os.fstat(fd)
     size = regular(info)
+    name = info.st_ino, info.st_mtime_ns, size
     if spans is not None:
-        parts = [read_range(fd, key, *span) for span in spans]
-        return Value(parts, size, FileTag(info.st_ino, info.st_mtime_ns, size, None))
+        return Value([read_range(fd, key, *span) for span in spans], size, FileTag(name, None))
     value = os.pread(fd, size + 1, 0)
     if len(value) != size:  # not the size that it said
         value = FileIO(fd, closefd=False).readall()
-    return Value((value,), len(value), FileTag(info.st_ino, info.st_mtime_ns, size, value))
+    return Value((value,), len(value), FileTag(name, value))
 
 
 def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:

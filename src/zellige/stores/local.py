@@ -103,7 +103,7 @@ class LocalStore(Store, Folders, Batches, Splices):
             found = kernel.native.read_file(self._base + key)
             if found:
                 value, inode, mtime = found
-                return Value((value,), len(value), files.FileTag(inode, mtime, len(value), value))
+                return Value((value,), len(value), files.FileTag((inode, mtime, len(value)), value))
             if found is False:
                 return None
         fd = self._open(key)

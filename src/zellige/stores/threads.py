@@ -16,7 +16,6 @@ from contextvars import ContextVar, copy_context
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
-from weakref import ref
 
 from zellige.settings import config
 
@@ -103,42 +102,27 @@ def crew(store: Store | None, nbytes: int, held: int = 0) -> Crew:
     return Crew(workers() if nbytes >= _SMALL else 1)
 
 
-class _Share:
-    """The helpers of one operation. They come back when it is forgotten, even if an interrupt came at a bad moment."""
-
-    __slots__ = ("count", "__weakref__")
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
 class _Helpers:
     """How many helpers all operations of this process have together; those who wait for a store by its name."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._shares: dict[Hashable, list[ref[_Share]]] = {}
+        self._shares: dict[Hashable, list[list[int]]] = {}
 
     @property
     def busy(self) -> int:
         """How many are at work, without those who wait."""
-        return sum(share.count for share in self._of(None))
+        return sum(count for (count,) in self._shares.get(None, ()))
 
-    def _of(self, name: Hashable) -> list[_Share]:
-        """Return the shares that are in use."""
-        found = [found() for found in self._shares.get(name, ())]
-        return [share for share in found if share is not None and share.count]
-
-    def take(self, name: Hashable, wanted: int, most: int) -> _Share:
-        """Take as many as wanted, or as many as are left."""
-        mine = _Share()
+    def take(self, share: list[int], name: Hashable, wanted: int, most: int) -> int:
+        """Put as many as wanted into a share, or as many as are left. They come back when the share is set to 0."""
         with self.lock:
-            others = self._of(name)
-            mine.count = max(0, min(wanted, most - sum(share.count for share in others)))
-            self._shares[name] = [*map(ref, others), ref(mine)]
+            others = [other for other in self._shares.get(name, ()) if other[0]]
+            self._shares[name] = [*others, share]
+            share[0] = max(0, min(wanted, most - sum(count for (count,) in others)))
             if len(self._shares) > _MANY_STORES:
-                self._shares = {known: shares for known, shares in self._shares.items() if self._of(known)}
-        return mine
+                self._shares = {known: shares for known, shares in self._shares.items() if any(s[0] for s in shares)}
+        return share[0]
 
 
 _helpers = _Helpers()
@@ -164,14 +148,14 @@ def run(work: Work, tasks: Iterable[Any], count: int, among: Crew, stopped: Stop
     if most < 2:
         _run_here(work, iter(tasks), stopped)
         return
-    share = _helpers.take(among.name, most - 1, among.most - 1)
+    share = [0]
     try:
-        if share.count:
-            _run_threads(work, _Shared(tasks), share.count, stopped)
+        if helpers := _helpers.take(share, among.name, most - 1, among.most - 1):
+            _run_threads(work, _Shared(tasks), helpers, stopped)
         else:
             _run_here(work, iter(tasks), stopped)
     finally:
-        share.count = 0
+        share[0] = 0  # without a call, so that no interrupt comes before it
 
 
 class _Shared(Iterator[Any]):

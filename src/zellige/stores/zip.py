@@ -99,18 +99,18 @@ class ZipStore(Store):
     # -- reading ----------------------------------------------------------------------------------
 
     def _name(self, key: str) -> str:
-        """The name in the archive of a key, or of a prefix."""
+        """Return the name in the archive of a key, or of a prefix."""
         return key if self._alias and key.startswith(self._alias) else self._prefix + key
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it; see `Store.read`."""
+        """Read a whole value, or ranges of it; see `Store.read`."""
         found = self._archive.entries.get(self._name(check_key(key)))
         return None if found is None else found.read(key, spans)
 
     # -- listing ----------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them."""
+        """List all keys that start with the prefix, or one level of them."""
         top = self._name(check_prefix(prefix))
         cut = len(top) - len(prefix)
         if recursive:
@@ -160,15 +160,15 @@ class ZipStore(Store):
         return ("zip", self._archive.identity, self._prefix)
 
     def name(self, key: str) -> Hashable:
-        """A key has one name, whichever way it is spelt."""
+        """Return one name for a key, whichever way it is spelt."""
         return super().name(self._name(check_key(key))[len(self._prefix) :])
 
     def with_durability(self, durability: Durability) -> Self:
-        """The same: closing makes all that was written survive a power cut."""
+        """Return the store itself: closing makes all that was written survive a power cut."""
         return self
 
     def as_read_only(self) -> Self:
-        """The same archive through a store that refuses to write."""
+        """Return the same archive through a store that refuses to write."""
         view = super().as_read_only()
         view._owner = False
         return view
@@ -207,7 +207,7 @@ def _modes(mode: str | None, read_only: bool | None) -> tuple[bool, str]:
 
 
 def _root_of(names: dict[str, Any]) -> str:
-    """The one folder that is a node, where there is nothing beside it; see `ZipStore`."""
+    """Return the one folder that is a node, where there is nothing beside it; see `ZipStore`."""
     tops = {name[: name.find("/") + 1] for name in names if not name.startswith("__")}
     if len(tops) != 1:
         return ""
@@ -404,7 +404,7 @@ def _folder_of(name: str) -> str:
 
 
 def _forget(draft: Draft) -> None:
-    """When a store that was open for writing is forgotten, or the interpreter ends."""
+    """Remove the draft of a store that was forgotten, or open when the interpreter ended; warn of what is lost."""
     if draft.changed and draft.pid == os.getpid():
         warnings.warn(
             f"the archive {draft.target!r} was written to and was not closed, so that it stays as it was; use "

@@ -29,7 +29,7 @@ class FsspecStore(ForeignStore):
     """
 
     def __new__(cls, fs: Any = None, root: str = "", *, read_only: bool = False) -> Any:
-        """The store; a LocalStore for the local file system."""
+        """Return the store; a LocalStore for the local file system."""
         local = None if fs is None else local_path(fs, root)
         if local is None:
             return object.__new__(cls)
@@ -70,7 +70,7 @@ class FsspecStore(ForeignStore):
 
     @classmethod
     def from_mapper(cls, mapper: Any, *, read_only: bool = False) -> Store:
-        """The store of what `fsspec.get_mapper` gave."""
+        """Return the store of what `fsspec.get_mapper` gave."""
         return cls(mapper.fs, mapper.root, read_only=read_only)
 
     @property
@@ -88,7 +88,7 @@ class FsspecStore(ForeignStore):
     # -- reading ----------------------------------------------------------------------------------
 
     def _read(self, key: str, read: Callable[[Any, str], T]) -> T | None:
-        """What the file system gives for a key; None if it is missing."""
+        """Return what the file system gives for a key; None if it is missing."""
         try:
             return read(self.fs, self._at(key))
         except FileNotFoundError:
@@ -124,7 +124,7 @@ class FsspecStore(ForeignStore):
     # -- listing ----------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them."""
+        """List all keys that start with the prefix, or one level of them."""
         check_prefix(prefix)
         if recursive:
             return Listing([key for key, _ in self._entries(prefix, lambda fs, path: fs.find(path, detail=True))])
@@ -133,7 +133,7 @@ class FsspecStore(ForeignStore):
         return Listing(keys, [key + "/" for key, is_folder in found if is_folder])
 
     def _entries(self, prefix: str, ask: Callable[[Any, str], Mapping[str, Any]]) -> Sequence[tuple[str, bool]]:
-        """The keys that start with a prefix, and whether each is a folder."""
+        """Return the keys that start with a prefix, and whether each is a folder."""
         path = self._at(prefix).rstrip("/")
         try:
             self.fs.invalidate_cache(path)
@@ -191,7 +191,7 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 
 
 def local_path(fs: Any, root: str) -> str | None:
-    """The directory that is meant, if the file system is the local one, also through `DirFileSystem`."""
+    """Return the directory that is meant, if the file system is the local one, also through `DirFileSystem`."""
     if "dir" in _protocols(fs):
         return local_path(fs.fs, f"{fs.path}/{root}" if root else fs.path)
     from fsspec.implementations.local import LocalFileSystem
@@ -201,14 +201,14 @@ def local_path(fs: Any, root: str) -> str | None:
 
 
 def _blocking(fs: Any) -> Any:
-    """The same file system with methods that wait, where it was made for coroutines."""
+    """Return the same file system with blocking methods, where it was made for coroutines."""
     if getattr(fs, "asynchronous", False):
         return type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False})
     return fs
 
 
 def _public(root: str) -> str:
-    """A root without the password and the signature that a URL may have."""
+    """Return a root without the password and the signature that a URL may have."""
     if "://" not in root:
         return root
     parts = urlsplit(root)

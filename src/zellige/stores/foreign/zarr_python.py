@@ -106,7 +106,7 @@ class ZarrPythonStore(ForeignStore, Forks):
     # -- listing ----------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them.
+        """List all keys that start with the prefix, or one level of them.
 
         zarr-python does not tell keys and prefixes apart, so that each name is asked for; one that is a key is no
         prefix here.
@@ -118,7 +118,7 @@ class ZarrPythonStore(ForeignStore, Forks):
         return Listing([key for key in found if key.startswith(prefix) and is_key(key)])
 
     async def _keys(self, prefix: str) -> Sequence[str]:
-        """Keys among which are all that start with the prefix."""
+        """Return keys among which are all that start with the prefix."""
         while True:
             try:
                 return [key async for key in self._store.list_prefix(prefix)]
@@ -198,7 +198,7 @@ class ZarrPythonStore(ForeignStore, Forks):
         return ("zarr", _Same(self._store))
 
     def fork(self) -> Self:
-        """For other processes: of a session of icechunk a fork, for which it must have no uncommitted changes."""
+        """Return a fork of a session of icechunk for other processes; the session must have no uncommitted changes."""
         return type(self)(icechunk.fork(self._store))
 
     def merge(self, forks: Iterable[Any]) -> None:
