@@ -308,8 +308,12 @@ def test_closing_twice_is_once_and_a_closed_store_says_so(path):
     assert names(path) == ["a"]
 
 
-def test_closing_waits_for_writers_and_refuses_later_ones(path, monkeypatch):
-    store = ZipStore(path, mode="w")
+@pytest.mark.parametrize("mode", ["w", "r+"])
+def test_closing_waits_for_writers_and_refuses_later_ones(path, monkeypatch, mode):
+    if mode == "r+":
+        path.write_bytes(zip_of({}))
+    before = path.read_bytes() if path.exists() else None
+    store = ZipStore(path, mode=mode)
     begun, go = threading.Event(), threading.Event()
     real = os.pwritev
 
@@ -329,7 +333,7 @@ def test_closing_waits_for_writers_and_refuses_later_ones(path, monkeypatch):
         closer.join(0.001)
     with pytest.raises(ValueError, match="closed"):
         store.put("c/1", b"y")
-    assert not path.exists()
+    assert (path.read_bytes() if path.exists() else None) == before
     go.set()
     writer.join()
     closer.join()

@@ -145,7 +145,10 @@ class CacheStore(WrapperStore, DecodedChunks):
         if kind is DecodedChunks and self._settings["decoded_bytes"]:
             return self  # type: ignore[return-value]
         found: Any = super().ability(kind)
-        return FoldersAround(found, "", self._cache.written) if found is not None and kind is Folders else found  # type: ignore
+        if found is not None and kind is Folders:
+            found = FoldersAround(found, "", self._cache.written)
+        ability: T | None = found
+        return ability
 
     def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
         """Return what `decode` makes of a value, kept or made anew; None if there is no such key."""

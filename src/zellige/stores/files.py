@@ -164,29 +164,24 @@ def _append(fd: int, parts: Sequence[Buffer]) -> None:
 
 
 def append_kept(source: int, kept: Kept, target: int) -> None:
-    """Let the system copy bytes of one file to the end of another; file systems that can share them on the disk."""
+    """Append bytes of one file to another. The system copies them; file systems that can, share them on the disk."""
     at, stop = kept.start, kept.start + kept.length
     while at < stop:
-        count = _copy_range(source, target, stop - at, at)
-        if not count:  # it cannot, or there is nothing more
+        count = 0
+        try:
+            count = os.copy_file_range(source, target, stop - at, at)
+        except AttributeError:  # not on every platform
+            pass
+        except OSError as exc:
+            if exc.errno not in _CANNOT_COPY:
+                raise
+        if not count:  # it cannot do that between these two, or there is nothing more
             part = os.pread(source, min(stop - at, _CHECKED), at)
             if not part:
                 raise OSError(errno.EIO, "the value became shorter while it was copied")
             _append(target, [part])
             count = len(part)
         at += count
-
-
-def _copy_range(source: int, target: int, count: int, offset: int) -> int:
-    """Append some bytes to a file; the system decides how many, 0 if it cannot do that between these two."""
-    if not hasattr(os, "copy_file_range"):
-        return 0
-    try:
-        return os.copy_file_range(source, target, count, offset)
-    except OSError as exc:
-        if exc.errno in _CANNOT_COPY:
-            return 0
-        raise
 
 
 def rename(temporary: str, path: str) -> bool:

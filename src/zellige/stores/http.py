@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from zellige.errors import ListingNotSupportedError, RangesIgnoredWarning
 from zellige.stores.base import Missing, Tag, check_prefix, resolve_span
@@ -85,7 +85,3 @@ class HTTPStore(RemoteStore):
     def delete(self, keys: Sequence[str]) -> None:
         """Raise: it is read-only."""
         self.check_writable()
-
-    def as_read_only(self) -> Self:
-        """Return the store itself."""
-        return self

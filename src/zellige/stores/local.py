@@ -142,6 +142,9 @@ class LocalStore(Store, Folders, Batches, Splices):
 
     def _check_folder(self, folder: str) -> None:
         """Refuse a directory, given as a prefix of keys, that a link puts out of the root or nowhere."""
+        path = (self._base + folder).encode(errors="surrogateescape")
+        if folder and kernel.native is not None and kernel.native.has_no_links(path):
+            return
         end = folder.find("/")
         while end >= 0:
             try:

@@ -19,7 +19,7 @@ from weakref import ref
 _MANY = 256  # names that are remembered before the unused ones are forgotten
 
 # Weak references without callbacks: an interrupt that comes within a callback is lost.
-_locks: dict[Hashable, ref[KeyLock]] = {}
+_locks: dict[Hashable, ref[Any]] = {}
 _at_work: dict[Hashable, list[ref[Apart]]] = {}
 _file_locks: dict[int, ref[FileLock]] = {}
 """By their descriptors, so that there are no more of them than files that were ever open at once."""
@@ -43,14 +43,14 @@ class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Pyth
         """Return the lock in use under this name, or a new one; it lasts as long as somebody uses it."""
         with _guard:
             known = _locks.get(name)
-            lock: Any = None if known is None else known()
+            lock: Self | None = None if known is None else known()
             if lock is None:
                 lock = super().__new__(cls)
                 lock.name, lock.held = name, None
                 if len(_locks) >= _MANY:
                     _sweep()
                 _locks[name] = ref(lock)
-            return lock  # type: ignore[no-any-return]
+            return lock
 
 
 def _sweep() -> None:
@@ -80,9 +80,9 @@ class Apart(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
 
     def __new__(cls, kind: Literal["whole", "parts"]) -> Self:
         """Return work of a kind, which does not count before `wait`."""
-        made: Any = super().__new__(cls)
+        made = super().__new__(cls)
         made.kind, made.over = kind, False
-        return made  # type: ignore[no-any-return]
+        return made
 
     def wait(self, place: Hashable) -> None:
         """Wait until nobody does the other kind of work at a place, then count as at work. The lock must be held."""

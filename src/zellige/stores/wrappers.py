@@ -103,7 +103,10 @@ class WrapperStore(Store):
         if kind is Splices:
             return None
         found: Any = self.inner.ability(kind)
-        return _ForksAround(self, found) if found is not None and kind is Forks else found  # type: ignore[return-value]
+        if found is not None and kind is Forks:
+            found = _ForksAround(self, found)
+        ability: T | None = found
+        return ability
 
     def with_durability(self, durability: Durability) -> Self:
         """Return the same data through a store whose writes survive this."""
@@ -301,7 +304,8 @@ class PrefixStore(WrapperStore):
             found = FoldersAround(found, self.prefix)
         elif found is not None and kind is DecodedChunks:
             found = _ChunksBelow(found, self.prefix)
-        return found  # type: ignore[no-any-return]
+        ability: T | None = found
+        return ability
 
     def __repr__(self) -> str:
         return f"PrefixStore({self.inner!r}, {self.prefix[:-1]!r})"

@@ -335,13 +335,13 @@ class _Archive:
 
     def close(self, *, keep: bool) -> None:
         """Close it, with what was written or without."""
-        draft, keep = self._draft, keep and self._changed and not self._closed
+        draft, done = self._draft, True
         if draft is not None and draft.pid == os.getpid():
             with self._idle:
-                self._closed = True
+                done, self._closed = self._closed, True
                 self._idle.wait_for(lambda: not self._writers)
         try:
-            if keep and draft is not None and draft.pid == os.getpid():
+            if draft is not None and keep and self._changed and not done:
                 self._commit(draft)
         finally:
             self._entries = self._folders = self._base = None
