@@ -49,9 +49,9 @@ class FsspecStore(ForeignStore):
         from zellige.stores.client import redacted
 
         try:
-            from fsspec.core import url_to_fs
+            import fsspec.core
 
-            fs, root = url_to_fs(url, **(storage_options or {}))
+            fs, root = fsspec.core.url_to_fs(url, **(storage_options or {}))
         except ImportError as error:
             raise ImportError(
                 f"store {redacted(url)!r} is opened by fsspec; run: pip install 'zellige[fsspec]', and what its "
