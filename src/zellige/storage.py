@@ -34,13 +34,13 @@ from zellige.stores.resolve import opened as _opened
 if TYPE_CHECKING:
     from zellige.nodes.array import Array
     from zellige.nodes.sources import TaskReads
-    from zellige.stores.caching import CacheStatistics, CacheStore
-    from zellige.stores.fsspec import FsspecStore
+    from zellige.stores.cache import CacheStatistics, CacheStore
+    from zellige.stores.foreign.fsspec import FsspecStore
+    from zellige.stores.foreign.zarr_python import ZarrPythonStore
     from zellige.stores.http import HTTPStore
     from zellige.stores.latency import LatencyStore
-    from zellige.stores.objects import ObjectStore
+    from zellige.stores.object import ObjectStore
     from zellige.stores.wrappers import LoggingStore, PrefixStore, WrapperStore
-    from zellige.stores.zarr_python import ZarrPythonStore
     from zellige.stores.zip import ZipStore
     from zellige.types import AnyArray
 
@@ -81,10 +81,10 @@ __all__ = [
 ]
 
 # Imported when they are first asked for.
-_ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "caching")
+_ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "cache")
 _ELSEWHERE |= dict.fromkeys(("LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
-_ELSEWHERE |= {"FsspecStore": "fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "objects"}
-_ELSEWHERE |= {"ZarrPythonStore": "zarr_python", "ZipStore": "zip"}
+_ELSEWHERE |= {"FsspecStore": "foreign.fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "object"}
+_ELSEWHERE |= {"ZarrPythonStore": "foreign.zarr_python", "ZipStore": "zip"}
 
 _MISSING = {
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from counting_store import kind_of_write
-from zellige.stores import MemoryStore, Store, base, file_locks
+from zellige.stores import MemoryStore, Store, locks
 from zellige.stores.abilities import Folders
 from zellige.stores.base import Listing, Missing, Tag, Traits, Value
 from zellige.stores.wrappers import FoldersAround
@@ -159,7 +159,7 @@ def counted(shape: tuple[int, ...], dtype: Any = "int32", start: int = 1) -> np.
 
 def held_locks() -> list[object]:
     """The locks of keys that somebody holds, in this process and against others."""
-    keys = [known() for known in list(base._locks.values())]
-    between = [known() for known in list(file_locks._file_locks.values())]
+    keys = [known() for known in list(locks._locks.values())]
+    between = [known() for known in list(locks._file_locks.values())]
     held = [lock for lock in keys if lock is not None and not repr(lock).startswith("<unlocked")]
     return held + [lock for lock in between if lock is not None and not lock.closed]

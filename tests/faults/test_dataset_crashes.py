@@ -23,7 +23,7 @@ import xarray as xr
 import zellige
 from xarray_data import opened
 from zellige.stores import LocalStore, MemoryStore, Store, resolve
-from zellige.stores.objects import ObjectStore
+from zellige.stores.object import ObjectStore
 from zellige.xarray import ZelligeBackend, write
 
 pytestmark = [

@@ -27,7 +27,7 @@ from xarray_data import opened
 from zellige.errors import ConflictError
 from zellige.nodes import lease
 from zellige.stores import Store, files
-from zellige.stores.objects import ObjectStore
+from zellige.stores.object import ObjectStore
 from zellige.xarray import write
 
 pytestmark = [

@@ -22,7 +22,7 @@ from crashing_store import LONG, CrashingStore, counted, held_locks
 import zellige
 from running import fork, run_threads, settled
 from zellige.io import shard
-from zellige.stores import LocalStore, MemoryStore, Store, base, files
+from zellige.stores import LocalStore, MemoryStore, Store, files, locks
 from zellige.stores import threads as team
 
 CHUNKS = 32
@@ -605,7 +605,7 @@ def test_a_child_forked_while_a_thread_holds_the_lock_of_a_chunk_works(tmp_path)
 
 LOCKS: dict[str, Callable[[zellige.Array], Any]] = {
     "of the indexes of shards": lambda _: shard._lock,
-    "of all keys": lambda _: base._guard,
+    "of all keys": lambda _: locks._guard,
     "of all helpers": lambda _: team._helpers.lock,
 }
 

@@ -242,3 +242,17 @@ def test_what_was_empty_is_seen_once_another_handle_has_written_it(tmp_path, loc
     assert reader[6] == 0
     writer[6] = 9
     assert reader[6] == 9
+
+
+@layouts
+@pytest.mark.parametrize("size", [16, 128], ids=["smaller", "larger"])
+def test_an_index_from_before_the_shard_had_another_shape_is_not_used(store, layout, size):
+    array, other, model = pair(store, layout)
+    assert array[:3].tolist() == model[:3].tolist()
+    array.resize(0)
+    array.resize(size, chunks=size)
+    assert [array[0], array[size - 1]] == [0, 0]
+    other.refresh()
+    other[...] = model = ours.counted((size,), start=1000)
+    assert array[size - 3 :].tolist() == model[-3:].tolist()
+    assert array[:2].tolist() == model[:2].tolist()

@@ -25,6 +25,7 @@ from zellige.io import write
 from zellige.nodes import resize
 from zellige.stores import LocalStore, MemoryStore, threads
 from zellige.stores.latency import LatencyStore
+from zellige.stores.locks import Apart
 
 if kernel.native is None:
     pytest.skip("the kernel was not built, or is off: there is no C compiler here", allow_module_level=True)
@@ -226,7 +227,7 @@ def test_work_of_one_kind_does_not_wait_and_that_of_the_other_does():
     order: list[str] = []
 
     def same(_: int) -> None:
-        mine = threads.Apart("whole")
+        mine = Apart("whole")
         with mine:
             mine.wait("here")
             inside.wait(20)  # both are inside, and the main thread knows
@@ -234,7 +235,7 @@ def test_work_of_one_kind_does_not_wait_and_that_of_the_other_does():
             order.append("whole")
 
     def other() -> None:
-        mine = threads.Apart("parts")
+        mine = Apart("parts")
         with mine:
             mine.wait("here")
             order.append("parts")
@@ -245,7 +246,7 @@ def test_work_of_one_kind_does_not_wait_and_that_of_the_other_does():
     inside.wait(20)
     late = threading.Thread(target=other)
     late.start()
-    elsewhere = threads.Apart("parts")
+    elsewhere = Apart("parts")
     with elsewhere:
         elsewhere.wait("there")  # at another place nobody is in the way
     leave.set()
@@ -255,10 +256,10 @@ def test_work_of_one_kind_does_not_wait_and_that_of_the_other_does():
 
 
 def test_a_forked_child_waits_for_nobody_of_its_parent():
-    mine = threads.Apart("whole")
+    mine = Apart("whole")
 
     def work() -> bool:
-        other = threads.Apart("parts")
+        other = Apart("parts")
         with other:
             other.wait("here")
         return True

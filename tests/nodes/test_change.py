@@ -19,7 +19,7 @@ from zellige.nodes import node
 from zellige.nodes.record import Growth, Record
 from zellige.storage import ZipStore
 from zellige.stores import LocalStore, MemoryStore, Store
-from zellige.stores.objects import ObjectStore
+from zellige.stores.object import ObjectStore
 
 DAYS = np.arange(59)
 RECORD = "__zellige_commit"

@@ -21,7 +21,7 @@ from zellige.errors import ConflictError
 from zellige.nodes import lease
 from zellige.nodes.lease import Lease, Owner
 from zellige.stores import LocalStore, MemoryStore, Store
-from zellige.stores.objects import ObjectStore
+from zellige.stores.object import ObjectStore
 
 KEY = "group/lease"
 

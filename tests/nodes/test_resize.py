@@ -14,7 +14,7 @@ import zellige
 from zellige.errors import ConflictError
 from zellige.nodes import lease, node, resize
 from zellige.stores import MemoryStore, Store
-from zellige.stores.objects import ObjectStore
+from zellige.stores.object import ObjectStore
 from zellige.stores.wrappers import LoggingStore
 
 OLD = np.arange(1, 8)

@@ -9,7 +9,7 @@ import pytest
 
 from running import run_threads
 from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
-from zellige.stores import Store, base
+from zellige.stores import Store, locks
 from zellige.stores.base import ABSENT
 from zellige.types import Kept
 
@@ -509,18 +509,18 @@ class StoreSuite:
             run_threads(2, lambda number: enter(store, f"a/{number}"))
 
     def test_no_lock_is_remembered_when_it_is_free(self, store):
-        base._locks.clear()
+        locks._locks.clear()
         with store.lock("a"), store.lock_here("b"), store.lock("a"):
-            assert len(base._locks) == 2
-            for number in range(3 * base._MANY):
+            assert len(locks._locks) == 2
+            for number in range(3 * locks._MANY):
                 enter(store, str(number))
-                assert len(base._locks) <= base._MANY
-            base._sweep()
-            assert sorted(lock().name for lock in base._locks.values()) == sorted(
+                assert len(locks._locks) <= locks._MANY
+            locks._sweep()
+            assert sorted(lock().name for lock in locks._locks.values()) == sorted(
                 store.lock_here(key).name for key in "ab"
             )
-        base._sweep()
-        assert base._locks == {}
+        locks._sweep()
+        assert locks._locks == {}
 
     def test_a_lock_is_left_in_c_where_no_interrupt_comes_between(self, store):
         lock = store.lock_here("a")

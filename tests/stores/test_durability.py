@@ -7,6 +7,7 @@ that no chunk is written by the kernel here; `test_power_cuts` watches that one.
 from __future__ import annotations
 
 import errno
+import operator
 import os
 import threading
 from collections import Counter
@@ -21,7 +22,7 @@ from store_suite import enter
 import zellige
 from running import run_threads
 from zellige.io.chunks import Chunks
-from zellige.stores import LocalStore, MemoryStore, abilities, threads
+from zellige.stores import LocalStore, MemoryStore, abilities, files, threads
 from zellige.stores.base import TEMPORARY
 
 DOCUMENTS = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"]
@@ -265,6 +266,34 @@ def test_a_directory_that_a_quick_write_made_survives_the_first_careful_one(disk
     assert disk.lost() <= {f"{root}/a/c/0"}  # which was never promised
 
 
+def test_so_many_directories_are_remembered_and_no_more(disk, root, monkeypatch):
+    monkeypatch.setattr(files, "_durable", set())
+    monkeypatch.setattr(files, "_REMEMBERED", 8)
+    store = power(root)
+    for k in range(30):
+        store.put(f"c/{k}/0/0", b"x")
+        assert disk.lost() == set()
+        assert len(files._durable) <= 8 + 5
+    assert root not in files._made
+
+
+@pytest.mark.parametrize("remove", ["delete_prefix", "prune", "rename"])
+def test_a_directory_that_is_made_again_survives_a_power_cut(disk, root, remove):
+    store = power(root)
+    store.put("a/c/0", b"x")
+    if remove == "delete_prefix":
+        store.delete_prefix("a/")
+    elif remove == "prune":
+        store.delete(["a/c/0"])
+        store.prune("", lambda _: True)
+    else:
+        store.rename("a/", "b/")
+    os.makedirs(f"{root}/a/c")  # as the kernel does, or another process
+    disk.forget()
+    store.put("a/c/0", b"y")
+    assert {f"{root}/a/c", f"{root}/a", root} <= set(disk.synced)
+
+
 def test_removing_from_a_careful_store_survives_a_power_cut(disk, root):
     store = power(root)
     store.put("a/c/0", b"x")
@@ -460,18 +489,17 @@ class Somebody:
     def __init__(self, store: LocalStore) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._batch = abilities.batch(store)
-        self._work: Callable[[str], object] = lambda key: store.put(key, b"x")
-        self.put_now = self._work
+        self._store, self._within = store, operator.call
 
     def put(self, key: str) -> None:
-        self._thread.submit(self._work, key).result(20)
+        self._thread.submit(self._within, self._store.put, key, b"x").result(20)
 
     def begin(self) -> None:
-        self._work = self._thread.submit(self._batch.__enter__).result(20)(self.put_now)
+        self._within = self._thread.submit(self._batch.__enter__).result(20)
 
     def end(self) -> None:
         """The end of the batch; raises what that raises."""
-        self._work = self.put_now
+        self._within = operator.call
         self._thread.submit(self._batch.__exit__, None, None, None).result(20)
 
 
@@ -509,16 +537,16 @@ def test_a_batch_within_a_batch_lasts_when_it_ends(disk, root):
     store.put("a/0", b"x")
     store.put("b/0", b"x")
     outer, inner = abilities.batch(store), abilities.batch(store)
-    with outer as joined:
+    with outer as within:
 
-        def work(_task: object) -> None:
+        def work() -> None:
             store.put("a/1", b"x")
-            with inner as joined_too:
-                joined_too(lambda key: store.put(key, b"x"))("b/1")
+            with inner as within_too:
+                within_too(store.put, "b/1", b"x")
             assert disk.lost(f"{root}/b/") == set()
             store.put("a/2", b"x")
 
-        joined(work)(None)
+        within(work)
         assert disk.lost() == {f"{root}/a/1", f"{root}/a/2"}
     assert disk.lost() == set()
 
@@ -542,8 +570,8 @@ def test_a_batch_that_fails_is_over(disk, root):
     store.put("a/0", b"x")
 
     def fail() -> None:
-        with abilities.batch(store) as joined:
-            joined(lambda key: store.put(key, b"x"))("a/1")
+        with abilities.batch(store) as within:
+            within(store.put, "a/1", b"x")
             raise RuntimeError("mine")
 
     with pytest.raises(RuntimeError, match="mine"):
@@ -595,8 +623,8 @@ def test_only_known_words_say_what_survives(tmp_path, word):
 def test_a_store_in_memory_survives_no_power_cut():
     store = MemoryStore()
     assert store.with_durability("process") is store
-    with abilities.batch(store) as joined:
-        joined(lambda key: store.put(key, b"x"))("k")
+    with abilities.batch(store) as within:
+        within(store.put, "k", b"x")
     with pytest.raises(ValueError, match="'power'"):
         store.with_durability("power")
     with pytest.raises(ValueError, match="'power'"):

@@ -13,8 +13,8 @@ import zellige
 from running import run_threads
 from zellige.errors import ReadOnlyError, ShortReadError
 from zellige.stores import Store
-from zellige.stores.icechunk import with_runs
-from zellige.stores.zarr_python import ZarrPythonStore
+from zellige.stores.foreign.icechunk import with_runs
+from zellige.stores.foreign.zarr_python import ZarrPythonStore
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed")
 
@@ -68,8 +68,8 @@ class Renamed(ZarrPythonStore):
         chunks = set(ZarrPythonStore._run(self, "", ZarrPythonStore._keys(self, "")))
         return [key for key, number in tuple(self._numbers.items()) if f"laws/c/{number}" in chunks]
 
-    async def _value(self, key, request=None):
-        return await super()._value(self._chunk(key), request)
+    async def _get_buffer(self, key, request=None):
+        return await super()._get_buffer(self._chunk(key), request)
 
     async def _measure(self, key):
         return await super()._measure(key if key.startswith("laws/c/") else self._chunk(key))

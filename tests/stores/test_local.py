@@ -592,29 +592,6 @@ def test_what_a_zombie_left_is_removed(store):
         os.waitpid(child, 0)
 
 
-def test_a_store_remembers_so_many_unsynchronised_directories_and_no_more(store, monkeypatch):
-    monkeypatch.setattr(files, "_made_in", {})
-    monkeypatch.setattr(files, "_MADE", 8)
-    synced = []
-    monkeypatch.setattr(os, "sync", lambda: synced.append(len(files._made_in)))
-    for k in range(30):
-        store.put(f"c/{k}/0/0", b"x")
-        assert f"{store.root}/c/{k}" in files._made_in
-        assert len(files._made_in) <= 8 + 3
-    assert len(synced) == 3
-
-
-def test_directories_made_during_a_sync_of_all_are_still_remembered(store, monkeypatch):
-    monkeypatch.setattr(files, "_made_in", {"/made/before": 1, "/made/again": 2})
-
-    def sync() -> None:
-        files._made_in["/made/again"] = 3
-
-    monkeypatch.setattr(os, "sync", sync)
-    files._sync_everything()
-    assert files._made_in == {"/made/again": 3}
-
-
 def refusing(code):
     def refuse(*_given):
         raise OSError(code, os.strerror(code))

@@ -117,7 +117,8 @@ array = zellige.open_array(LocalStore(root, durability=durability), path="g/a", 
 value = np.full(array.shape, int(value), array.dtype)
 with zellige.config.set({"threading.max_workers": int(workers)}):
     os.environ["WATCHED"], os.environ["WATCH_LOG"] = root, log
-    array[...] = value
+    part = (slice(int(os.environ.get("WATCH_PART", 1 << 20))),) * array.ndim
+    array[part] = value[part]
 """
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -274,6 +275,17 @@ def test_directories_of_a_quick_write_survive_with_the_next_careful_one(writer):
     quick, _ = writer.write(1, "process")
     careful, _ = writer.write(2)
     assert lost_folders(quick + careful) == []
+
+
+def test_directories_of_a_quick_write_survive_with_the_next_careful_part(writer):
+    """Parts of chunks are not written by the kernel, which made the directories."""
+    writer.create("three axes")
+    quick, _ = writer.write(1, "process")
+    careful, done = writer.write(2, part=3)
+    assert done.returncode == 0, done.stderr
+    changed = {event.other for event in careful if event.what == "renamed"}
+    assert len(changed) == 8
+    assert not any(path.startswith(f"{folder}/") for folder in lost_folders(quick + careful) for path in changed)
 
 
 # -- trouble --------------------------------------------------------------------------------------

@@ -16,12 +16,12 @@ import zarr.storage
 from servers import set_environment
 
 import zellige
-from zellige.stores import LocalStore, MemoryStore, StorePath, clients, locate, resolve
-from zellige.stores.clients import Client, parse_options
-from zellige.stores.fsspec import FsspecStore
+from zellige.stores import LocalStore, MemoryStore, StorePath, client, locate, resolve
+from zellige.stores.client import Client, parse_options
+from zellige.stores.foreign.fsspec import FsspecStore
+from zellige.stores.foreign.zarr_python import ZarrPythonStore
 from zellige.stores.http import HTTPStore
-from zellige.stores.objects import ObjectStore
-from zellige.stores.zarr_python import ZarrPythonStore
+from zellige.stores.object import ObjectStore
 from zellige.stores.zip import ZipStore
 
 
@@ -235,7 +235,7 @@ def test_stores_of_obstore_are_used(aws, tmp_path):
 def test_a_missing_package_is_named_with_what_to_install(aws, monkeypatch, thing, extra):
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    monkeypatch.setattr(clients, "_loaded", {})
+    monkeypatch.setattr(client, "_loaded", {})
     with pytest.raises(ImportError, match=rf"pip install 'zellige\[{extra}\]'"):
         resolve(thing).get("k")
 

@@ -21,7 +21,7 @@ from zellige.storage import LatencyStore, LocalStore, LoggingStore, MemoryStore,
 from zellige.stores import latency
 from zellige.stores.abilities import Folders, obstacles
 from zellige.stores.base import Traits
-from zellige.stores.objects import ObjectStore
+from zellige.stores.object import ObjectStore
 from zellige.stores.wrappers import FencedStore
 
 

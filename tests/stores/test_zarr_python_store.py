@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -15,8 +16,7 @@ from store_suite import StoreSuite
 import zellige
 from running import fork, run_threads
 from zellige.errors import ReadOnlyError, ShortReadError
-from zellige.stores import zarr_python
-from zellige.stores.zarr_python import ZarrPythonStore
+from zellige.stores.foreign.zarr_python import ZarrPythonStore
 
 zarr = pytest.importorskip("zarr", reason="zarr-python is not installed")
 pytest.importorskip("zarr.storage")
@@ -100,12 +100,12 @@ def test_an_interrupt_ends_the_request_that_was_waited_for(monkeypatch):
             finally:
                 ended.set()
 
-    def interrupted(_errand):
+    def interrupted(_future):
         begun.wait(10)
         raise KeyboardInterrupt
 
     store = ZarrPythonStore(Endless(zarr.storage.MemoryStore()))
-    monkeypatch.setattr(zarr_python._Errand, "result", interrupted)
+    monkeypatch.setattr(Future, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.get("a")
     assert ended.wait(10)
@@ -148,7 +148,7 @@ def test_a_forked_process_has_its_own_loop():
 def test_the_thread_ends_with_the_interpreter_without_a_word():
     code = (
         "import zarr, threading\n"
-        "from zellige.stores.zarr_python import ZarrPythonStore\n"
+        "from zellige.stores.foreign.zarr_python import ZarrPythonStore\n"
         "store = ZarrPythonStore(zarr.storage.MemoryStore())\n"
         "store.put('a', b'x')\n"
         "print(store.get('a'))\n"

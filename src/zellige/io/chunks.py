@@ -61,7 +61,7 @@ class Chunks:
 
     @property
     def place(self) -> Hashable:
-        """What these chunks are called in this process, whichever handle is used; for `threads.Apart`."""
+        """What these chunks are called in this process, whichever handle is used; for `Apart`."""
         return self.store.name(f"{self.prefix}chunks")
 
     @property

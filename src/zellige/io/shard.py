@@ -113,7 +113,9 @@ class ShardSource:
         """The index, remembered or read."""
         place, layout = (self._start, self._length), self.shard.index
         tag, remembered = self._cache.find(self._key, place)
-        if remembered is not None and (self._tag is None or self._tag == tag):
+        # It may be from before the array was resized, when the shard had another shape.
+        fits = remembered is not None and len(remembered.table) == prod(layout.counts)
+        if fits and (self._tag is None or self._tag == tag):
             self._tag = tag
             return remembered
         found = self._read([self._absolute(layout.span)])

@@ -34,6 +34,7 @@ from zellige.settings import told
 from zellige.stores import threads
 from zellige.stores.abilities import batch
 from zellige.stores.files import temporary_name
+from zellige.stores.locks import Apart
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Kept, Old, Part, Shape
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _write_files(
         statuses, (rows, work) = bytearray([kernel.NOT_BEGUN]) * len(part), _work(part, value, chunks.chain)
         later = chain.from_iterable(other.copies() for other in rest)
         if rows is not None:
-            alone = threads.Apart("whole")
+            alone = Apart("whole")
             try:
                 with alone:
                     alone.wait(chunks.place)
@@ -207,8 +208,8 @@ def _write_batches(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, pr
     )
     # Where nobody waits for the store, one thread sends what all threads of the kernel encode.
     crew = threads.Crew(1) if store.traits.concurrency is None else threads.crew(store, value.nbytes, held)
-    with batch(store) as joined:
-        threads.run(joined(put), tasks, len(plan), crew, partial(_report, plan))
+    with batch(store) as within:
+        within(threads.run, put, tasks, len(plan), crew, partial(_report, plan))
 
 
 # -- the plain path -------------------------------------------------------------------------------
@@ -230,10 +231,10 @@ def _run(
 ) -> None:
     """Write chunks one by one, while the kernel writes none of the array: it takes no locks of single chunks."""
     crew = threads.crew(chunks.store, nbytes, nbytes // max(count, 1))
-    alone = threads.Apart("parts")
-    with batch(chunks.store) as joined, alone:
+    alone = Apart("parts")
+    with batch(chunks.store) as within, alone:
         alone.wait(chunks.place)
-        threads.run(joined(work), copies, count, crew, stopped)
+        within(threads.run, work, copies, count, crew, stopped)
 
 
 def write_chunk(chunks: Chunks, value: AnyArray, to_end: bool, copy: Copy) -> None:
@@ -406,8 +407,8 @@ def copy_chunks(source: Chunks, target: Chunks, grid: ChunkGrid) -> None:
 
     inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
     crew = threads.crew(threads.farther(source.store, target.store), len(inside) << 20)
-    with batch(target.store) as joined:
-        threads.run(joined(copy), inside, len(inside), crew)
+    with batch(target.store) as within:
+        within(threads.run, copy, inside, len(inside), crew)
 
 
 # -- what was written when an error stopped it ----------------------------------------------------

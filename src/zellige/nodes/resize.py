@@ -36,6 +36,7 @@ from zellige.nodes import node
 from zellige.nodes.array import Array
 from zellige.nodes.lease import Attempts, Lease, Owner
 from zellige.stores import threads
+from zellige.stores.locks import Apart
 from zellige.types import Buffer, Coords, Encoded, Shape
 
 if TYPE_CHECKING:
@@ -400,7 +401,7 @@ def clear_uncovered(chunks: Chunks, old: ChunkGrid, new: ChunkGrid) -> None:
 
 def _apart(chunks: Chunks, work: Callable[[tuple[Coords, str]], None], items: list[tuple[Coords, str]]) -> None:
     """Do some work for stored chunks, while no thread of this process writes whole ones without their locks."""
-    alone = threads.Apart("parts")
+    alone = Apart("parts")
     with alone:
         alone.wait(chunks.place)
         threads.gather(work, items, chunks.store)

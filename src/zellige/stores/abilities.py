@@ -6,11 +6,12 @@ around it. The functions here are for all stores: they use the ability where the
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zellige.types import AnyArray, Buffer, Splice
 
@@ -51,13 +52,13 @@ class Folders(ABC):
 
     @abstractmethod
     def outer(self) -> Store | None:
-        """A store of the directory above, to be read only; None if there is none."""
+        """Return a store of the directory above, to be read only; None if there is none."""
 
     @abstractmethod
     def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-        """What lies below the prefix in the place of keys and cannot be read as a value, with what it is.
+        """Find what lies below the prefix in the place of keys and cannot be read as a value.
 
-        Directories are among it; whether a value belongs where one is, the caller knows.
+        Directories are among it; the caller knows whether a value belongs there.
         """
 
     @abstractmethod
@@ -74,9 +75,9 @@ class Folders(ABC):
 
     @abstractmethod
     def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
-        """Remove the prefix and those below it that hold nothing.
+        """Remove the prefix and those below it that hold nothing and are `owned`.
 
-        Only those that are `owned`, which is told their paths relative to the prefix, without a last `/`.
+        That gets their paths relative to the prefix, without a last `/`.
         """
 
     @abstractmethod
@@ -85,7 +86,7 @@ class Folders(ABC):
 
 
 def obstacles(store: Store, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-    """What lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys."""
+    """Find what lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys."""
     folders = store.ability(Folders)
     return iter(()) if folders is None else folders.obstacles(prefix)
 
@@ -115,7 +116,7 @@ class Forks(ABC):
 
     @abstractmethod
     def fork(self) -> Any:
-        """A copy of the transaction, which can be pickled and forked again."""
+        """Return a copy of the transaction, which can be pickled and forked again."""
 
     @abstractmethod
     def merge(self, forks: Iterable[Any]) -> None:
@@ -123,9 +124,9 @@ class Forks(ABC):
 
 
 def fork(store: S) -> S:
-    """The same data as other processes may write to it; what they wrote comes back by `merge`.
+    """Return the same data as other processes may write to it; what they wrote comes back by `merge`.
 
-    That is the store itself where everybody sees what one writes, and a fork of it in a transaction.
+    That is a fork in a transaction, else the store itself.
     """
     if not store.traits.transactional or store.read_only:
         return store
@@ -145,29 +146,23 @@ def merge(store: Store, forks: Iterable[Store]) -> None:
 
 # -- many writes at once --------------------------------------------------------------------------
 
-Work: TypeAlias = Callable[[Any], None]
-Joined: TypeAlias = Callable[[Work], Work]
-
 
 class Batches(ABC):
     """Writes that are made durable together."""
 
     @abstractmethod
-    def batch(self) -> AbstractContextManager[Joined]:
-        """Around many writes of one operation; gives what turns the work of any thread into a part of the batch."""
+    def batch(self) -> AbstractContextManager[Callable[..., Any]]:
+        """Make many writes durable together; see `batch`."""
 
 
-def batch(store: Store) -> AbstractContextManager[Joined]:
-    """Around many writes of one operation: what makes them durable may wait until the end.
+def batch(store: Store) -> AbstractContextManager[Callable[..., Any]]:
+    """Make many writes durable together, at the end of the block.
 
-    Gives a function that turns the work of any thread into a part of the batch.
+    Gives a function that calls another one with its arguments as a part of the batch, and with it the threads that
+    `threads.run` starts for it.
     """
     batches = store.ability(Batches)
-    return nullcontext(_as_it_is) if batches is None else batches.batch()
-
-
-def _as_it_is(work: Work) -> Work:
-    return work
+    return nullcontext(operator.call) if batches is None else batches.batch()
 
 
 # -- values that are changed or decoded -----------------------------------------------------------
@@ -178,7 +173,7 @@ class Splices(ABC):
 
     @abstractmethod
     def splice_value(self, key: str, change: Splice) -> None:
-        """`Store.splice`."""
+        """Do what `Store.splice` does."""
 
 
 class DecodedChunks(ABC):
@@ -186,4 +181,4 @@ class DecodedChunks(ABC):
 
     @abstractmethod
     def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
-        """What `decode` makes of a value, maybe kept from another time with the same `how`; None if it is missing."""
+        """Return what `decode` makes of a value, maybe kept from another call with the same `how`; None if missing."""

@@ -1,26 +1,28 @@
-"""The zip format, as it is read: where an archive is, and its entries.
+"""The zip format: archives are read by position, and written as a draft beside their place.
 
-The directory is parsed by the standard library. The bytes of entries are read here, by position, so that many
-threads read at once and a range of an entry that is not compressed costs no more than the range.
+The standard library reads and writes the directory. The bytes of entries are read and written here, by position: many
+threads at once, and of an entry that is not compressed a range costs no more than the range.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import stat
 import struct
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
-from typing import IO, NoReturn, Protocol, TypeVar
+from typing import IO, NoReturn, TypeAlias, TypeVar
 from uuid import uuid4
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from zellige.errors import BadArchiveError
+from zellige.errors import BadArchiveError, StoreKeyError
 from zellige.stores import files
-from zellige.stores.base import Store, is_key, resolve_span
+from zellige.stores.base import TEMPORARY, Store, Value, is_key, resolve_span
 from zellige.types import Buffer, Span
 
 try:
@@ -32,30 +34,44 @@ except ImportError:
 
 TAIL = 256 << 10  # read first: the directory of a few thousand entries, and the documents that we write beside it
 _EXTRA = 256  # bytes of extra fields that are read with the data, in the hope that there are no more
+_BLOCK = 4 << 20  # copied at once
+_AT_ONCE = 512  # buffers for one call of pwritev; the system takes at most 1024
+_LONGEST = 0xFFFF  # bytes of a name
 
-STORED, _DEFLATED = 0, 8
+_STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 0x1
 _LOCAL = struct.Struct("<4s22xHH")  # signature, length of the name, length of the extra fields
 
-numbers = count(1)
-"""One for each value, so that no two versions are the same."""
+_numbers = count(1)
 
 T = TypeVar("T", bound=Buffer)
+
+Place: TypeAlias = str | os.PathLike[str] | IO[bytes] | tuple[Store, str]
+"""Where an archive is: a path, a file object, or a key of another store."""
 
 
 # -- where an archive is --------------------------------------------------------------------------
 
 
-class Source(Protocol):
-    """The bytes of an archive, read by position."""
+class Source:
+    """The bytes of an archive, read by position. Its end is kept: the directory, and often documents."""
 
-    size: int
-    name: str
-    stamp: str
-    """What no other archive has, nor the same one once it was changed."""
+    def __init__(self, name: str, size: int, read_at: Callable[[int, int], bytes], identity: Hashable) -> None:
+        self.name, self.size, self.identity = name, size, identity
+        self.stamp = uuid4().hex
+        """What no other archive has, nor the same one once it was changed."""
+        self._read_at = read_at
+        self._begin = max(size - TAIL, 0)
+        self._tail = read_at(self._begin, size - self._begin)
 
     def read(self, start: int, length: int) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """Read so many bytes, fewer only at the end."""
+        begin = self._begin
+        if start >= begin:
+            return self._tail[start - begin :][:length]
+        if start + length <= begin:
+            return self._read_at(start, length)
+        return self._read_at(start, begin - start) + self._tail[: start + length - begin]
 
 
 class Descriptor:
@@ -66,7 +82,6 @@ class Descriptor:
 
     def __init__(self, path: str, flags: int) -> None:
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
-        self.stamp = uuid4().hex
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} holds a file descriptor and cannot be copied or pickled; open the path")
@@ -76,112 +91,74 @@ class Descriptor:
             os.close(self.fd)
 
     def read(self, start: int, length: int) -> bytes:
-        """So many bytes, fewer only at the end."""
-        data = os.pread(self.fd, length, start)
-        while len(data) < length and (more := os.pread(self.fd, length - len(data), start + len(data))):
-            data += more
-        return data
+        """Read so many bytes, fewer only at the end."""
+        return files.pread(self.fd, length, start)
 
 
-def stamp_of(info: os.stat_result) -> tuple[int, ...]:
-    """What tells a file from every other one, and from itself once it was changed."""
-    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
-
-
-class FileSource(Descriptor):
+class FileSource(Source):
     """A file of this machine, read from one descriptor: also if another file takes its name meanwhile."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, os.O_RDONLY)
-        self.name = repr(path)
-        self.info = os.fstat(self.fd)
-        self.stamp = "-".join(f"{number:x}" for number in stamp_of(self.info))
+        self.file = Descriptor(path, os.O_RDONLY)
+        info = os.fstat(self.file.fd)
         try:
-            self.size = files.regular(self.info)
+            size = files.regular(info)
         except OSError as exc:
             raise OSError(exc.errno, exc.strerror, path) from exc
+        version = _version_of(info)
+        super().__init__(repr(path), size, self.file.read, version)
+        self.stamp = "-".join(f"{number:x}" for number in version)
+
+    def is_at(self, path: str) -> bool:
+        """Whether this path is still the same file, unchanged."""
+        try:
+            return _version_of(os.stat(path)) == self.identity
+        except FileNotFoundError:
+            return False
 
 
-class HandleSource:
-    """A file object that can be read and sought, by one thread at a time."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.name = repr(getattr(file, "name", file))
-        self.stamp = uuid4().hex
-        self._file, self._lock = file, threading.Lock()
-        self.size = file.seek(0, io.SEEK_END)
-
-    def read(self, start: int, length: int) -> bytes:
-        """So many bytes, fewer only at the end."""
-        with self._lock:
-            self._file.seek(start)
-            return self._file.read(length)
+def _version_of(info: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file from every other one, and from itself once it was changed."""
+    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
 
 
-class ValueSource:
-    """A value of another store, read by ranges."""
+def open_source(place: Place) -> Source:
+    """Open an archive for reading."""
+    if isinstance(place, str):
+        return FileSource(place)
+    if isinstance(place, tuple):
+        return _value_source(*place)
+    if not isinstance(place, os.PathLike) and hasattr(place, "read") and hasattr(place, "seek"):
+        return _handle_source(place)
+    raise TypeError(f"an archive is a path, a file object that can be sought, or (store, key), not {place!r}")
 
-    def __init__(self, store: Store, key: str) -> None:
-        self.name = f"{key!r} in {store!r}"
-        self.stamp = uuid4().hex
-        self.store, self.key = store, key
-        size = store.size(key)
-        if size is None:
-            raise FileNotFoundError(f"there is no key {key!r} in {store!r}")
-        self.size = size
 
-    def read(self, start: int, length: int) -> bytes:
-        """So many bytes, fewer only at the end."""
-        length = min(length, self.size - start)
-        found = self.store.get_range(self.key, start, length) if length > 0 else b""
+def _value_source(store: Store, key: str) -> Source:
+    """Read a value of another store by ranges."""
+    size = store.size(key)
+    if size is None:
+        raise FileNotFoundError(f"there is no key {key!r} in {store!r}")
+
+    def read(start: int, length: int) -> bytes:
+        length = min(length, size - start)
+        found = store.get_range(key, start, length) if length > 0 else b""
         if found is None:
-            raise FileNotFoundError(f"key {self.key!r} was removed from {self.store!r} while the archive was open")
+            raise FileNotFoundError(f"key {key!r} was removed from {store!r} while the archive was open")
         return found
 
-
-class _WithTail:
-    """A source whose end is kept: the directory, and often documents."""
-
-    def __init__(self, source: Source) -> None:
-        self.source, self.size, self.name, self.stamp = source, source.size, source.name, source.stamp
-        self._start = max(source.size - TAIL, 0)
-        self._tail = source.read(self._start, source.size - self._start)
-
-    def read(self, start: int, length: int) -> bytes:
-        if start >= self._start:
-            return self._tail[start - self._start :][:length]
-        if start + length <= self._start:
-            return self.source.read(start, length)
-        return self.source.read(start, self._start - start) + self._tail[: start + length - self._start]
+    return Source(f"{key!r} in {store!r}", size, read, (store.identity, key))
 
 
-class _Cursor:
-    """What `ZipFile` wants of a file."""
+def _handle_source(file: IO[bytes]) -> Source:
+    """Read a file object, by one thread at a time."""
+    lock = threading.Lock()
 
-    def __init__(self, source: Source) -> None:
-        self._source, self._at = source, 0
+    def read(start: int, length: int) -> bytes:
+        with lock:
+            file.seek(start)
+            return file.read(length)
 
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
-        if base + offset < 0:
-            raise OSError(f"position {base + offset} lies before the beginning")
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, length: int = -1) -> bytes:
-        left = max(self._source.size - self._at, 0)
-        data = self._source.read(self._at, left if length < 0 else min(length, left))
-        self._at += len(data)
-        return data
-
-    def close(self) -> None:
-        """Nothing: the source stays open."""
+    return Source(repr(getattr(file, "name", file)), file.seek(0, io.SEEK_END), read, id(lock))
 
 
 # -- entries --------------------------------------------------------------------------------------
@@ -192,40 +169,25 @@ class Document:
     """A value that is kept in memory until the archive is closed."""
 
     value: bytes
-    number: int = field(default_factory=numbers.__next__)
+    version: str = field(default_factory=lambda: f"{next(_numbers):x}")
 
-    @property
-    def version(self) -> str:
-        """What no other value has."""
-        return f"{self.number:x}"
-
-    @property
-    def size(self) -> int:
-        """Its length in bytes."""
-        return len(self.value)
-
-    def read(self) -> bytes:
-        """The value."""
-        return self.value
-
-    def read_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes]:
-        """Several ranges of the value."""
-        places = [resolve_span(key, *span, self.size) for span in spans]
-        return [self.value[start : start + length] for start, length in places]
+    def read(self, key: str, spans: Sequence[Span] | None) -> Value:
+        """Answer `Store.read`."""
+        return Value.cut(key, self.value, spans, self.version)
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
     """A value in an archive: where its header and its bytes are, and what they must give."""
 
-    source: Source
+    source: Source | Draft
     name: str
     start: int
     end: int  # where the next entry begins, or the directory
     stored: int
     size: int
     crc: int
-    method: int
+    method: int = _STORED
     data: int = -1  # where the bytes begin, once the header has been read
 
     @property
@@ -233,39 +195,36 @@ class Entry:
         """What no other value has."""
         return f"{self.source.stamp}-{self.start:x}-{self.crc:x}"
 
-    def read(self) -> Buffer:
-        """The whole value, compared with its checksum."""
-        return self._decoded(self._raw())
-
-    def read_ranges(self, key: str, spans: Sequence[Span]) -> list[bytes]:
-        """Several ranges; of a compressed value all of it is read, of another one nothing else."""
+    def read(self, key: str, spans: Sequence[Span] | None) -> Value:
+        """Answer `Store.read`. A whole value is compared with its checksum; a compressed one is always read whole."""
+        if spans is None or (spans and self.method != _STORED):
+            return Value.cut(key, self._decoded(self._raw()), spans, self.version)
         places = [resolve_span(key, *span, self.size) for span in spans]
-        if self.method != STORED:
-            value = memoryview(self.read())
-            return [bytes(value[start : start + length]) for start, length in places]
         if places and self.data < 0:
-            self.find(self.source.read(self.start, self.head_length))
-        return [self.measured(self.source.read(self.data + start, length), length) for start, length in places]
+            self.find()
+        parts = [self.measured(self.source.read(self.data + start, length), length) for start, length in places]
+        return Value(parts, self.size, self.version)
 
     def _raw(self) -> Buffer:
-        """The bytes as they are stored, with the header before them unless that is known."""
+        """Read the bytes as they are stored, with the header before them unless that is known."""
         known = self.data >= 0
-        length = self.stored if known else self.head_length + self.stored
+        length = self.stored if known else self._head_length + self.stored
         found: Buffer = self.source.read(self.data if known else self.start, length)
         if not known:
-            self.find(bytes(found[: self.head_length]))
+            self.find(bytes(found[: self._head_length]))
             found = memoryview(found)[self.data - self.start :][: self.stored]
             if len(found) < self.stored and self.data + self.stored <= self.source.size:
                 found = self.source.read(self.data, self.stored)  # behind more extra fields than were expected
         return self.measured(found, self.stored)
 
     @property
-    def head_length(self) -> int:
+    def _head_length(self) -> int:
         """As many bytes as the header has, or a few more."""
         return _LOCAL.size + len(self.name.encode()) + _EXTRA
 
-    def find(self, head: bytes) -> None:
-        """Read the header before the bytes, which says where they begin."""
+    def find(self, head: bytes | None = None) -> None:
+        """Look into the header before the bytes, which says where they begin."""
+        head = self.source.read(self.start, self._head_length) if head is None else head
         if len(head) < _LOCAL.size or not head.startswith(b"PK\3\4"):
             self.fail("there is no header where the directory says; the archive is cut short or damaged")
         _, name, extra = _LOCAL.unpack_from(head)
@@ -278,13 +237,13 @@ class Entry:
         self.data = data
 
     def measured(self, found: T, length: int) -> T:
-        """What was read, if it has the length that it must have."""
+        """Return what was read, if it has the length that it must have."""
         if len(found) != length:
             self.fail(f"{len(found)} of {length} bytes are there; the archive was cut short meanwhile")
         return found
 
     def _decoded(self, raw: Buffer) -> Buffer:
-        value = raw if self.method == STORED else self._inflated(raw)
+        value = raw if self.method == _STORED else self._inflated(raw)
         if crc32(value) != self.crc:
             self.fail(f"its checksum is {crc32(value):08x}, the directory says {self.crc:08x}; it is damaged")
         return value
@@ -295,27 +254,68 @@ class Entry:
         try:
             value = engine.decompress(raw, self.size + 1)
         except zlib.error as error:
-            raise BadArchiveError(self._message(f"it cannot be decompressed: {error}"), key=self.name) from error
+            self.fail(f"it cannot be decompressed: {error}", error)
         if len(value) != self.size or not engine.eof:
             self.fail(f"it does not decompress to the {self.size} bytes that the directory says; it is damaged")
         return value
 
-    def fail(self, reason: str) -> NoReturn:
-        """Raise, saying which entry of which archive it is."""
-        raise BadArchiveError(self._message(reason), key=self.name)
+    def info(self) -> ZipInfo:
+        """Return the entry as the standard library writes it."""
+        info = ZipInfo(self.name, (1980, 1, 1, 0, 0, 0))  # the same content gives the same archive
+        info.compress_type, info.CRC, info.header_offset = self.method, self.crc, self.start
+        info.compress_size, info.file_size, info.external_attr = self.stored, self.size, 0o100644 << 16
+        return info
 
-    def _message(self, reason: str) -> str:
-        return f"entry {self.name!r} of the archive {self.source.name}: {reason}"
+    def fail(self, reason: str, cause: Exception | None = None) -> NoReturn:
+        """Raise, saying which entry of which archive it is."""
+        raise BadArchiveError(
+            f"entry {self.name!r} of the archive {self.source.name}: {reason}", key=self.name
+        ) from cause
+
+
+def check_name(name: str) -> None:
+    """Refuse names that no archive can hold."""
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise StoreKeyError(f"key {name!r}: the names in a zip archive are UTF-8; use text", key=name) from error
+    if length > _LONGEST:
+        raise StoreKeyError(f"key {name[:60]!r}… has {length} bytes, a zip archive takes {_LONGEST}", key=name)
+
+
+# -- the directory --------------------------------------------------------------------------------
+
+
+class _Cursor:
+    """What `ZipFile` needs of a file to read the directory."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._at = source, 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        if at < 0:
+            raise OSError(f"position {at} lies before the beginning")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, length: int = -1) -> bytes:
+        left = max(self._source.size - self._at, 0)
+        data = self._source.read(self._at, left if length < 0 else min(length, left))
+        self._at += len(data)
+        return data
 
 
 def read_directory(source: Source, *, last: bool) -> dict[str, Entry]:
-    """The entries of an archive by their names, checked: none leaves the root, none shares bytes with another.
+    """Return the entries of an archive by their names, checked: none leaves the root, none shares bytes with another.
 
     With `last` the last one of a name counts; else a name that is there twice is refused.
     """
-    kept = _WithTail(source)
     try:
-        with ZipFile(_Cursor(kept)) as archive:
+        with ZipFile(_Cursor(source)) as archive:
             infos, end = archive.infolist(), archive.start_dir
     except (BadZipFile, struct.error, OSError, UnicodeDecodeError, ValueError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno:
@@ -324,35 +324,115 @@ def read_directory(source: Source, *, last: bool) -> dict[str, Entry]:
             f"{source.name} ({source.size} bytes) is no zip archive, is cut short or is damaged: {error}"
         ) from error
     entries: dict[str, Entry] = {}
-    ends = dict(_neighbours(sorted(info.header_offset for info in infos), end))
+    ends = dict(pairwise([*sorted(info.header_offset for info in infos), end]))
     for info in infos:
-        name = info.orig_filename
-        entry = Entry(
-            *(kept, name, info.header_offset, ends[info.header_offset]),
-            *(info.compress_size, info.file_size, info.CRC, info.compress_type),
-        )
+        name, start = info.orig_filename, info.header_offset
+        sizes = info.compress_size, info.file_size
+        entry = Entry(source, name, start, ends[start], *sizes, info.CRC, info.compress_type)
         if not is_key(name.removesuffix("/")):
             entry.fail("such a name could leave the store; make the archive anew with relative names")
         if name in entries and not last:
             entry.fail(
                 "the name is there twice; leave out duplicates='error' to read the last one, as zarr-python does"
             )
-        _check_readable(entry, info)
+        if info.flag_bits & _ENCRYPTED:
+            entry.fail("it is encrypted; make the archive without a password")
+        if entry.method not in (_STORED, _DEFLATED):
+            entry.fail(f"its compression {entry.method} is not read here; make the archive with stored entries")
+        if start < 0 or start + _LOCAL.size + entry.stored > entry.end:
+            entry.fail(f"its {entry.stored} bytes reach into what follows; the archive is cut short or damaged")
+        if entry.method == _STORED and entry.stored != entry.size:
+            entry.fail(f"it is not compressed, but has {entry.stored} bytes of {entry.size}; the directory is damaged")
         entries[name] = entry
     return {name: entry for name, entry in entries.items() if not name.endswith("/")}
 
 
-def _neighbours(starts: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
-    """Each header with where the next one is."""
-    return pairwise([*starts, end])
+# -- drafts ---------------------------------------------------------------------------------------
 
 
-def _check_readable(entry: Entry, info: ZipInfo) -> None:
-    if info.flag_bits & _ENCRYPTED:
-        entry.fail("it is encrypted; make the archive without a password")
-    if info.compress_type not in (STORED, _DEFLATED):
-        entry.fail(f"its compression {info.compress_type} is not read here; make the archive with stored entries")
-    if entry.start < 0 or entry.start + _LOCAL.size + entry.stored > entry.end:
-        entry.fail(f"its {entry.stored} bytes reach into what follows; the archive is cut short or damaged")
-    if info.compress_type == STORED and entry.stored != entry.size:
-        entry.fail(f"it is not compressed, but has {entry.stored} bytes of {entry.size}; the directory is damaged")
+class Draft(Descriptor):
+    """An archive that is being written, in a temporary file beside its place.
+
+    Threads write at once, each into a place that it has reserved.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.pid = os.getpid()
+        self.name, self.stamp = f"(draft of {path!r})", uuid4().hex
+        self.target = path
+        self.folder = os.path.dirname(path) + "/"
+        self.temporary = f"{self.folder}{TEMPORARY}{files.owner(self.pid)}-zip{next(_numbers)}"
+        super().__init__(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        self.size = 0
+        self.dead = 0
+        """Bytes of values that were written again or removed."""
+        self.changed = False
+        """Whether anything was written or removed, which is lost without the draft."""
+        self._lock = threading.Lock()
+
+    def add(self, name: str, parts: Sequence[Buffer]) -> Entry:
+        """Write a value, uncompressed."""
+        crc = size = 0
+        for part in parts:
+            crc = crc32(part, crc)
+            size += memoryview(part).nbytes
+        entry = Entry(self, name, 0, 0, size, size, crc)
+        header = self._reserve(entry)
+        try:
+            self._write([header, *parts], entry.start)
+        except OSError as exc:
+            self.forget(entry)
+            raise OSError(exc.errno, f"entry {name!r}: {exc.strerror}", self.temporary) from exc
+        return entry
+
+    def copy(self, entry: Entry) -> Entry:
+        """Take over a value of another archive as it is stored there."""
+        if entry.data < 0:
+            entry.find()
+        new = Entry(self, entry.name, 0, 0, entry.stored, entry.size, entry.crc, entry.method)
+        self._write([self._reserve(new)], new.start)
+        for start in range(0, entry.stored, _BLOCK):
+            length = min(_BLOCK, entry.stored - start)
+            block = entry.source.read(entry.data + start, length)
+            self._write([entry.measured(block, length)], new.data + start)
+        return new
+
+    def _reserve(self, entry: Entry) -> bytes:
+        """Find a place for a value, and return the header that begins it."""
+        header = entry.info().FileHeader()
+        with self._lock:
+            entry.start, entry.data = self.size, self.size + len(header)
+            self.size = entry.end = entry.data + entry.stored
+        return header
+
+    def _write(self, parts: Sequence[Buffer], at: int) -> None:
+        for first in range(0, len(parts), _AT_ONCE):
+            some = parts[first : first + _AT_ONCE]
+            end = at + sum(memoryview(part).nbytes for part in some)
+            at += os.pwritev(self.fd, some, at)
+            while at < end:
+                at += os.pwrite(self.fd, memoryview(b"".join(some))[at - end :], at)
+
+    def forget(self, entry: Entry | Document | None) -> None:
+        """Note that a value will not be in the archive."""
+        if isinstance(entry, Entry) and entry.source is self:
+            with self._lock:
+                self.dead += entry.end - entry.start
+
+    def finish(self, entries: Sequence[Entry], place: Callable[[str, str], bool]) -> bool:
+        """Write the directory and put the archive into its place; it survives a power cut."""
+        with open(self.fd, "wb", closefd=False) as file:
+            file.seek(self.size)
+            with ZipFile(file, "w") as archive:
+                archive.filelist.extend(entry.info() for entry in entries)
+        with suppress(FileNotFoundError):
+            os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))  # who may read it stays
+        os.fsync(self.fd)
+        done = place(self.temporary, self.target)
+        files.sync_folder(self.folder)
+        return done
+
+    def remove(self) -> None:
+        """Remove the file, unless it was put into its place; not the parent's in a forked process."""
+        if self.pid == os.getpid():
+            files.unlink(self.temporary)

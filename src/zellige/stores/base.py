@@ -1,16 +1,16 @@
 """What a store is: a map from keys to bytes, with the few promises that arrays rely on.
 
-A store implements five methods, says what it is by its `traits`, and has an `identity`:
+A store implements five methods, states facts about itself in its `traits`, and has an `identity`:
 
-* `read` gives a value, ranges of it, or only its size. None means "there is no such key" and nothing else; every other
-  failure raises.
+* `read` returns a value, ranges of it, or only its size. None means "there is no such key" and nothing else; every
+  other failure raises.
 * `write` is all or nothing: a reader, or the survivor of a crash, sees the old value or the new one. With a condition
   it has exactly one winner.
 * `delete` and `list` do what they say.
 * `lock` serialises reading, changing and writing one key.
 
-Everything else that `Store` has is made of these, once, and no store does it in another way. What only some stores can
-is an ability of its own, see `zellige.stores.abilities`.
+Everything else in `Store` is made of these, once, and not to be overridden. What only some stores can do is an ability
+of its own, see `zellige.stores.abilities`.
 
 Keys are relative, `/`-separated and checked by every method, so that nothing leaves the store's root.
 """
@@ -18,26 +18,20 @@ Keys are relative, `/`-separated and checked by every method, so that nothing le
 from __future__ import annotations
 
 import errno
-import os
-import threading
-from _thread import RLock
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
-from weakref import ref
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from zellige.errors import ConflictError, ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.stores.abilities import Folders, Splices
+from zellige.stores.locks import KeyLock
 from zellige.types import TEMPORARY as TEMPORARY
 from zellige.types import Buffer, Durability, Encoded, Kept, Old, Span, Splice
 from zellige.types import is_key as is_key
-
-if TYPE_CHECKING:
-    from zellige.stores.file_locks import FileLock
 
 T = TypeVar("T")
 
@@ -51,7 +45,7 @@ DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata
 
 
 def check_key(key: str) -> str:
-    """The key itself; raises `StoreKeyError` if it could leave the root or is no key at all."""
+    """Return the key itself; raise `StoreKeyError` if it could leave the root or is no key at all."""
     if not is_key(key):
         raise StoreKeyError(
             f"key {key!r}: a key has no empty, '.' or '..' segment, no outer '/', no NUL, no lone surrogate "
@@ -62,7 +56,7 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix itself: empty, or a valid key followed by `/`."""
+    """Return the prefix itself: empty, or a valid key followed by `/`."""
     if prefix:
         if not prefix.endswith("/"):
             raise StoreKeyError(f"prefix {prefix!r} must be empty or end in '/'", key=prefix)
@@ -71,7 +65,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[int, int]:
-    """The range as (start, length) within a value of `size` bytes; `ShortReadError` if it reaches beyond."""
+    """Return a range as (start, length) within a value of `size` bytes; `ShortReadError` if it reaches beyond."""
     if length is not None and length < 0:
         raise ValueError(f"key {key!r}: a range cannot have the length {length}; use None for up to the end")
     begin = size + start if start < 0 else start
@@ -89,28 +83,25 @@ def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[i
 
 
 def coalesced(spans: Sequence[Span], gap: int, most: int) -> list[Span]:
-    """Ranges joined whose distance is at most the gap, up to a length of `most`, so that each is one request.
+    """Join ranges whose distance is at most the gap, up to a length of `most`, so that each is one request.
 
     >>> coalesced([(0, 10), (15, 5), (100, 10), (-8, None)], gap=5, most=50)
     [(0, 20), (100, 10), (-8, None)]
     """
     rest = [span for span in spans if span[1] is None]
-    found: list[Span] = []
-    begin = end = -1
+    found: list[tuple[int, int]] = []  # where each begins and ends
     for start, length in sorted((start, length) for start, length in spans if length is not None):
-        if begin >= 0 and start <= end + gap and max(end, start + length) - begin <= max(most, end - begin):
-            end = max(end, start + length)
+        begin, end = found[-1] if found else (0, -1)
+        both = max(end, start + length)
+        if found and start <= end + gap and both - begin <= max(most, end - begin):
+            found[-1] = begin, both
         else:
-            if begin >= 0:
-                found.append((begin, end - begin))
-            begin, end = start, start + length
-    if begin >= 0:
-        found.append((begin, end - begin))
-    return found + list(dict.fromkeys(rest))
+            found.append((start, start + length))
+    return [(begin, end - begin) for begin, end in found] + list(dict.fromkeys(rest))
 
 
 def divided(spans: Sequence[Span], found: Mapping[Span, Buffer]) -> list[Buffer]:
-    """The ranges again, out of those that they were joined to.
+    """Cut the ranges out of those that they were joined to.
 
     >>> divided([(15, 5), (0, 3), (7, 0)], {(0, 20): b"abcdefghijklmnopqrst"})
     [b'pqrst', b'abc', b'']
@@ -130,14 +121,14 @@ def divided(spans: Sequence[Span], found: Mapping[Span, Buffer]) -> list[Buffer]
 
 
 def digest(value: Buffer) -> str:
-    """A short name for these bytes, for versions and locks."""
+    """Return a short name for these bytes, for tags and locks."""
     from hashlib import blake2b
 
     return blake2b(value, digest_size=12).hexdigest()
 
 
 def check_keys(keys: Sequence[str]) -> Sequence[str]:
-    """The keys themselves, all of which are keys; a text is no sequence of them."""
+    """Return the keys themselves; raise unless all are keys. A text is no sequence of them."""
     if isinstance(keys, str):
         raise TypeError(f"keys is the text {keys!r}; give a list of keys")
     for key in keys:
@@ -146,14 +137,14 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
 
 
 def parts_of(value: Encoded) -> Sequence[Buffer]:
-    """The parts of a value to be written; TypeError for what is not bytes."""
+    """Return the parts of a value to be written; TypeError for what is not bytes."""
     if isinstance(value, list | tuple):
         return value
     return (value if isinstance(value, bytes | bytearray) else memoryview(value),)  # type: ignore[arg-type]
 
 
 def joined(value: Encoded) -> bytes:
-    """A value to be written as bytes that nobody can change."""
+    """Return a value to be written as bytes that nobody can change."""
     return value if type(value) is bytes else b"".join(parts_of(value))
 
 
@@ -162,7 +153,7 @@ def joined(value: Encoded) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Facts about a store, by which those who use it choose how to ask."""
+    """Facts about a store, by which its users choose how to ask."""
 
     read_only: bool = False
     """Whether it refuses to write."""
@@ -173,9 +164,9 @@ class Traits:
     coalesce_gap: int = 8 << 10
     """Ranges of one value that are no further apart are better read as one."""
     optimistic: bool = False
-    """Whether changes keep nobody out, but are written on condition; deleting on condition no such store can."""
+    """Whether changes lock nobody out, but are written on condition. No such store can delete on condition."""
     transactional: bool = False
-    """Whether what is written is seen by others only as a whole, later: a kill leaves nothing half done."""
+    """Whether others see what is written only as a whole, later: a kill leaves nothing half done."""
     local_path: str | None = None
     """The directory whose files are the values, up to its last `/`, where nothing else is between keys and files."""
     follow_links: bool = False
@@ -192,39 +183,38 @@ ABSENT = Missing.ABSENT
 """The condition of `Store.write` that there is no such key yet."""
 
 Tag: TypeAlias = Hashable
-"""What differs once a value has been written again; compared with `==`, and otherwise the store's own affair."""
+"""What differs once a value has been written again; compared with `==`."""
 
 
 class ContentTag:
-    """A tag that is made of the content, and of a name that may differ although the content is the same.
-
-    The content is only looked at when tags are compared, and only if their names are the same.
-    """
+    """A tag made of a name, and of the content where both tags have it: the name may stay the same."""
 
     __slots__ = ("name", "content")
 
-    def __init__(self, name: Hashable, content: Buffer) -> None:
+    def __init__(self, name: Any, content: Buffer | None) -> None:
         self.name, self.content = name, content
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ContentTag) and (self.name, self.content) == (other.name, other.content)
+        if not isinstance(other, ContentTag) or self.name != other.name:
+            return False
+        return self.content is None or other.content is None or self.content == other.content
 
     def __hash__(self) -> int:
         return hash(self.name)
 
     def __repr__(self) -> str:
-        return f"{self.name}-{digest(self.content)}"
+        return f"{self.name}-{digest(self.content or b'')}"
 
 
 class Value(NamedTuple):
-    """What `Store.read` gives."""
+    """What `Store.read` returns."""
 
     parts: Sequence[Buffer]
     """The ranges that were asked for, in their order; or the whole value as one part."""
     size: int | None
-    """The length of the whole value; None if ranges were asked for, and telling it would take another request."""
+    """The length of the whole value; None if only ranges were read, and it would take another request."""
     tag: Tag | None
-    """For conditional writes, and to know the value again; a tag of None says nothing."""
+    """For conditional writes, and to recognise the value; None says nothing."""
 
     @property
     def whole(self) -> bytes:
@@ -233,8 +223,8 @@ class Value(NamedTuple):
         return part if type(part) is bytes else bytes(part)
 
     @classmethod
-    def cut(cls, key: str, whole: bytes, spans: Sequence[Span] | None, tag: Tag | None) -> Self:
-        """The answer to `Store.read` of who has the whole value at hand."""
+    def cut(cls, key: str, whole: Buffer, spans: Sequence[Span] | None, tag: Tag | None) -> Self:
+        """Return the answer to `Store.read` for a store that has the whole value at hand."""
         if spans is None:
             return cls((whole,), len(whole), tag)
         places = [resolve_span(key, *span, len(whole)) for span in spans]
@@ -243,7 +233,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What `Store.list` gives; iterating over it gives the keys.
+    """What `Store.list` returns; iterating over it gives the keys.
 
     >>> list(Listing(["a/b", "a/c"]))
     ['a/b', 'a/c']
@@ -259,12 +249,12 @@ class Listing:
 
     @classmethod
     def one_level(cls, prefix: str, keys: Iterable[str]) -> Self:
-        """One level out of all keys that start with a prefix."""
+        """Return one level out of all keys that start with a prefix."""
         ends = {key: key.find("/", len(prefix)) + 1 for key in keys}
         return cls([key for key, end in ends.items() if not end], {key[:end] for key, end in ends.items() if end})
 
 
-_TRIES = 64  # how often a change is made again that others were quicker than
+_TRIES = 64  # how often a change is made again that lost against another
 _AT_ONCE = 1000  # keys that are removed with one call
 
 
@@ -281,11 +271,10 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or exactly these ranges of it; None if there is no such key.
+        """Read a whole value, or exactly these ranges of it; None if there is no such key.
 
-        All ranges are of one value, if that has a tag. A negative start counts from the end; no length means up to
-        the end. A range that reaches beyond the value raises `ShortReadError`. No ranges at all give the size and the
-        tag alone.
+        All ranges are of one version, if the value has a tag. A negative start counts from the end; no length means up
+        to the end. A range beyond the value raises `ShortReadError`. No ranges (`()`) give the size and the tag alone.
         """
 
     @abstractmethod
@@ -301,13 +290,13 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix (empty, or ending in `/`), or those directly below it and sub-prefixes.
+        """List all keys that start with the prefix (empty, or ending in `/`), or one level: keys and sub-prefixes.
 
         A sub-prefix may outlive its last key, where prefixes are directories.
         """
 
     def lock(self, key: str) -> AbstractContextManager[object]:
-        """Hold this while reading, changing and writing back one key; a thread may enter it again."""
+        """Return the lock to hold while reading, changing and writing back one key; a thread may enter it again."""
         return self.lock_here(key)
 
     @property
@@ -316,17 +305,17 @@ class Store(ABC):
         """Equal for two stores of one process exactly when they hold the same data."""
 
     def name(self, key: str) -> Hashable:
-        """What a key is called in this process: the same for all stores that mean the same value by it."""
+        """Return the same name for a key of all stores of this process that mean the same value by it."""
         return self.identity, check_key(key)
 
     def ability(self, kind: type[T]) -> T | None:
-        """What only some stores can do, see `zellige.stores.abilities`; None if this one cannot."""
+        """Return an ability, see `zellige.stores.abilities`; None if this store does not have it."""
         return self if kind in type(self).__mro__ else None  # type: ignore[return-value]
 
     # -- reading ----------------------------------------------------------------------------------
 
     def get(self, key: str) -> bytes | None:
-        """The whole value, or None if there is no such key."""
+        """Return a whole value, or None if there is no such key."""
         found = self.read(key)
         if found is None:
             return None
@@ -334,12 +323,12 @@ class Store(ABC):
         return part if type(part) is bytes else bytes(part)
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Exactly these bytes, or None if there is no such key; see `read`."""
+        """Return exactly these bytes, or None if there is no such key; see `read`."""
         found = self.read(key, [(start, length)])
         return None if found is None else found.whole
 
     def size(self, key: str) -> int | None:
-        """The value's length in bytes, or None if there is no such key."""
+        """Return the value's length in bytes, or None if there is no such key."""
         found = self.read(key, ())
         return None if found is None else found.size
 
@@ -348,7 +337,7 @@ class Store(ABC):
         return self.read(key, ()) is not None
 
     def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """The keys directly below the prefix and the sub-prefixes (ending in `/`), both whole and sorted."""
+        """Return the keys directly below the prefix and the sub-prefixes (ending in `/`), both whole and sorted."""
         found = self.list(prefix, recursive=False)
         return sorted(found.keys), sorted(found.prefixes)
 
@@ -373,8 +362,8 @@ class Store(ABC):
     def update(self, key: str, change: Callable[[Buffer | None], Encoded | None]) -> None:
         """Read a value, change it and write it back, so that no other change is lost.
 
-        `change` gets the value, or None if there is no such key, and gives the new one, or None to remove it. It may
-        be called again if somebody else was quicker.
+        `change` gets the value, or None if there is no such key, and returns the new one, or None to remove it. It is
+        called again if another change came first.
         """
 
         def changed(old: Old | None) -> Sequence[Buffer] | None:
@@ -384,17 +373,17 @@ class Store(ABC):
         self.splice(key, changed)
 
     def splice(self, key: str, change: Splice) -> None:
-        """Like `update`, for a change that keeps most of a value, which then need not be read."""
+        """Update a value by a change that keeps most of it, which then need not be read."""
         if self.traits.read_only:
             self.check_writable()
         own = self.ability(Splices)
         if own is not None:
             own.splice_value(key, change)
             return
-        import random  # only for those who change parts of values
+        import random  # loaded by those who change parts of values
         import time
 
-        # Where changes are optimistic, the threads of this process still wait for each other, not to work in vain.
+        # Where changes are optimistic, the threads of this process still take turns, not to work in vain.
         with self.lock(key):
             for turn in range(_TRIES):
                 if self._try_splice(key, change):
@@ -442,27 +431,31 @@ class Store(ABC):
             raise ReadOnlyError(f"{self!r} is read-only; open it for writing, e.g. with mode='r+'")
 
     def lock_here(self, key: str) -> KeyLock:
-        """Like `lock`, but only among the threads of this process: for writing without reading first."""
+        """Return a lock among the threads of this process only: for writing without reading first."""
         return KeyLock(self.name(key))
 
+    def _writing(self, key: str) -> KeyLock:
+        """Keep writes of a key apart in this process; not by `lock`: a write waits for nobody's read-modify-write."""
+        return KeyLock(("writing", self.identity, key))
+
     def as_read_only(self) -> Self:
-        """The same data through a store that refuses to write."""
+        """Return the same data through a store that refuses to write."""
         return self._view(read_only=True)
 
     def with_durability(self, durability: Durability) -> Self:
-        """The same data through a store whose writes survive this."""
+        """Return the same data through a store whose writes survive this."""
         now = self.traits.durability
         if durability == now:
             return self
-        raise ValueError(f"durability={durability!r}: the values of {self!r} survive {now!r}, and no other")
+        raise ValueError(f"durability={durability!r}: {self!r} supports durability={now!r} only")
 
     def with_concurrency(self, most: int) -> Self:
-        """The same data through a store that is asked for less at once, where it would be more."""
+        """Return the same data through a store that is asked for no more than this at once."""
         now = self.traits.concurrency
         return self if now is None or now <= most else self._view(concurrency=most)
 
     def _view(self, **traits: Any) -> Self:
-        """The same store but for some traits; it shares all else."""
+        """Return the same store with other traits; it shares all else."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__, traits=replace(self.traits, **traits))
         return view
@@ -500,56 +493,3 @@ class WholeValue(NamedTuple):
         """Some of them."""
         begin, count = resolve_span(self.key, start, length, self.size)
         return self.raw[begin : begin + count]
-
-
-# -- locks ----------------------------------------------------------------------------------------
-
-
-class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
-    """The lock of a name within this process: one object for all who use it, and a thread may enter it again.
-
-    `with` enters and leaves it in C, so that no interrupt comes between the end of a block and freeing the lock, as it
-    may at the beginning of a function.
-    """
-
-    __slots__ = ("name", "held")
-
-    name: Hashable
-    held: ref[FileLock] | None
-    """The lock against other processes that the owner of this one has, too."""
-
-    def __new__(cls, name: Hashable) -> Self:
-        """The lock that is in use under this name, or a new one; it lasts as long as somebody uses it."""
-        with _guard:
-            known = _locks.get(name)
-            lock: Any = None if known is None else known()
-            if lock is None:
-                lock = super().__new__(cls)
-                lock.name, lock.held = name, None
-                if len(_locks) >= _MANY:
-                    _sweep()
-                _locks[name] = ref(lock)
-            return lock  # type: ignore[no-any-return]
-
-
-# Without callbacks that would remove what is not used any more: an interrupt that comes within one is lost.
-_locks: dict[Hashable, ref[KeyLock]] = {}
-_guard = threading.Lock()
-_MANY = 256
-
-
-def _sweep() -> None:
-    """Forget the names that nobody uses; under the guard."""
-    for name in [name for name, lock in _locks.items() if lock() is None]:
-        del _locks[name]
-
-
-def _forget_locks() -> None:
-    """In a forked child: the threads that held these locks do not exist here and would never release them."""
-    global _guard
-    _guard = threading.Lock()
-    _locks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)

@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, and what dead writers left behind.
+"""Files that are written whole or not at all, what of them survives a power cut, and what dead writers left behind.
 
-A value is written to a temporary file beside its place and renamed onto it, so that neither a reader nor a crash
-sees half of it. The name of a temporary file says who writes it: another process removes it when that one is dead.
+A value is written to a temporary file beside its place and renamed onto it, so that neither a reader nor a crash sees
+half of it. The name of a temporary file says who writes it: another process removes it when that one is dead.
 """
 
 from __future__ import annotations
@@ -9,38 +9,33 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, lru_cache
+from contextvars import ContextVar, copy_context
+from functools import cache
+from io import FileIO
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from zellige import kernel
-from zellige.stores.abilities import Joined, Work
-from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, Value, digest, resolve_span
-from zellige.types import Buffer, Span
-
-if TYPE_CHECKING:
-    from zellige.stores.file_locks import FileLock
+from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, ContentTag, Value, digest, resolve_span
+from zellige.stores.locks import FileLock, remove_free_lock
+from zellige.types import Buffer, Kept, Span
 
 T = TypeVar("T")
 Place: TypeAlias = Callable[[str, str], bool]
 """Puts a temporary file into its place, and tells whether it did."""
 Part: TypeAlias = Buffer | Callable[[int], None]
-"""Of a value that is written: bytes, or what appends some to a file, whose descriptor it gets."""
+"""Part of a value to be written: bytes, or a function that appends some to the file with this descriptor."""
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 """Without O_NONBLOCK the opening of a FIFO waits for a writer; what a link leads to is looked at before."""
-_KIND, _REGULAR = 0o170000, stat.S_IFREG  # of the mode, what kind of file it is
-_GUESS = 64 << 10  # read at once of what a file has more than it said
-CHECKED = 1 << 20
-"""A longer range is compared with the size before memory is taken for it."""
-_FAR = 1 << 62  # so is one that starts where no file reaches
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_CHECKED = 1 << 20  # bytes; a longer range is compared with the size before memory is taken for it
+_FAR = 1 << 62  # so is one that starts where no file reaches
 _TRIES = 32  # how often a write makes its directory while somebody else removes it
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
-_MADE = 1 << 16  # directories that are remembered as not synchronised
+_CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 _LOCK = "lock-"
 
 _numbers = count()
@@ -50,65 +45,57 @@ _numbers = count()
 
 
 def regular(info: os.stat_result) -> int:
-    """The size of a regular file; other things are not values."""
+    """Return the size of a regular file; other things are not values."""
     if stat.S_ISREG(info.st_mode):
         return info.st_size
     number = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.ESPIPE
     raise OSError(number, os.strerror(number))
 
 
-class FileTag(NamedTuple):
-    """A tag of a file: what changes with every write, and the content if that was read as well.
+class FileTag(ContentTag):
+    """A tag of a file. Its inode, time and size are the same for two writes within one tick of the clock at most."""
 
-    Two writes within one tick of the clock may give the same inode and time, so the content has its say where both
-    tags know it.
-    """
-
-    inode: int
-    mtime: int
-    size: int
-    content: bytes | None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FileTag) or self[:3] != other[:3]:
-            return False
-        return None in (self.content, other.content) or self.content == other.content
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other  # that of a tuple would compare the contents
-
-    def __hash__(self) -> int:
-        return hash(self[:3])
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        return "-".join(f"{number:x}" for number in self[:3])
+        return "-".join(f"{number:x}" for number in self.name)
 
 
 def read(fd: int, key: str, spans: Sequence[Span] | None) -> Value:
-    """A whole value, or ranges of it."""
+    """Read a whole value, or ranges of it."""
     info = os.fstat(fd)
-    size = info.st_size if info.st_mode & _KIND == _REGULAR else regular(info)
-    if spans is None:
-        value = os.pread(fd, size + 1, 0)
-        if len(value) != size:
-            value = _read_rest(fd, value, size)
-        return Value((value,), len(value), FileTag(info.st_ino, info.st_mtime_ns, size, value))
-    return Value(
-        [read_range(fd, key, *span) for span in spans], size, FileTag(info.st_ino, info.st_mtime_ns, size, None)
-    )
+    size = regular(info)
+    name = info.st_ino, info.st_mtime_ns, size
+    if spans is not None:
+        return Value([read_range(fd, key, *span) for span in spans], size, FileTag(name, None))
+    value = os.pread(fd, size + 1, 0)
+    if len(value) != size:  # not the size that it said
+        value = FileIO(fd, closefd=False).readall()
+    return Value((value,), len(value), FileTag(name, value))
 
 
-def _read_rest(fd: int, value: bytes, size: int) -> bytes:
-    """The value from its beginning on, of a file that may not have the size that it said."""
-    parts, at = [value], len(value)
-    while part := os.pread(fd, max(size + 1 - at, _GUESS), at):
-        parts.append(part)
-        at += len(part)
-    return b"".join(parts)
+def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
+    """Read exactly these bytes; see `Store.read`."""
+    begin, count = start, length
+    if count is None or not (0 < count <= _CHECKED and 0 <= begin <= _FAR):
+        begin, count = resolve_span(key, start, length, regular(os.fstat(fd)))
+    data = pread(fd, count, begin)
+    if len(data) < count:
+        resolve_span(key, start, length, regular(os.fstat(fd)))
+        raise OSError(errno.EIO, "the value became shorter while it was read")
+    return data
+
+
+def pread(fd: int, count: int, start: int) -> bytes:
+    """Read so many bytes from a position, fewer only at the end of the file."""
+    data = os.pread(fd, count, start)
+    while len(data) < count and (more := os.pread(fd, count - len(data), start + len(data))):
+        data += more
+    return data
 
 
 def resolved(path: str) -> str:
-    """An absolute path without links, as `os.path.realpath` gives it, but by one system call where there are none."""
+    """Return an absolute path without links, as `os.path.realpath` does, but by one system call if there are none."""
     if kernel.native is not None and kernel.native.has_no_links(os.fsencode(path)):
         return path
     return os.path.realpath(path)
@@ -119,71 +106,11 @@ def encloses(target: str, path: str) -> bool:
     return bool(target) and (os.path.realpath(os.path.dirname(path)) + "/").startswith(target.rstrip("/") + "/")
 
 
-def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
-    """Exactly these bytes; see `Store.read`."""
-    begin, count = start, length
-    if count is None or not (0 < count <= CHECKED and 0 <= begin <= _FAR):
-        begin, count = resolve_span(key, start, length, regular(os.fstat(fd)))
-    data = os.pread(fd, count, begin)
-    while len(data) < count:
-        more = os.pread(fd, count - len(data), begin + len(data))
-        if not more:
-            resolve_span(key, start, length, regular(os.fstat(fd)))
-        data += more
-    return data
-
-
 # -- writing --------------------------------------------------------------------------------------
 
 
-_made_in: dict[str, int] = {}
-"""Directories in which this process made others, and which were not synchronised since, with a number for each time.
-Those that hold only chunks are not among them."""
-
-
-def in_folder(path: str, action: Callable[[str], T]) -> T:
-    """Do it in the file's directory, made only if missing; again, because somebody may be removing it."""
-    folder = path[: path.rindex("/") + 1]
-    for _ in range(_TRIES):
-        try:
-            return action(folder)
-        except FileNotFoundError:
-            with suppress(FileNotFoundError, FileExistsError):
-                _make_folders(folder)
-    return action(folder)
-
-
-def _make_folders(folder: str) -> None:
-    if len(_made_in) > _MADE:
-        _sync_everything()
-    missing = folder.rstrip("/")
-    while missing and not os.path.isdir(missing):
-        missing = os.path.dirname(missing)
-        _made_in[missing] = next(_numbers)
-    os.makedirs(folder, exist_ok=True)
-
-
-def _sync_everything() -> None:
-    """Make all directories durable in one call, so that no more of them need to be remembered."""
-    noted = _made_in.copy()
-    os.sync()
-    for path, number in noted.items():
-        if _made_in.get(path) == number:  # else another was made in it meanwhile
-            _made_in.pop(path, None)
-
-
-def unsynchronised(folder: str) -> list[str]:
-    """The directories above one in which this process made others, so that one may be lost with them."""
-    found, above = [], folder.rstrip("/")
-    while above not in ("", "/"):
-        above = os.path.dirname(above)
-        if above in _made_in:
-            found.append(above)
-    return found
-
-
 def temporary_name() -> str:
-    """How the names of this process's unfinished files begin; a `-` and something that tells them apart follows."""
+    """Return how the names of this process's unfinished files begin; `-` and something that tells them apart follow."""
     return f"{TEMPORARY}{owner(os.getpid())}"
 
 
@@ -192,7 +119,7 @@ def write(
 ) -> bool:
     """Write a temporary file and put it into its place; whatever happens, it does not stay behind.
 
-    With a lock that is `fresh`, its file serves and is renamed; if that fails, who holds the lock removes it.
+    With a lock that is `fresh`, its file serves and is renamed; if that fails, the holder of the lock removes it.
     """
     if held is not None:
         _fill(held.fileno(), parts, sync)
@@ -212,47 +139,49 @@ def write(
 
 
 def _fill(fd: int, parts: Sequence[Part], sync: bool) -> None:
-    if len(parts) == 1 and not callable(parts[0]):
-        write_one(fd, parts[0])
-    else:
-        _write_parts(fd, parts)
-    if sync:
-        os.fsync(fd)
-
-
-def write_one(fd: int, part: Buffer) -> None:
-    """Append some bytes to a file."""
-    written = os.write(fd, part)
-    if written < memoryview(part).nbytes:
-        rest = memoryview(part).cast("B")
-        while written < len(rest):
-            written += os.write(fd, rest[written:])
-
-
-def _write_parts(fd: int, parts: Sequence[Part]) -> None:
-    """Write buffers, in as few calls as the system allows, and what appends itself."""
     buffers: list[Buffer] = []
     for part in parts:
         if callable(part):
-            _write_all(fd, buffers)
+            _append(fd, buffers)
             part(fd)
             buffers = []
         else:
             buffers.append(part)
-    _write_all(fd, buffers)
+    _append(fd, buffers)
+    if sync:
+        os.fsync(fd)
 
 
-def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
-    """Write all parts, in as few calls as the system allows."""
+def _append(fd: int, parts: Sequence[Buffer]) -> None:
+    """Append buffers to a file, in as few calls as the system allows."""
     for first in range(0, len(parts), _AT_ONCE):
-        _write_some(fd, parts[first : first + _AT_ONCE])
+        some = parts[first : first + _AT_ONCE]
+        written, total = os.write(fd, some[0]) if len(some) == 1 else os.writev(fd, some), 0
+        for part in some:
+            total += memoryview(part).nbytes
+        while written < total:
+            written += os.write(fd, memoryview(b"".join(some))[written:])
 
 
-def _write_some(fd: int, parts: Sequence[Buffer]) -> None:
-    written = os.writev(fd, parts)
-    total = sum(memoryview(part).nbytes for part in parts)
-    while written < total:
-        written += os.write(fd, memoryview(b"".join(parts))[written:])
+def append_kept(source: int, kept: Kept, target: int) -> None:
+    """Append bytes of one file to another. The system copies them; file systems that can, share them on the disk."""
+    at, stop = kept.start, kept.start + kept.length
+    while at < stop:
+        count = 0
+        try:
+            count = os.copy_file_range(source, target, stop - at, at)
+        except AttributeError:  # not on every platform
+            pass
+        except OSError as exc:
+            if exc.errno not in _CANNOT_COPY:
+                raise
+        if not count:  # it cannot do that between these two, or there is nothing more
+            part = os.pread(source, min(stop - at, _CHECKED), at)
+            if not part:
+                raise OSError(errno.EIO, "the value became shorter while it was copied")
+            _append(target, [part])
+            count = len(part)
+        at += count
 
 
 def rename(temporary: str, path: str) -> bool:
@@ -272,86 +201,126 @@ def link(temporary: str, path: str) -> bool:
     return True
 
 
+def rename_folder(base: str, old: str, new: str) -> None:
+    """Move a directory."""
+    in_folder(base, new.rstrip("/"), lambda _: os.rename(old, new))
+    _durable.clear()
+
+
 def unlink(path: str) -> None:
     """Remove a file, if it is there."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
 
+def in_folder(base: str, path: str, action: Callable[[str], T]) -> T:
+    """Do something in a file's directory, made only if missing; again, because somebody may be removing it."""
+    folder = path[: path.rindex("/") + 1]
+    for _ in range(_TRIES):
+        try:
+            return action(folder)
+        except FileNotFoundError:
+            with suppress(FileNotFoundError, FileExistsError):
+                _make_folders(base, folder)
+    return action(folder)
+
+
+def _make_folders(base: str, folder: str) -> None:
+    path = folder.rstrip("/")
+    while path and not os.path.isdir(path):
+        _durable.discard(path)
+        if len(path) < len(base):
+            _made.add(path)
+        path = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+
+
+# -- power cuts -----------------------------------------------------------------------------------
+
+_REMEMBERED = 1 << 16
+_durable: set[str] = set()
+"""Directories whose entries in those above survive a power cut, as far as this process knows."""
+_made: set[str] = set()
+"""Directories of stores, and those above them, that this process has made and whose entries may not survive one yet."""
+_batch: ContextVar[set[str] | None] = ContextVar("_batch", default=None)
+"""The directories to be synchronised at the end of the batch that this thread works for."""
+
+
+def sync_up(base: str, folder: str) -> None:
+    """Make what a directory lists survive a power cut, and the entries of the directory and those above it.
+
+    Up to the store's own directory, or further where this process has made that. Below it, the kernel or another
+    process may have made some and not waited for the disk.
+    """
+    folders, top = [folder.rstrip("/") or "/"], base.rstrip("/") or "/"
+    while folders[-1] not in _durable and (len(folders[-1]) > len(top) or folders[-1] in _made):
+        folders.append(os.path.dirname(folders[-1]))
+    sync_folders(folders)
+
+
+def sync_folders(folders: Iterable[str]) -> None:
+    """Make what directories list survive a power cut, now or at the end of the batch that this thread works for."""
+    batch = _batch.get()
+    if batch is None:
+        _sync(set(folders))
+    else:
+        batch.update(folders)
+
+
+def _sync(folders: set[str]) -> None:
+    for folder in sorted(folders):
+        sync_folder(folder)
+    if len(_durable) > _REMEMBERED:
+        _durable.clear()
+    listed = {folder for folder in folders if os.path.dirname(folder) in folders}
+    _durable.update(listed)
+    _made.difference_update(listed)
+
+
 def sync_folder(path: str) -> None:
     """Make what a directory lists survive a power cut."""
-    path = path.rstrip("/")
-    made = _made_in.pop(path, None)  # before: what is made meanwhile is noted again
     try:
-        fd = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
-    except OSError:
-        if made is not None:
-            _made_in[path] = made
+    except OSError as exc:
+        exc.filename = path
         raise
-
-
-class _Batch(threading.local):
-    folders: set[str] | None = None
-    """The directories to be synchronised at the end of what this thread works for."""
-
-
-_batch = _Batch()
-
-
-def sync_folders(folders: Sequence[str]) -> None:
-    """Make directories durable, now or at the end of the batch that this thread works for."""
-    if _batch.folders is not None:
-        _batch.folders.update(folder.rstrip("/") for folder in folders)
-        return
-    for folder in folders:
-        sync_folder(folder)
 
 
 @contextmanager
-def batch(base: str) -> Iterator[Joined]:
-    """Around many writes below a directory: those below are made durable once each, at the end."""
+def batch(base: str) -> Iterator[Callable[..., Any]]:
+    """Synchronise the directories of many writes once each, at the end.
+
+    Gives a function that calls another one as a part of the batch, and with it the threads that it uses. That is
+    entered and left in C: an interrupt at a bad moment cannot leave a thread in a batch that never ends.
+    """
     folders: set[str] = set()
-
-    def joined(work: Work) -> Work:
-        def within(task: Any) -> None:
-            before, _batch.folders = _batch.folders, folders
-            try:
-                work(task)
-            finally:
-                _batch.folders = before
-
-        return within
-
+    context = copy_context()
+    context.run(_batch.set, folders)
     try:
-        yield joined
+        yield context.run
     except BaseException as error:
         try:
-            _sync_all(folders, base)  # what was written is to last
+            _sync(folders)  # what was written is to last
         except OSError as exc:
             error.add_note(f"and what was written may not survive a power cut: {exc}")
         raise
-    _sync_all(folders, base)
+    try:
+        _sync(folders)
+    except OSError as exc:
+        raise OSError(exc.errno, f"key {exc.filename[len(base) :]!r}: {exc.strerror}", exc.filename) from exc
 
 
-def _sync_all(folders: set[str], base: str) -> None:
-    for folder in sorted(folders):
-        try:
-            sync_folder(folder)
-        except OSError as exc:
-            raise OSError(exc.errno, f"key {folder[len(base) :]!r}: {exc.strerror}", folder) from exc
-
-
-# -- what dead writers left -----------------------------------------------------------------------
+# -- who writes, and what dead writers left -------------------------------------------------------
 
 
 @cache
 def owner(pid: int) -> str:
-    """Who writes: the process, when it began, and where such numbers mean the same."""
-    return f"{pid}.{_began(pid)}.{_space()}"
+    """Name a writer: the process, when it began, and where such numbers mean the same."""
+    return f"{pid}.{_status(pid)[1]}.{_space()}"
 
 
 if hasattr(os, "register_at_fork"):  # a later process may have the number of one that is dead
@@ -360,7 +329,7 @@ if hasattr(os, "register_at_fork"):  # a later process may have the number of on
 
 @cache
 def _space() -> str:
-    """A name for this boot of this machine and its processes; those of other containers have numbers of their own."""
+    """Name this boot of this machine and its processes; those of other containers have numbers of their own."""
     parts = [os.uname().nodename]
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         parts.append(file.read())
@@ -369,13 +338,11 @@ def _space() -> str:
     return digest("\n".join(parts).encode())[:12]
 
 
-def _began(pid: int) -> str:
-    """When a process began, so that a later one with its number is told from it; empty if the system does not say."""
-    return _status(pid)[1]
-
-
 def _status(pid: int) -> tuple[str, str]:
-    """The letter of a process's state, and when it began; both empty if the system does not say."""
+    """Return the letter of a process's state, and when it began; both empty if the system does not say.
+
+    By the second a process is told from a later one with its number.
+    """
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -384,29 +351,11 @@ def _status(pid: int) -> tuple[str, str]:
         return "", ""
 
 
-def clean(folder: str, name: str) -> bool:
-    """Remove a temporary file that is nobody's any more, as far as can be told from here."""
-    rest = name.removeprefix(TEMPORARY)
-    if rest.startswith(_LOCK):
-        from zellige.stores.file_locks import remove_free_lock  # only for those who clean
-
-        return remove_free_lock(folder + name)
-    if not is_dead(rest.rpartition("-")[0]):
-        return False
-    try:
-        os.unlink(folder + name)
-    except OSError:  # somebody else was faster, or may do what we may not
-        return False
-    return True
-
-
-def is_dead(writer: str) -> bool:
-    """Whether a process, as `owner` names it, is known to have ended; False for one of another machine."""
-    return is_running(writer) is False
-
-
 def is_running(writer: str) -> bool | None:
-    """Whether a process, as `owner` names it, has not ended, also if it is stopped; None if that cannot be told."""
+    """Whether a process, as `owner` names it, has not ended, even if it is stopped; None if that cannot be told.
+
+    None for those of other machines.
+    """
     pid, _, more = writer.partition(".")
     began, _, space = more.partition(".")
     if not (pid.isascii() and pid.isdecimal()) or space != _space():
@@ -424,14 +373,23 @@ def is_running(writer: str) -> bool | None:
     return state not in ("Z", "X") and since == began
 
 
+def clean(folder: str, name: str) -> bool:
+    """Remove a temporary file if its writer has ended, or a lock that nobody holds."""
+    rest = name.removeprefix(TEMPORARY)
+    if rest.startswith(_LOCK):
+        return remove_free_lock(folder + name)
+    if is_running(rest.rpartition("-")[0]) is not False:
+        return False
+    try:
+        os.unlink(folder + name)
+    except OSError:  # somebody else was faster, or may do what we may not
+        return False
+    return True
+
+
 def lock_name(key: str) -> str:
-    """The file that is locked for a key, in the key's directory."""
-    return _lock_of(key[key.rfind("/") + 1 :])
-
-
-@lru_cache(4096)  # the chunks of a grid have few names, in many directories
-def _lock_of(name: str) -> str:
-    return f"{TEMPORARY}{_LOCK}{digest(os.fsencode(name))}"
+    """Return the name of the file that is locked for a key, in the key's directory."""
+    return f"{TEMPORARY}{_LOCK}{digest(key[key.rfind('/') + 1 :].encode(errors='surrogateescape'))}"
 
 
 # -- removing -------------------------------------------------------------------------------------
@@ -452,15 +410,6 @@ def remove_tree(top: str, *, keep_top: bool) -> None:
         _remove_empty(folder)
 
 
-def _remove_empty(folder: str) -> None:
-    """Remove a directory; one that is gone already, a file, or holds something stays as it is."""
-    try:
-        os.rmdir(folder)
-    except OSError as exc:
-        if exc.errno not in MISSING | NOT_EMPTY:
-            raise
-
-
 def prune(top: str, owned: Callable[[str], bool], folder: str = "") -> None:
     """Remove the directories below one, and itself, that hold nothing and are owned; links stay."""
     for path, is_folder in _content(top + folder):
@@ -469,6 +418,16 @@ def prune(top: str, owned: Callable[[str], bool], folder: str = "") -> None:
             prune(top, owned, name)
     if owned(folder) and not os.path.islink((top + folder).rstrip("/")):
         _remove_empty(top + folder)
+
+
+def _remove_empty(folder: str) -> None:
+    """Remove a directory; one that is gone already, a file, or holds something stays as it is."""
+    _durable.discard(folder.rstrip("/"))
+    try:
+        os.rmdir(folder)
+    except OSError as exc:
+        if exc.errno not in MISSING | NOT_EMPTY:
+            raise
 
 
 def remove_link(path: str) -> bool:
@@ -480,23 +439,8 @@ def remove_link(path: str) -> bool:
     return True
 
 
-def unlinked(base: str, folder: str, below: str, known: dict[str, bool]) -> bool:
-    """Whether a link led to a directory, further down than `below`; it is removed then. `known` are those seen."""
-    if len(folder) <= len(below):
-        return False
-    if folder not in known:
-        above = folder[: folder.rstrip("/").rfind("/") + 1]
-        known[folder] = unlinked(base, above, below, known) or remove_link((base + folder).rstrip("/"))
-    return known[folder]
-
-
-def sync_those_left(folders: Iterable[str]) -> None:
-    """Make directories durable, but those that are gone."""
-    sync_folders([folder for folder in folders if os.path.isdir(folder)])
-
-
 def _content(folder: str) -> Iterator[tuple[str, bool]]:
-    """The paths in a directory, and whether each is a directory itself; nothing if it is gone."""
+    """Give the paths in a directory, and whether each is a directory itself; nothing if it is gone."""
     try:
         with os.scandir(folder) as entries:
             found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]

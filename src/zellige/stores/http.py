@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from zellige.errors import ListingNotSupportedError, RangesIgnoredWarning
 from zellige.stores.base import Missing, Tag, check_prefix, resolve_span
-from zellige.stores.clients import Client, library
+from zellige.stores.client import Client, library
 from zellige.stores.remote import Answer, RemoteStore, status_of
 from zellige.types import Encoded, Span
 
@@ -52,7 +52,7 @@ class HTTPStore(RemoteStore):
         start, count = resolve_span(key, *span, found.size)
         return found._replace(body=found.body[start : start + count], start=start)
 
-    def _refused(self, key: str, span: Span | None, error: Exception) -> Answer | None:
+    def _refused(self, key: str, span: Span | None, error: Exception) -> Any:
         if status_of(error) == 410:
             return None
         if span is not None and isinstance(error, library().errors.NotSupportedError):
@@ -67,18 +67,10 @@ class HTTPStore(RemoteStore):
             return self._ask(key, span)
         return super()._refused(key, span, error)
 
-    def _head(self, key: str) -> Answer | None:
-        try:
-            return super()._head(key)
-        except OSError as error:
-            if status_of(error) != 410:
-                raise
-            return None
-
     # -- what a web server cannot do --------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> NoReturn:
-        """Raises: a web server cannot list."""
+        """Raise: a web server cannot list."""
         check_prefix(prefix)
         raise ListingNotSupportedError(
             f"what is below '/{prefix}' in {self!r} is not known: this server cannot list. Consolidate the metadata "
@@ -86,14 +78,10 @@ class HTTPStore(RemoteStore):
         )
 
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
-        """Raises: it is read-only."""
+        """Raise: it is read-only."""
         self.check_writable()
         return False
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Raises: it is read-only."""
+        """Raise: it is read-only."""
         self.check_writable()
-
-    def as_read_only(self) -> Self:
-        """Itself."""
-        return self

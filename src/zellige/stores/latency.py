@@ -95,7 +95,7 @@ class _Real:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Around a request, which first waits as long as it takes."""
+        """Make a request within the block, which first waits as long as that takes."""
         with self._lock:
             self.requests += 1
             number = self.rounds + 1
@@ -145,7 +145,7 @@ class _Simulated:
         return nullcontext()
 
     def _watch(self, turn: int) -> None:
-        """For the first of a round: end it when no other thread can send a request before it has an answer."""
+        """End a round when no other thread can send a request before it has an answer; for its first request."""
         seen: tuple[int, list[str] | None] = (0, None)
         since = time.monotonic()
         while turn == self._turn:
@@ -167,7 +167,7 @@ class _Simulated:
 
 
 def _others_at_rest() -> list[str] | None:
-    """How often each other thread of this process was given a processor; None if one has work, or nothing is known.
+    """Return how often each other thread of this process was given a processor; None if one has work, or if unknown.
 
     Two equal answers say that nobody has done anything in between. However busy the machine is, a thread that could go
     on is not asleep for the system, while a length of time without a request would say little.

@@ -10,20 +10,20 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from stat import S_ISLNK
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 from weakref import ref
 
 from zellige import kernel
 from zellige.errors import UnsafeLinkError
 from zellige.stores import files
-from zellige.stores.abilities import Batches, Folders, Joined, Obstacle, Splices
+from zellige.stores.abilities import Batches, Folders, Obstacle, Splices
 from zellige.stores.base import (
     ABSENT,
     DOCUMENTS,
     MISSING,
     TEMPORARY,
-    KeyLock,
     Listing,
     Missing,
     Store,
@@ -36,17 +36,13 @@ from zellige.stores.base import (
     is_key,
     parts_of,
 )
-from zellige.types import Durability, Encoded, Span, Splice
-
-if TYPE_CHECKING:
-    from zellige.stores.file_locks import FileLock
+from zellige.stores.locks import FileLock, KeyLock
+from zellige.types import Durability, Encoded, Kept, Span, Splice
 
 T = TypeVar("T")
 
 _NOT_A_FILE = frozenset({errno.ESPIPE, errno.ENXIO})  # from a FIFO, and from a socket
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
-
-_KNOWN = 1 << 16  # directories that are remembered as lying within the root
 
 _ALWAYS = DOCUMENTS | {"__zellige_unfinished", "__zellige_commit"}
 """What always survives a power cut: a chunk can be written again, a lost document loses the array."""
@@ -91,8 +87,6 @@ class LocalStore(Store, Folders, Batches, Splices):
             local_path=self._base if type(self) is LocalStore else None,
             follow_links=links == "anywhere",
         )
-        self._inside: set[str] = set()
-        """Directories, as prefixes of keys, that were found to lie within the root."""
 
     @property
     def root(self) -> str:
@@ -102,70 +96,69 @@ class LocalStore(Store, Folders, Batches, Splices):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it, from one descriptor; see `Store.read`."""
+        """Read a whole value, or ranges of it, from one descriptor; see `Store.read`."""
         if spans is None and kernel.native is not None:
             if not is_key(key):
                 check_key(key)
             found = kernel.native.read_file(self._base + key)
             if found:
                 value, inode, mtime = found
-                return Value((value,), len(value), files.FileTag(inode, mtime, len(value), value))
+                return Value((value,), len(value), files.FileTag((inode, mtime, len(value)), value))
             if found is False:
                 return None
-        return self._with_file(key, lambda fd: files.read(fd, key, spans))
-
-    def _with_file(self, key: str, use: Callable[[int], T]) -> T | None:
-        """What is made of the file's descriptor, or None if there is no such key."""
-        if not is_key(key):
-            check_key(key)
-        if key[: key.rfind("/") + 1] not in self._inside:
-            self._check_place(key)
-        try:
-            fd = os.open(self._base + key, files.READ)
-        except OSError as exc:
-            fd = self._after(exc, key)
-            if fd < 0:
-                return None
+        fd = self._open(key)
+        if fd < 0:
+            return None
         try:
             try:
-                return use(fd)
+                return files.read(fd, key, spans)
             finally:
                 os.close(fd)
         except OSError as exc:
             raise self._named(exc, key) from exc
 
+    def _open(self, key: str) -> int:
+        """Return a descriptor of the key's file, or of what a link there leads to; -1 if it is missing."""
+        if not is_key(key):
+            check_key(key)
+        self._check_folder(key[: key.rfind("/") + 1])
+        path = self._base + key
+        try:
+            try:
+                return os.open(path, files.READ)
+            except OSError as exc:
+                if exc.errno != errno.ELOOP:
+                    raise
+            path = self._target(key)
+            return os.open(path, files.READ)
+        except OSError as exc:
+            if exc.errno not in MISSING:
+                raise self._named(exc, key) from exc
+            if path != self._base + key:
+                raise self._leads_nowhere(key, path) from exc
+            return -1
+
     # -- staying within the root ------------------------------------------------------------------
 
-    def _after(self, error: OSError, key: str) -> int:
-        """After a key could not be opened: a descriptor of what a link leads to, or -1 if it is missing."""
-        if error.errno in MISSING:
-            return -1
-        if error.errno != errno.ELOOP:
-            raise self._named(error, key) from error
-        target = self._target(key)
-        try:
-            return os.open(target, files.READ)
-        except OSError as exc:
-            if exc.errno in MISSING:
-                raise self._leads_nowhere(key, target) from exc
-            raise self._named(exc, key) from exc
-
     def _check_folder(self, folder: str) -> None:
-        """Refuse a directory, given as a prefix of keys, that a link puts elsewhere or nowhere; remember the others."""
-        path = folder.rstrip("/")
-        above = path[: path.rfind("/") + 1]
-        # In one that was looked at only a link leads elsewhere.
-        if path and ((above and above not in self._inside) or os.path.islink(self._base + path)):
-            self._check_links(path)
-        if len(self._inside) >= _KNOWN:
-            self._inside.clear()
-        self._inside.add(folder)
+        """Refuse a directory, given as a prefix of keys, that a link puts out of the root or nowhere."""
+        path = (self._base + folder).encode(errors="surrogateescape")
+        if folder and kernel.native is not None and kernel.native.has_no_links(path):
+            return
+        end = folder.find("/")
+        while end >= 0:
+            try:
+                mode = os.lstat(self._base + folder[:end]).st_mode
+            except OSError:  # to be made, or opening it says what is wrong
+                return
+            if S_ISLNK(mode):
+                self._check_links(folder.rstrip("/"))
+                return
+            end = folder.find("/", end + 1)
 
     def _check_links(self, path: str) -> None:
         """Refuse a path in which a link leads out of the root, or nowhere: what is below it is not merely missing."""
         target = self._target(path)
-        if target == f"{self.identity[1].rstrip('/')}/{path}":
-            return  # without a link
         for end in [*(at for at, letter in enumerate(path) if letter == "/"), len(path)]:
             try:
                 os.stat(self._base + path[:end])
@@ -182,9 +175,9 @@ class LocalStore(Store, Folders, Batches, Splices):
         )
 
     def _target(self, key: str) -> str:
-        """Where a key really is."""
+        """Return where a key really is."""
         path = os.path.realpath(self._base + key)
-        if self._links == "inside" and not f"{path}/".startswith(self.identity[1].rstrip("/") + "/"):
+        if self._links == "inside" and not f"{path}/".startswith(self._base):
             raise UnsafeLinkError(
                 f"key {key!r}: a link leads out of {self!r}, to {path!r}; "
                 "to follow such links, open LocalStore(…, links='anywhere')",
@@ -195,7 +188,7 @@ class LocalStore(Store, Folders, Batches, Splices):
     # -- listing ----------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them."""
+        """List all keys that start with the prefix, or one level of them."""
         check_prefix(prefix)
         if recursive:
             return Listing(self._walk(prefix))
@@ -219,20 +212,47 @@ class LocalStore(Store, Folders, Batches, Splices):
                 elif entry.is_file():
                     yield prefix + entry.name
 
+    def _scan(self, prefix: str) -> Sequence[os.DirEntry[str]]:
+        """Return what a directory holds within the root."""
+        return [e for e in self._entries(prefix) if not e.is_symlink() or self._stays(prefix + e.name)]
+
+    def _entries(self, prefix: str) -> Sequence[os.DirEntry[str]]:
+        """Return what a directory holds; nothing if it is gone. What dead writers left is removed."""
+        self._check_folder(prefix)
+        folder = self._base + prefix
+        try:
+            with os.scandir(folder) as entries:
+                found = list(entries)
+        except OSError as exc:
+            if exc.errno in MISSING:
+                return ()
+            raise self._named(exc, prefix) from exc
+        if not self.read_only:
+            for entry in found:
+                if entry.name.startswith(TEMPORARY):
+                    files.clean(folder, entry.name)
+        return [entry for entry in found if not entry.name.startswith(TEMPORARY)]
+
+    def _stays(self, key: str) -> bool:
+        """Whether a link leads to something below the root; others are no keys."""
+        with suppress(UnsafeLinkError, OSError):  # out of it, in a circle, or nowhere
+            os.stat(self._target(key))
+            return True
+        return False
+
     def outer(self) -> Self | None:
-        """The directory above, to be read only; None if there is none."""
+        """Return a store of the directory above, to be read only; None if there is none."""
         above = os.path.dirname(self._root)
         return None if above == self._root else type(self)(above, read_only=True, links=self._links)
 
     def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-        """Directories, files that may not be read, links that lead nowhere or out of the root, and what is no file."""
+        """Find directories, unreadable and special files, and links that lead nowhere or out of the root."""
         todo = [check_prefix(prefix)]
         while todo:
             folder = todo.pop()
-            within = {entry.name: entry for entry in self._scan(folder)}
-            for name in self._names(folder):
-                key, entry = folder + name, within.get(name)
-                if entry is None:
+            for entry in self._entries(folder):
+                key = folder + entry.name
+                if entry.is_symlink() and not self._stays(key):
                     yield key, self._behind(key)
                 elif entry.is_dir():
                     yield key, Obstacle.DIRECTORY
@@ -243,52 +263,13 @@ class LocalStore(Store, Folders, Batches, Splices):
                     yield key, Obstacle.UNREADABLE
 
     def _behind(self, key: str) -> Obstacle:
-        """What a link is that is not followed."""
+        """Return what a link is that is not followed."""
         if not os.path.exists(self._base + key):
             return Obstacle.NOWHERE
         return Obstacle.OUTER_DIRECTORY if os.path.isdir(self._base + key) else Obstacle.OUTER_FILE
 
-    def _names(self, prefix: str) -> Sequence[str]:
-        """All names in a directory but those of temporary files; none if it is gone."""
-        try:
-            return [name for name in os.listdir(self._base + prefix) if not name.startswith(TEMPORARY)]
-        except OSError as exc:
-            if exc.errno in MISSING:
-                return []
-            raise self._named(exc, prefix) from exc
-
-    def _scan(self, prefix: str) -> Sequence[os.DirEntry[str]]:
-        """What the directory holds and is within the root; nothing if it is gone. What dead writers left is removed."""
-        folder = self._base + prefix
-        try:
-            with os.scandir(folder) as entries:
-                found = list(entries)
-        except OSError as exc:
-            if exc.errno in MISSING:
-                if prefix:
-                    self._check_links(prefix.rstrip("/"))
-                return ()
-            raise self._named(exc, prefix) from exc
-        if prefix not in self._inside:
-            self._check_folder(prefix)
-        kept = []
-        for entry in found:
-            if entry.name.startswith(TEMPORARY):
-                if not self.read_only:
-                    files.clean(folder, entry.name)
-            elif not entry.is_symlink() or self._stays(prefix + entry.name):
-                kept.append(entry)
-        return kept
-
-    def _stays(self, key: str) -> bool:
-        """Whether a link leads to something below the root; others are no keys."""
-        with suppress(UnsafeLinkError, OSError):  # out of it, in a circle, or nowhere
-            os.stat(self._target(key))
-            return True
-        return False
-
     def clean(self) -> int:
-        """Remove the unfinished files of writers that are dead; returns how many there were.
+        """Remove the unfinished files of writers that are dead, and return how many there were.
 
         Every listing does the same on its way.
         """
@@ -300,9 +281,8 @@ class LocalStore(Store, Folders, Batches, Splices):
 
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
         """Store a value, all or nothing, maybe on a condition; see `Store.write`."""
-        if self.traits.read_only:
-            self.check_writable()
-        parts = (value,) if type(value) is bytes else parts_of(value)
+        self.check_writable()
+        parts = parts_of(value)
         if if_tag is None:
             return self._write(key, parts, files.rename)
         if if_tag is ABSENT:
@@ -323,121 +303,137 @@ class LocalStore(Store, Folders, Batches, Splices):
         if not is_key(key):
             check_key(key)
         folder, path = key[: key.rfind("/") + 1], self._base + key
-        self._check_change(folder)
+        self._check_folder(folder)
         sync = self._is_durable(key)
         try:
             try:
                 done = files.write(self._base + folder, path, parts, place, sync=sync, held=held)
             except FileNotFoundError:
-                done = files.in_folder(path, lambda at: files.write(at, path, parts, place, sync=sync))
+                done = files.in_folder(self._base, path, lambda at: files.write(at, path, parts, place, sync=sync))
             if sync:
-                files.sync_folders([*files.unsynchronised(self._base + folder), self._base + folder])
+                files.sync_up(self._base, self._base + folder)
         except OSError as exc:
             raise self._named(exc, key) from exc
         return done
+
+    def splice_value(self, key: str, change: Splice) -> None:
+        """Change a value, of which the system copies what stays; see `Store.splice`."""
+        lock = self.lock_here(key)
+        with lock, self._lock_file(lock, key) as held:
+            try:
+                self._splice(key, change, held)
+            finally:
+                self._remove(held, key)
+
+    def _splice(self, key: str, change: Splice, held: FileLock | None) -> None:
+        fd = self._open(key)
+        try:
+            old = None if fd < 0 else _Opened(self, key, fd, self._size(key, fd))
+            parts: Any = change(old)
+            if parts is None:
+                self.delete([key])
+                return
+            if old is not None:
+                parts = [partial(files.append_kept, fd, part) if isinstance(part, Kept) else part for part in parts]
+            usable = held is not None and not held.closed and held.fresh
+            self._write(key, parts, files.rename, held if usable else None)
+        finally:
+            try:
+                if fd >= 0:
+                    os.close(fd)
+            except OSError as exc:
+                raise self._named(exc, key) from exc
+
+    def _size(self, key: str, fd: int) -> int:
+        try:
+            return files.regular(os.fstat(fd))
+        except OSError as exc:
+            raise self._named(exc, key) from exc
 
     def _is_durable(self, key: str) -> bool:
         return self.traits.durability == "power" or key[key.rfind("/") + 1 :] in _ALWAYS
 
     def ability(self, kind: type[T]) -> T | None:
-        """Its abilities; without fsync there is nothing that could wait for the end of a batch."""
-        if kind is Batches and self.traits.durability != "power":
-            return None
-        return self if kind in type(self).__mro__ else None  # type: ignore[return-value]
+        """Return an ability; without fsync there is nothing that could wait for the end of a batch."""
+        return None if kind is Batches and self.traits.durability != "power" else super().ability(kind)
 
-    def batch(self) -> AbstractContextManager[Joined]:
-        """Around many writes of one operation: each directory is made durable once, at the end."""
+    def batch(self) -> AbstractContextManager[Callable[..., Any]]:
+        """Synchronise the directories of many writes once each, at the end."""
         return files.batch(self._base)
+
+    # -- removing and moving ----------------------------------------------------------------------
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove keys; nothing happens for those that are not there. Their directories stay."""
         self.check_writable()
         for key in check_keys(keys):
-            try:
-                self._check_change(key[: key.rfind("/") + 1])
+            with self._naming(key, MISSING):
+                self._check_folder(key[: key.rfind("/") + 1])
                 os.unlink(self._base + key)
                 if self._is_durable(key):
                     files.sync_folders([os.path.dirname(self._base + key)])
-            except OSError as exc:
-                if exc.errno not in MISSING:
-                    raise self._named(exc, key) from exc
 
     def delete_below(self, prefix: str, keys: Sequence[str]) -> None:
         """Remove several keys; a directory below the prefix that is a link goes itself, not what it leads to."""
         self.check_writable()
-        known, changed = dict[str, bool](), set[str]()
+        unlinked, changed = {check_prefix(prefix): False}, set[str]()
         for key in check_keys(keys):
             folder = key[: key.rfind("/") + 1]
-            try:
-                self._check_change(key[: key.rfind("/") + 1])
-                if not files.unlinked(self._base, folder, check_prefix(prefix), known):
+            with self._naming(key, MISSING):
+                self._check_folder(folder)
+                if not self._unlink_folder(folder, unlinked):
                     files.unlink(self._base + key)
-            except OSError as exc:
-                if exc.errno not in MISSING:
-                    raise self._named(exc, key) from exc
-            if self._is_durable(key) and not known.get(folder):
-                changed.add(self._base + folder)
-        files.sync_those_left(changed)
+                    if self._is_durable(key):
+                        changed.add(os.path.dirname(self._base + key))
+        files.sync_folders([folder for folder in changed if os.path.isdir(folder)])
+
+    def _unlink_folder(self, folder: str, known: dict[str, bool]) -> bool:
+        """Whether a directory, or one above it, was a link, which is removed; `known` are those that were looked at."""
+        if folder not in known:
+            above = folder[: folder.rstrip("/").rfind("/") + 1]
+            known[folder] = self._unlink_folder(above, known) or files.remove_link((self._base + folder).rstrip("/"))
+        return known[folder]
 
     def detach(self, prefix: str) -> bool:
         """Remove a link to a directory, which stays; False, and nothing done, if it is none."""
-        self.check_writable()
+        path = self._checked(prefix)
         with self._naming(prefix):
-            self._check_place(check_prefix(prefix).rstrip("/"))
-            return bool(prefix) and files.remove_link(self._base + prefix.rstrip("/"))
+            return bool(prefix) and files.remove_link(path.rstrip("/"))
 
     def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
         """Remove directories that hold nothing; links and the root itself stay."""
-        self.check_writable()
+        path = self._checked(prefix)
         with self._naming(prefix):
-            self._check_place(check_prefix(prefix).rstrip("/"))
-            files.prune(self._base + prefix, lambda folder: bool(prefix or folder) and owned(folder))
+            files.prune(path, lambda folder: bool(prefix or folder) and owned(folder))
 
     def remove_tree(self, prefix: str) -> None:
         """Remove every key that starts with the prefix, unfinished files and directories as well.
 
         The root itself stays. A key that somebody writes at the same moment may stay, too.
         """
-        self.check_writable()
-        top = self._base + check_prefix(prefix)
+        top = self._checked(prefix).rstrip("/") or "/"
         with self._naming(prefix):
-            self._check_place(prefix.rstrip("/"))
-            files.remove_tree(top.rstrip("/") or "/", keep_top=not prefix)
+            files.remove_tree(top, keep_top=not prefix)
             if self.traits.durability == "power":
-                files.sync_folders([os.path.dirname(top.rstrip("/"))])
-
-    def _check_place(self, key: str) -> None:
-        """Refuse what lies in a directory that a link puts elsewhere; what was looked at once is believed."""
-        folder = key[: key.rfind("/") + 1]
-        if folder not in self._inside:
-            self._check_folder(folder)
-
-    def _check_change(self, folder: str) -> None:
-        """Refuse to change what lies in a directory that a link puts elsewhere by now."""
-        end = folder.find("/")
-        while end >= 0:
-            try:
-                mode = os.lstat(self._base + folder[:end]).st_mode
-            except OSError:  # to be made, or opening it says what is wrong
-                return
-            if S_ISLNK(mode):
-                self._check_links(folder.rstrip("/"))
-                return
-            end = folder.find("/", end + 1)
+                files.sync_folders([os.path.dirname(top)])
 
     def rename(self, source: str, dest: str) -> bool:
         """Move a directory; False if the file system cannot do that in one step."""
-        self.check_writable()
-        old, new = self._base + check_prefix(source), self._base + check_prefix(dest)
+        old, new = self._checked(source), self._checked(dest)
         try:
-            self._check_place(source.rstrip("/"))
-            self._check_place(dest.rstrip("/"))
-            files.in_folder(new.rstrip("/"), lambda _: os.rename(old, new))
+            files.rename_folder(self._base, old, new)
         except OSError as exc:
             if exc.errno not in (errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST):
                 raise self._named(exc, source) from exc
             return False
         return True
+
+    def _checked(self, prefix: str) -> str:
+        """Return the path of a prefix that is to be changed, and that no link above it puts elsewhere."""
+        self.check_writable()
+        path = check_prefix(prefix).rstrip("/")
+        self._check_folder(path[: path.rfind("/") + 1])
+        return self._base + prefix
 
     # -- locking and views ------------------------------------------------------------------------
 
@@ -447,20 +443,8 @@ class LocalStore(Store, Folders, Batches, Splices):
         return ("local", self._real)
 
     def name(self, key: str) -> str:
-        """The whole path: a store of a directory further up or down may mean the same file."""
+        """Return the whole path: a store of a directory further up or down may mean the same file."""
         return f"{self._real}/{check_key(key)}"
-
-    def splice_value(self, key: str, change: Splice) -> None:
-        """Change a value, of which what stays is copied by the system; see `Store.splice`."""
-        from zellige.stores.splicing import splice_file  # only for those who change parts
-
-        # The body of `lock` once more, without its functions: see `KeyLock`.
-        lock = self.lock_here(key)
-        with lock, self._lock_file(lock, key) as held:
-            try:
-                splice_file(self, key, change, held)
-            finally:
-                self._remove(held, key)
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
@@ -473,17 +457,15 @@ class LocalStore(Store, Folders, Batches, Splices):
                 self._remove(held, key)
 
     def _lock_file(self, lock: KeyLock, key: str) -> AbstractContextManager[FileLock | None]:
-        """The lock against other processes, for who has that of this process; none if this thread has it already."""
+        """Return the lock against other processes, for who has that of this process; none if this thread has it."""
         held = None if lock.held is None else lock.held()
-        if self.read_only or (held is not None and not held.closed):
+        if self.traits.read_only or (held is not None and not held.closed):
             return nullcontext()
-        from zellige.stores.file_locks import FileLock  # only for those who change parts of values
-
         folder = key[: key.rfind("/") + 1]
-        if folder not in self._inside:
-            self._check_folder(folder)
+        self._check_folder(folder)
+        path = self._base + folder + files.lock_name(key)
         try:
-            file = FileLock.taken(self._base + folder + files.lock_name(key))
+            file = files.in_folder(self._base, path, lambda _: FileLock.taken(path))
         except OSError as exc:
             raise self._named(exc, key) from exc
         lock.held = ref(file)
@@ -497,12 +479,10 @@ class LocalStore(Store, Folders, Batches, Splices):
             raise self._named(exc, key) from exc
 
     def with_durability(self, durability: Durability) -> Self:
-        """The same directory through a store whose chunks survive this."""
-        return (
-            self
-            if durability == self.traits.durability
-            else type(self)(**self.__getstate__() | {"durability": durability})
-        )
+        """Return the same directory through a store whose chunks survive this."""
+        if durability == self.traits.durability:
+            return self
+        return type(self)(**self.__getstate__() | {"durability": durability})
 
     def __getstate__(self) -> dict[str, Any]:
         own = self.traits
@@ -515,15 +495,32 @@ class LocalStore(Store, Folders, Batches, Splices):
         return f"{type(self).__name__}({self._root!r}{', read_only=True' if self.read_only else ''})"
 
     @contextmanager
-    def _naming(self, key: str) -> Iterator[None]:
+    def _naming(self, key: str, ignored: frozenset[int] = frozenset()) -> Iterator[None]:
+        """Name the key in errors of the system; some are none here."""
         try:
             yield
         except OSError as exc:
-            raise self._named(exc, key) from exc
+            if exc.errno not in ignored:
+                raise self._named(exc, key) from exc
 
     def _named(self, exc: OSError, key: str) -> OSError:
-        """The same error, telling which key it was about; OSError picks the class by the number."""
+        """Return the same error with the key that it was about; OSError picks the class by the number."""
         reason = "not a regular file" if exc.errno in _NOT_A_FILE else exc.strerror
         if exc.errno == errno.ENOTDIR:
             reason = "a file is where a directory is needed; remove it, or use another place"
         return OSError(exc.errno, f"key {key!r}: {reason}", self._base + key)
+
+
+class _Opened(NamedTuple):
+    """A value in an open file, for those who change it."""
+
+    store: LocalStore
+    key: str
+    fd: int
+    size: int
+
+    def read(self, start: int, length: int) -> bytes:
+        try:
+            return files.read_range(self.fd, self.key, start, length)
+        except OSError as exc:
+            raise self.store._named(exc, self.key) from exc

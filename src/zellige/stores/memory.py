@@ -9,7 +9,6 @@ from typing import Any
 from zellige.stores.base import (
     ABSENT,
     ContentTag,
-    KeyLock,
     Listing,
     Missing,
     Store,
@@ -43,10 +42,8 @@ class MemoryStore(Store):
         self.traits = Traits(read_only=read_only)
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it; see `Store.read`."""
-        if not is_key(key):
-            check_key(key)
-        found = self._data.get(key)
+        """Return the whole value, or ranges of it; see `Store.read`."""
+        found = self._data.get(check_key(key))
         if found is None:
             return None
         value = found if type(found) is bytes else joined(found)
@@ -76,15 +73,11 @@ class MemoryStore(Store):
                 self._stamps.pop(key, None)
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them."""
+        """List all keys that start with the prefix, or one level of them."""
         check_prefix(prefix)
         # A tuple first, because other threads may write. A mapping of somebody else may hold what is no key.
         keys = [key for key in tuple(self._data) if key.startswith(prefix) and is_key(key)]
         return Listing(keys) if recursive else Listing.one_level(prefix, keys)
-
-    def _writing(self, key: str) -> KeyLock:
-        # Not the lock of `lock`: a write never waits for somebody's read-modify-write.
-        return KeyLock(("writing", self.identity, key))
 
     @property
     def identity(self) -> tuple[str, int]:

@@ -68,7 +68,7 @@ class StorePath:
             return False
 
     def get(self) -> bytes | None:
-        """The value, or None if there is none."""
+        """Return the value, or None if there is none."""
         try:
             return self._store.get(self._path) if self._path else None
         except IsADirectoryError:
@@ -120,7 +120,7 @@ class Place(NamedTuple):
 
 
 def place(store: Store, path: str) -> Place:
-    """Where a path is. Stores with other roots may mean the same place, and then their keys have the same name."""
+    """Return where a path is. Stores with other roots may mean the same place: their keys have the same name then."""
     name: Any = store.name(f"{path}/{_LAST}" if path else _LAST)
     if isinstance(name, tuple):
         return Place(name[0], name[1].removesuffix(_LAST))
@@ -131,7 +131,7 @@ _LAST = "zarr.json"
 
 
 def _root(store: Store) -> str:
-    """The root of a store for people."""
+    """Return the root of a store for people."""
     if isinstance(store, LocalStore):
         return store.root
     if isinstance(store, MemoryStore):

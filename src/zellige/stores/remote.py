@@ -1,4 +1,4 @@
-"""Reading values from a server, with obstore: from threads, without an event loop.
+"""What object stores and web servers have in common: requests by obstore, from threads, without an event loop.
 
 Every answer is checked for its length. Only the answer "there is no such key" is None; everything else that goes wrong
 raises an OSError that names the key and the cause.
@@ -6,17 +6,18 @@ raises an OSError that names the key and the cause.
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from zellige.errors import AccessDeniedError, ConflictError, RemoteError, ShortReadError, StoreKeyError
 from zellige.settings import config
-from zellige.stores.base import Store, Traits, Value, check_key, coalesced, divided, is_key, resolve_span
-from zellige.stores.clients import Client, library, redacted
+from zellige.stores.base import Store, Traits, Value, check_key, coalesced, divided, resolve_span
+from zellige.stores.client import Client, library, redacted
 from zellige.stores.threads import gather
 from zellige.types import Buffer, Span
+
+T = TypeVar("T")
 
 _GAP = 1 << 20  # what one connection transfers in about the 20 ms that another request would wait
 _MOST = 16 << 20  # longer ranges gain more from several connections than from one request
@@ -29,18 +30,22 @@ _beyond = re.compile(r"status code: 416|nvalid range|Range started at|Requested 
 
 
 class Answer(NamedTuple):
-    """What a request gave: bytes from `start` on, of a value of this size, etag and version."""
+    """What a request gave: bytes from `start` on, of a value of this size."""
 
     body: Buffer
     start: int
     size: int
-    etag: str | None
-    version: str | None
+    tag: str | None
 
-    @property
-    def tag(self) -> str | None:
-        """Both of what object stores compare, as one text; Google's has a generation, the others an etag."""
-        return f"{self.etag or ''}\n{self.version or ''}" if self.etag or self.version else None
+    @classmethod
+    def of(cls, meta: Any, body: Buffer = b"", start: int = 0) -> Answer:
+        """Return the answer with obstore's description of an object."""
+        return cls(body, start, meta["size"], tag_of(meta["e_tag"], meta.get("version")))
+
+
+def tag_of(etag: str | None, version: str | None) -> str | None:
+    """Return both of what object stores compare, as one text; Google's has a generation, the others an ETag."""
+    return f"{etag or ''}\n{version or ''}" if etag or version else None
 
 
 class RemoteStore(Store):
@@ -49,6 +54,9 @@ class RemoteStore(Store):
     `concurrency` is how many requests are kept in flight, `gap` the bytes between two ranges that are read along
     rather than asked for separately.
     """
+
+    _suffixes = True
+    """Whether the server knows ranges that count from the end; Azure's does not."""
 
     def __init__(self, client: Client, *, read_only: bool, concurrency: int | None, gap: int | None) -> None:
         for name, value in (("concurrency", concurrency), ("gap", gap)):
@@ -69,12 +77,11 @@ class RemoteStore(Store):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it: those close together in one request, the others at the same time.
+        """Read the whole value, or ranges of it: those close together by one request, the others at the same time.
 
         The tag comes with the bytes and costs nothing. Ranges carry the same one, or are asked for again.
         """
-        if not is_key(key):
-            check_key(key)
+        check_key(key)
         if spans is None or (len(spans) == 1 and not self._needs_size(spans[0])):
             answer = self._ask(key, None if spans is None else spans[0])
             return None if answer is None else Value([answer.body], answer.size, answer.tag)
@@ -82,33 +89,31 @@ class RemoteStore(Store):
             found = self._parts(key, spans)
             if found is None:
                 return None
-            parts, of = found
-            if len({answer.tag for answer in of}) == 1:
-                return Value(parts, of[0].size, of[0].tag)
+            parts, answers = found
+            if len({answer.tag for answer in answers}) == 1:
+                return Value(parts, answers[0].size, answers[0].tag)
         raise ConflictError(f"key {key!r} in {self!r} kept changing while ranges of it were read; try again")
 
-    # -- ranges -----------------------------------------------------------------------------------
-
     def _parts(self, key: str, spans: Sequence[Span]) -> tuple[list[Buffer], list[Answer]] | None:
-        """The ranges, and the answers that they are from."""
-        known = None
+        """Read ranges; return them and the answers that they are from."""
+        known = []
         if not spans or any(self._needs_size(span) for span in spans):
-            known = self._head(key)
-            if known is None:
+            head = self._head(key)
+            if head is None:
                 return None
-            spans = [resolve_span(key, start, length, known.size) for start, length in spans]
+            known, spans = [head], [resolve_span(key, start, length, head.size) for start, length in spans]
         groups = coalesced([span for span in spans if span[1] != 0], self.traits.coalesce_gap, _MOST)
         try:
-            answers = gather(lambda group: self._ask(key, group), groups, self)
+            found = gather(lambda group: self._ask(key, group), groups, self)
         except ShortReadError as error:
             for start, length in spans:
                 resolve_span(key, start, length, error.size)  # names the range that was asked for, not the joined one
             raise
-        if None in answers:
+        answers = [answer for answer in found if answer is not None]
+        if len(answers) < len(groups):
             return None
-        given = [answer for answer in answers if answer is not None]
-        parts = divided(spans, dict(zip(groups, [answer.body for answer in given], strict=True)))
-        return parts, given + ([known] if known else [])
+        bodies = dict(zip(groups, [answer.body for answer in answers], strict=True))
+        return divided(spans, bodies), answers + known
 
     def _needs_size(self, span: Span) -> bool:
         """Whether a range cannot be asked for as it is: empty ones, and those that begin far from the end."""
@@ -117,32 +122,40 @@ class RemoteStore(Store):
             return True
         return start < 0 and (length is not None or not self._suffixes)
 
-    _suffixes = True
-    """Whether the server knows ranges that count from the end; Azure's does not."""
-
     # -- requests ---------------------------------------------------------------------------------
 
     def _ask(self, key: str, span: Span | None) -> Answer | None:
-        """One request for a value, or for a range of it, whose answer has the length that was asked for."""
-        options = None if span is None else {"range": _range(span)}
-        try:
-            result = library().calls.get(self._client.store(), key, options=options)
-            meta, (start, stop) = result.meta, result.range
-            body: Buffer = memoryview(result.bytes())
-        except FileNotFoundError as error:
-            self._check_missing(key, error)
-            return None
-        except Exception as error:  # noqa: BLE001 - raises, unless it only says that a range is empty
-            return self._refused(key, span, error)
-        answer = Answer(body, start, meta["size"], meta["e_tag"], meta.get("version"))
-        if len(body) != stop - start:
-            raise RemoteError(f"key {key!r} in {self!r}: {len(body)} bytes came instead of {stop - start}", key=key)
-        if span is not None:
+        """Request a value, or a range of it, and check that the answer has the length that was asked for."""
+
+        def get(calls: Any, store: Any) -> Answer:
+            result = calls.get(store, key, options=None if span is None else {"range": _range(span)})
+            start, stop = result.range
+            body = memoryview(result.bytes())
+            if len(body) != stop - start:
+                raise RemoteError(f"key {key!r} in {self!r}: {len(body)} bytes came instead of {stop - start}", key=key)
+            return Answer.of(result.meta, body, start)
+
+        answer = self._request(key, get, span)
+        if answer is not None and span is not None:
             _check_answer(key, span, answer)
         return answer
 
-    def _refused(self, key: str, span: Span | None, error: Exception) -> Answer | None:
-        """After a failed request: what else can be done about it, or the error to be raised."""
+    def _head(self, key: str) -> Answer | None:
+        """Request the size and the tag of a value."""
+        return self._request(key, lambda calls, store: Answer.of(calls.head(store, key)))
+
+    def _request(self, key: str, ask: Callable[[Any, Any], T], span: Span | None = None) -> T | None:
+        """Return what obstore answers; None if the key is missing."""
+        try:
+            return ask(library().calls, self._client.store())
+        except Exception as error:  # noqa: BLE001 - raises, or knows what it means
+            found: T | None = self._refused(key, span, error)
+            return found
+
+    def _refused(self, key: str, span: Span | None, error: Exception) -> Any:
+        """Return what a request means that failed, None if only the key is missing; raise for all else."""
+        if isinstance(error, FileNotFoundError) and not _no_bucket(str(error)):
+            return None
         if span is not None and _beyond(str(error)):
             found = self._head(key)
             if found is None:
@@ -152,29 +165,12 @@ class RemoteStore(Store):
                 return found._replace(start=begin)
         raise self._failed(key, error) from None
 
-    def _head(self, key: str) -> Answer | None:
-        try:
-            meta = library().calls.head(self._client.store(), key)
-        except FileNotFoundError as error:
-            self._check_missing(key, error)
-            return None
-        except Exception as error:  # noqa: BLE001 - raises
-            self._fail(key, error)
-        return Answer(b"", 0, meta["size"], meta["e_tag"], meta.get("version"))
-
-    def _check_missing(self, key: str, error: Exception) -> None:
-        """Raise if it is more than the key that is missing."""
-        if _no_bucket(str(error)):
-            self._fail(key, error)
-
-    def _fail(self, key: str, error: Exception) -> NoReturn:
-        """Raise what a failed request means."""
-        raise self._failed(key, error) from None
-
     def _failed(self, key: str, error: Exception) -> Exception:
-        """What a failed request means, with the key and the cause, and without secrets."""
+        """Return the error for a request that failed: with the key and the cause, and without secrets."""
         errors = library().errors
-        if not isinstance(error, errors.BaseError | OSError | NotImplementedError | ValueError):
+        if isinstance(error, RemoteError) or not isinstance(
+            error, errors.BaseError | OSError | NotImplementedError | ValueError
+        ):
             return error
         text = redacted(str(error).partition("\n\nDebug source")[0])
         where = f"key {key!r} in {self!r}" if key else f"{self!r}"
@@ -201,13 +197,13 @@ class RemoteStore(Store):
 
 
 def status_of(error: Exception) -> int | None:
-    """The status with which a server has answered, if it has."""
+    """Return the status with which a server has answered, if it has."""
     found = _status(str(error))
     return int(found[1]) if found else None
 
 
 def _range(span: Span) -> Any:
-    """A range as obstore wants it."""
+    """Return a range as obstore wants it."""
     start, length = span
     if length is not None:
         return min(start, _FAR), min(start + length, _FAR + 1)
@@ -225,45 +221,3 @@ def _check_answer(key: str, span: Span, answer: Answer) -> None:
             length=span[1],
             size=answer.size,
         )
-
-
-class ValueFile(io.RawIOBase):
-    """A value as a file to be read from anywhere in it, for libraries that want one."""
-
-    def __init__(self, store: Store, key: str) -> None:
-        size = store.size(key)
-        if size is None:
-            raise FileNotFoundError(f"there is no key {key!r} in {store!r}")
-        self._store, self._key, self._size, self._at = store, key, size, 0
-
-    def readable(self) -> bool:
-        """Yes."""
-        return True
-
-    def seekable(self) -> bool:
-        """Yes."""
-        return True
-
-    def tell(self) -> int:
-        """Where the next read begins."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place, counted from the begin, from here or from the end."""
-        self._at = max(0, offset + (0, self._at, self._size)[whence])
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        """Read the next bytes; 0 at the end."""
-        view = memoryview(buffer).cast("B")
-        count = max(0, min(len(view), self._size - self._at))
-        if count:
-            part = self._store.get_range(self._key, self._at, count)
-            if part is None:
-                raise FileNotFoundError(f"key {self._key!r} was removed from {self._store!r}")
-            view[:count] = part
-            self._at += count
-        return count
-
-    def __reduce__(self) -> tuple[type[ValueFile], tuple[Store, str]]:
-        return ValueFile, (self._store, self._key)

@@ -22,7 +22,7 @@ StoreLike: TypeAlias = Store | StorePath | str | os.PathLike[str] | MutableMappi
 _scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://").match
 _squeezed = re.compile(r"(s3a?|gcs|gs|az|abfss?|https?|memory|file):/[^/]", re.IGNORECASE).match
 
-_OBJECTS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+_REMOTE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https")
 _named: dict[str, MemoryStore] = {}
 """The stores of `memory://name`, for as long as the process runs."""
 
@@ -34,7 +34,7 @@ def locate(
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Store, str]:
-    """The store that is meant, and the path in it; a `StorePath` begins below its root."""
+    """Return the store that is meant, and the path in it; a `StorePath` begins below its root."""
     if isinstance(store, StorePath):
         _no_options(storage_options, "a place in a store")
         return resolve(store.store, read_only=read_only), "/".join(part for part in (store.path, path) if part)
@@ -47,9 +47,9 @@ def locate(
 
 
 def finishing(given: object, store: Store) -> AbstractContextManager[object]:
-    """Around all the work on a store: it is closed at the end if it was opened for this, by a path or a URL.
+    """Close a store at the end of the block if it was opened for this job, by a path or a URL.
 
-    Only then is there all that was written to a zip file; after an exception the file stays as it was.
+    Only then is all there that was written to a zip file; after an exception the file stays as it was.
     """
     return store if isinstance(given, str | os.PathLike) else nullcontext()
 
@@ -58,21 +58,21 @@ def finishing(given: object, store: Store) -> AbstractContextManager[object]:
 def opened(
     store: StoreLike, path: str = "", *, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Store, str]]:
-    """Around one whole job at a place: the store that is meant, and the path in it; see `finishing`."""
+    """Open a place for one whole job, as a store and the path in it; see `finishing`."""
     found, place = locate(store, path, storage_options=storage_options)
     with finishing(store, found):
         yield found, place
 
 
 def reopened(given: object, store: Store, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store for handles that outlast a whole job: an archive that was closed with it is opened again, to read."""
+    """Return the store for handles that outlast a job: an archive that was closed with it is opened again, to read."""
     if isinstance(given, str | os.PathLike) and store.traits.transactional:
         return resolve(given, read_only=True, storage_options=storage_options)
     return store
 
 
 def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store that is meant.
+    """Return the store that is meant.
 
     | given | store |
     |---|---|
@@ -118,17 +118,17 @@ def _from_text(text: str, read_only: bool, options: Mapping[str, Any] | None) ->
         raise ValueError("store is an empty string; use '.' for the current directory or None for memory")
     found = _scheme(text)
     scheme = found[1].lower() if found else ""
-    if "::" in text or scheme.startswith("fsspec+"):
-        return _by_fsspec(text.removeprefix("fsspec+"), read_only, options)
-    if scheme in ("", "file"):
-        path = _path_of_url(text) if scheme else os.path.expanduser(text)
-        return _from_path(path, read_only, options)
-    if scheme == "memory":
-        _no_options(options, "a store in memory")
-        return _from_name(text, read_only)
-    if scheme in _OBJECTS or scheme in ("http", "https"):
-        return _remote(text, scheme, read_only, options)
-    return _by_fsspec(text, read_only, options)
+    if "::" not in text:
+        if scheme in ("", "file"):
+            return _from_path(_path_of_url(text) if scheme else os.path.expanduser(text), read_only, options)
+        if scheme == "memory":
+            _no_options(options, "a store in memory")
+            return _from_name(text, read_only)
+        if scheme in _REMOTE:
+            return _remote(text, scheme, read_only, options)
+    from zellige.stores.foreign.fsspec import FsspecStore
+
+    return FsspecStore.from_url(text.removeprefix("fsspec+"), options, read_only=read_only)
 
 
 def _from_path(path: str | bytes, read_only: bool, options: Mapping[str, Any] | None) -> Store:
@@ -145,39 +145,6 @@ def _from_path(path: str | bytes, read_only: bool, options: Mapping[str, Any] | 
     return LocalStore(path, read_only=read_only)  # type: ignore[arg-type]  # which refuses bytes
 
 
-def _from_name(url: str, read_only: bool) -> Store:
-    name, _, inner = url[9:].strip("/").partition("/")
-    if not name or inner:
-        what = f"has the path {inner!r} in it; give that as path=" if inner else "has no name"
-        raise ValueError(f"store {url!r} {what}; write memory://name, or None for a new store in memory")
-    store = _named.setdefault(name, MemoryStore())
-    return store.as_read_only() if read_only else store
-
-
-def _remote(url: str, scheme: str, read_only: bool, options: Mapping[str, Any] | None) -> Store:
-    from zellige.stores.remote import ValueFile
-
-    store_options, own = _own_options(options)
-    base, _, name = url.rpartition("/")
-    is_zip = name.lower().endswith(".zip") and not base.endswith("/")
-    place = base if is_zip else url
-    if scheme in ("http", "https"):
-        from zellige.stores.http import HTTPStore
-
-        store: Store = HTTPStore(place, store_options, **own)
-    else:
-        from zellige.stores.objects import ObjectStore
-
-        store = ObjectStore.from_url(place, store_options, read_only=read_only or is_zip, **own)
-    return _zip(ValueFile(store, name), "r") if is_zip else store
-
-
-def _own_options(options: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of the server, and those of our own store."""
-    given = dict(options or {})
-    return given, {name: given.pop(name) for name in ("concurrency", "gap") if name in given}
-
-
 def _path_of_url(url: str) -> str:
     from urllib.parse import unquote_to_bytes
 
@@ -190,6 +157,38 @@ def _path_of_url(url: str) -> str:
     return os.fsdecode(unquote_to_bytes(slash + path))
 
 
+def _from_name(url: str, read_only: bool) -> Store:
+    name, _, inner = url[9:].strip("/").partition("/")
+    if not name or inner:
+        what = f"has the path {inner!r} in it; give that as path=" if inner else "has no name"
+        raise ValueError(f"store {url!r} {what}; write memory://name, or None for a new store in memory")
+    store = _named.setdefault(name, MemoryStore())
+    return store.as_read_only() if read_only else store
+
+
+def _remote(url: str, scheme: str, read_only: bool, options: Mapping[str, Any] | None) -> Store:
+    given = dict(options or {})
+    own = {name: given.pop(name) for name in ("concurrency", "gap") if name in given}
+    base, _, name = url.rpartition("/")
+    is_zip = name.lower().endswith(".zip") and not base.endswith("/")
+    place = base if is_zip else url
+    if scheme in ("http", "https"):
+        from zellige.stores.http import HTTPStore
+
+        store: Store = HTTPStore(place, given, **own)
+    else:
+        from zellige.stores.object import ObjectStore
+
+        store = ObjectStore.from_url(place, given, read_only=read_only or is_zip, **own)
+    return _zip((store, name), "r") if is_zip else store
+
+
+def _zip(place: Any, mode: Any) -> Store:
+    from zellige.stores.zip import ZipStore
+
+    return ZipStore(place, mode)
+
+
 def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
     if options:
         names = ", ".join(map(repr, as_mapping(options, "storage_options")))  # the values may be secret
@@ -199,58 +198,40 @@ def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
 # -- other libraries ------------------------------------------------------------------------------
 
 
-def _by_fsspec(url: str, read_only: bool, options: Mapping[str, Any] | None) -> Store:
-    from zellige.stores.clients import redacted
-
-    try:
-        import fsspec  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"store {redacted(url)!r} is opened by fsspec; run: pip install 'zellige[fsspec]', and what its "
-            "scheme needs"
-        ) from error
-    store: Store = _class("fsspec", "FsspecStore").from_url(url, dict(options or {}), read_only=read_only)
-    return store
-
-
-def _zip(file: Any, mode: str) -> Store:
-    store: Store = _class("zip", "ZipStore")(file, mode=mode)
-    return store
-
-
-def _class(module: str, name: str) -> Any:
-    return getattr(import_module(f"zellige.stores.{module}"), name)
-
-
 def _from_foreign(store: Any, read_only: bool) -> Store | None:
-    """The same values through our store; None if it is of no library that is known here.
+    """Return the same values through our store; None if it is of no library that is known here.
 
-    An object of a library can only be there if the library is imported, so none is imported for this.
+    An object of a library can only be there if the library is imported, so none is imported for this. Their local
+    stores become ours, which lock, and replace on condition.
     """
+
+    def opened_by(module: str, name: str) -> Any:
+        return getattr(import_module(f"zellige.stores.{module}"), name)
+
     if _is_from("obstore.store", store, "LocalStore"):
-        return LocalStore(store.prefix or "/", read_only=read_only)  # ours locks, and replaces on condition
+        return LocalStore(store.prefix or "/", read_only=read_only)
     if _is_from("obstore.store", store, "HTTPStore"):
-        found: Store = _class("http", "HTTPStore")(store)
+        found: Store = opened_by("http", "HTTPStore")(store)
     elif _is_from("obstore.store", store, "S3Store", "GCSStore", "AzureStore", "MemoryStore"):
-        found = _class("objects", "ObjectStore")(store, read_only=read_only)
+        found = opened_by("object", "ObjectStore")(store)
     elif _is_from("fsspec.spec", store, "AbstractFileSystem"):
-        found = _class("fsspec", "FsspecStore")(store, "", read_only=read_only)
+        found = opened_by("foreign.fsspec", "FsspecStore")(store)
     elif _is_from("fsspec.mapping", store, "FSMap"):
-        found = _class("fsspec", "FsspecStore").from_mapper(store)
+        found = opened_by("foreign.fsspec", "FsspecStore").from_mapper(store)
     elif _is_from("zarr.storage", store, "LocalStore"):
-        found = LocalStore(store.root, read_only=store.read_only)  # for the same reason
+        found = LocalStore(store.root, read_only=store.read_only)
     elif _is_from("zarr.storage", store, "FsspecStore") and (local := _local_path(store)) is not None:
         found = LocalStore(local, read_only=store.read_only)  # dask.array.from_zarr opens paths so
     elif _is_from("zarr.abc.store", store, "Store"):
-        found = _class("zarr_python", "ZarrPythonStore")(store)
+        found = opened_by("foreign.zarr_python", "ZarrPythonStore")(store)
     else:
         return None
     return found.as_read_only() if read_only and not found.read_only else found
 
 
 def _local_path(store: Any) -> str | None:
-    """The directory of zarr-python's store of files of fsspec, if these are local ones."""
-    from zellige.stores.fsspec import local_path
+    """Return the directory of zarr-python's store of files of fsspec, if these are local ones."""
+    from zellige.stores.foreign.fsspec import local_path
 
     return local_path(store.fs, store.path)
 

@@ -1,4 +1,4 @@
-"""Threads: how many there are, tasks that several of them share, and work on one array that is kept apart.
+"""Threads: how many an operation uses, and how they share its tasks.
 
 Threads are started for one operation and joined before it returns, so none outlives its use and a fork is always safe.
 All operations of a process share one number of helpers: many callers at once, such as the threads of dask, work mostly
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
-from _thread import RLock, allocate_lock, get_ident, start_new_thread
+from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextvars import ContextVar, copy_context
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
-from weakref import ref
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from zellige.settings import config
 
@@ -31,28 +31,24 @@ _MOMENT = 1.0  # seconds
 T = TypeVar("T")
 S = TypeVar("S")
 
+# -- how many -------------------------------------------------------------------------------------
 
-class _Worker(threading.local):
-    busy = False
-    """Whether this thread is at work already; then what it starts itself runs inline, unless it waits for a store."""
-
-
-_worker = _Worker()
+_busy: ContextVar[bool] = ContextVar("_busy", default=False)
 
 
 def is_busy() -> bool:
     """Whether this thread is at work already, so that what it starts runs inline, unless it waits for a store."""
-    return _worker.busy
+    return _busy.get()
 
 
 def workers() -> int:
-    """How many threads an operation may use."""
+    """Return how many threads an operation may use."""
     chosen: int | None = config.get("threading.max_workers")
     return chosen or _cpus()
 
 
 def _cpus() -> int:
-    """The CPUs that this process may use: by its affinity, and by the limits of its control groups."""
+    """Return the CPUs that this process may use: by its affinity, and by the limits of its control groups."""
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every platform
@@ -62,7 +58,7 @@ def _cpus() -> int:
 
 @cache
 def _granted(proc: str = "/proc/self/cgroup", top: str = "/sys/fs/cgroup") -> int:
-    """The whole CPUs that the control groups of this process grant it, as containers set them; many if none does."""
+    """Return the whole CPUs that control groups grant this process, as containers set them; many if none does."""
     limits = [1 << 16]
     for line in _lines(proc):
         _, kinds, path = line.split(":", 2)
@@ -87,12 +83,6 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-Work: TypeAlias = Callable[[Any], None]
-
-Stopped: TypeAlias = Callable[[BaseException, list[tuple[Any, BaseException]], Iterator[Any]], None]
-"""Told about an error, the tasks that failed with their own errors, and those that were not begun."""
-
-
 class Crew(NamedTuple):
     """How many threads an operation may use, and with which other operations it shares them."""
 
@@ -102,9 +92,9 @@ class Crew(NamedTuple):
 
 
 def crew(store: Store | None, nbytes: int, held: int = 0) -> Crew:
-    """The threads for work of so many bytes in all on a store.
+    """Return the threads for work of so many bytes in all on a store.
 
-    Where requests are waited for, many more than there are processors, each with about `held` bytes in its hands.
+    Where requests are waited for, many more than there are processors, each of which holds about `held` bytes.
     """
     if store is not None and store.traits.concurrency is not None:
         few = max(workers(), _MOST_HELD // max(held, 1))
@@ -112,23 +102,60 @@ def crew(store: Store | None, nbytes: int, held: int = 0) -> Crew:
     return Crew(workers() if nbytes >= _SMALL else 1)
 
 
+class _Helpers:
+    """How many helpers all operations of this process have together; those who wait for a store by its name."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._shares: dict[Hashable, list[list[int]]] = {}
+
+    @property
+    def busy(self) -> int:
+        """How many are at work, without those who wait."""
+        return sum(count for (count,) in self._shares.get(None, ()))
+
+    def take(self, share: list[int], name: Hashable, wanted: int, most: int) -> int:
+        """Put as many as wanted into a share, or as many as are left. They come back when the share is set to 0."""
+        with self.lock:
+            others = [other for other in self._shares.get(name, ()) if other[0]]
+            self._shares[name] = [*others, share]
+            share[0] = max(0, min(wanted, most - sum(count for (count,) in others)))
+            if len(self._shares) > _MANY_STORES:
+                self._shares = {known: shares for known, shares in self._shares.items() if any(s[0] for s in shares)}
+        return share[0]
+
+
+_helpers = _Helpers()
+if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
+    os.register_at_fork(after_in_child=_helpers.__init__)  # type: ignore[misc]
+
+
+# -- sharing tasks --------------------------------------------------------------------------------
+
+Work: TypeAlias = Callable[[Any], None]
+
+Stopped: TypeAlias = Callable[[BaseException, list[tuple[Any, BaseException]], Iterator[Any]], None]
+"""Told about an error, the tasks that failed with their own errors, and those that were not begun."""
+
+
 def run(work: Work, tasks: Iterable[Any], count: int, among: Crew, stopped: Stopped | None = None) -> None:
     """Do `work` for each of `count` tasks, which are taken in order.
 
-    The first error stops all threads and is raised when they have stopped.
+    The first error stops all threads and is raised when they have stopped. Helpers see the context variables of the
+    caller.
     """
-    most = 1 if _worker.busy and among.name is None else min(among.most, count)
+    most = 1 if _busy.get() and among.name is None else min(among.most, count)
     if most < 2:
         _run_here(work, iter(tasks), stopped)
         return
-    share = _helpers.take(among.name, most - 1, among.most - 1)
+    share = [0]
     try:
-        if share.count:
-            _run_threads(work, _Shared(tasks), 1 + share.count, stopped)
+        if helpers := _helpers.take(share, among.name, most - 1, among.most - 1):
+            _run_threads(work, _Shared(tasks), helpers, stopped)
         else:
             _run_here(work, iter(tasks), stopped)
     finally:
-        share.count = 0
+        share[0] = 0  # without a call, so that no interrupt comes before it
 
 
 class _Shared(Iterator[Any]):
@@ -142,49 +169,6 @@ class _Shared(Iterator[Any]):
             return next(self._items)
 
 
-class _Share:
-    """The helpers of one operation. Who forgets it gives them back, even if an interrupt came at a bad moment."""
-
-    __slots__ = ("count", "__weakref__")
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
-class _Helpers:
-    """How many helpers all operations of this process have together; those who wait for a store by its name."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self._shares: dict[Hashable, list[ref[_Share]]] = {}
-
-    @property
-    def busy(self) -> int:
-        """How many are at work, without those who wait."""
-        return sum(share.count for share in self._of(None))
-
-    def _of(self, name: Hashable) -> list[_Share]:
-        """The shares that are in use."""
-        found = [found() for found in self._shares.get(name, ())]
-        return [share for share in found if share is not None and share.count]
-
-    def take(self, name: Hashable, wanted: int, most: int) -> _Share:
-        """As many as wanted, unless too few are left."""
-        mine = _Share()
-        with self.lock:
-            others = self._of(name)
-            mine.count = max(0, min(wanted, most - sum(share.count for share in others)))
-            self._shares[name] = [*map(ref, others), ref(mine)]
-            if len(self._shares) > _MANY_STORES:
-                self._shares = {known: shares for known, shares in self._shares.items() if self._of(known)}
-        return mine
-
-
-_helpers = _Helpers()
-if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
-    os.register_at_fork(after_in_child=_helpers.__init__)  # type: ignore[misc]
-
-
 def _run_here(work: Work, tasks: Iterator[Any], stopped: Stopped | None) -> None:
     for task in tasks:
         try:
@@ -195,14 +179,14 @@ def _run_here(work: Work, tasks: Iterator[Any], stopped: Stopped | None) -> None
             raise
 
 
-def _run_threads(work: Work, tasks: Iterator[Any], nworkers: int, stopped: Stopped | None) -> None:
+def _run_threads(work: Work, tasks: Iterator[Any], helpers: int, stopped: Stopped | None) -> None:
     errors: list[BaseException] = []
     failed: list[tuple[Any, BaseException]] = []
     skipped: list[Any] = []
-    team = _Team(nworkers)
+    context = copy_context()
+    context.run(_busy.set, True)
 
     def drain() -> None:
-        before, _worker.busy = _worker.busy, True
         task = None
         try:
             for task in tasks:
@@ -215,12 +199,12 @@ def _run_threads(work: Work, tasks: Iterator[Any], nworkers: int, stopped: Stopp
             errors.append(error)
             if task is not None:
                 failed.append((task, error))
-        finally:
-            _worker.busy = before
+
+    team = _Team([context.copy() for _ in range(helpers)])
 
     def begin() -> None:
         team.start(drain)
-        drain()
+        context.run(drain)
 
     # An interrupt may come between any two steps, also of handling an error: nothing is left before all have ended.
     ahead = [begin]
@@ -246,11 +230,6 @@ def _run_threads(work: Work, tasks: Iterator[Any], nworkers: int, stopped: Stopp
             del first
 
 
-def _forget_this_thread() -> None:
-    """Before Python 3.13 `threading` remembers threads like these, if anybody asks who they are, for good."""
-    threading._active.pop(get_ident(), None)  # type: ignore[attr-defined]
-
-
 class _Team:
     """The helpers of one operation: threads that nothing can keep from being waited for.
 
@@ -258,53 +237,57 @@ class _Team:
     them leaves their locks taken, and all wait forever; or it is lost in a callback that runs when a thread is freed.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, contexts: Sequence[Any]) -> None:
+        self._contexts, size = contexts, len(contexts)
         self._locks = [allocate_lock() for _ in range(size)]
         for lock in self._locks:
             lock.acquire()
-        self._begun, self._done = [False] * size, [False] * size
-        self._launched: list[int] = []
+        self._launched, self._begun, self._done = [False] * size, [False] * size, [False] * size
         self._over = False
 
     def start(self, work: Callable[[], None]) -> None:
-        """Let all but the caller, who is number 0, do some work; without a helper, the others do its share."""
+        """Let each helper do some work in its context; the others do the share of one that cannot be started."""
 
         def run(me: int) -> None:
             try:
                 self._begun[me] = True  # before it looks whether all is over: who is not waited for does nothing
                 if not self._over:
-                    work()
+                    self._contexts[me].run(work)
             finally:
                 try:
-                    _forget_this_thread()
+                    # Before Python 3.13 `threading` remembers such a thread for good, if anybody asks who it is.
+                    threading._active.pop(get_ident(), None)  # type: ignore[attr-defined]
                 finally:  # which needs no memory
                     self._done[me] = True
                     self._locks[me].release()
 
-        for me in range(1, len(self._locks)):
+        for me in range(len(self._locks)):
             try:
                 start_new_thread(run, (me,))
             except (RuntimeError, MemoryError):  # no more threads, or the interpreter is shutting down
                 return
-            self._launched.append(me)
+            self._launched[me] = True
 
     def wait(self) -> None:
         """Wait for all that have begun; after an interrupt once more.
 
-        Of the others a moment is waited for each, so that no thread is left. One that never begins, because there is no
+        Wait a moment for each of the others, so that no thread is left. One that never begins, because there is no
         memory for its first call, ends without a word.
         """
         self._over = True
-        for me in range(1, len(self._locks)):
+        for me, lock in enumerate(self._locks):
             if self._begun[me] and not self._done[me]:  # else an interrupt came just after this lock was taken
-                self._locks[me].acquire()
-        for me in self._launched:
-            if not self._done[me]:
-                self._locks[me].acquire(timeout=_MOMENT)
+                lock.acquire()
+        for me, lock in enumerate(self._locks):
+            if self._launched[me] and not self._done[me]:
+                lock.acquire(timeout=_MOMENT)
+
+
+# -- questions to a store -------------------------------------------------------------------------
 
 
 def gather(function: Callable[[T], S], items: Sequence[T], store: Store, *, large: bool = False) -> list[S]:
-    """What a function that asks a store gives for each item, in order.
+    """Return what a function that asks a store gives for each item, in order.
 
     By several threads, unless there are few items, or each takes microseconds: what is not `large`, where nobody waits
     for the store.
@@ -322,66 +305,5 @@ def gather(function: Callable[[T], S], items: Sequence[T], store: Store, *, larg
 
 
 def farther(one: Store, other: Store) -> Store:
-    """Of two stores that are asked in turn, the one for which more threads pay."""
+    """Return that of two stores that are asked in turn for which more threads pay."""
     return max(one, other, key=lambda store: store.traits.concurrency or 0)
-
-
-# -- work that is kept apart ----------------------------------------------------------------------
-
-
-class Apart(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
-    """Work of one of two kinds, of which only one is done at a place at a time by the threads of this process.
-
-    Threads that do the same kind of work do not wait for each other. Whoever works holds this lock, and leaves it in C,
-    where no interrupt comes in between:
-
-        work = Apart("whole")
-        with work:
-            work.wait(place)
-    """
-
-    __slots__ = ("kind", "over")
-
-    kind: Literal["whole", "parts"]
-    over: bool
-    """Whether somebody who waited for it has got it: then the work is done."""
-
-    def __new__(cls, kind: Literal["whole", "parts"]) -> Self:
-        """Work of a kind, which does not count before `wait`."""
-        made: Any = super().__new__(cls)
-        made.kind, made.over = kind, False
-        return made  # type: ignore[no-any-return]
-
-    def wait(self, place: Hashable) -> None:
-        """Wait until nobody does the other kind of work at a place; from then on this counts. The lock must be held."""
-        while (other := self._in_the_way(place)) is not None:
-            with other:
-                other.over = True
-            del other
-
-    def _in_the_way(self, place: Hashable) -> Apart | None:
-        with _guard:
-            known = [found for entry in _at_work.get(place, ()) if (found := entry()) is not None and not found.over]
-            for found in known:
-                if found.kind != self.kind:
-                    return found
-            _at_work[place] = [*map(ref, known), ref(self)]
-            if len(_at_work) > _MANY_STORES:
-                for name in [name for name, entries in _at_work.items() if not any(entry() for entry in entries)]:
-                    del _at_work[name]
-            return None
-
-
-_at_work: dict[Hashable, list[ref[Apart]]] = {}
-_guard = threading.Lock()
-
-
-def _forget_others() -> None:
-    """In a forked child: the threads that were at work do not exist here."""
-    global _guard
-    _guard = threading.Lock()
-    _at_work.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_others)

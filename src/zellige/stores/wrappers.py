@@ -1,7 +1,6 @@
 """Stores around other stores: pass everything on, and count requests or shorten keys on the way.
 
-Locks, batches and durability are those of the store inside, so that a wrapper and what it wraps may be used side by
-side.
+Locks, batches and durability are those of the store inside: a wrapper and what it wraps may be used side by side.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class WrapperStore(Store):
     # -- requests ---------------------------------------------------------------------------------
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it, of the store inside."""
+        """Read a whole value, or ranges of it, of the store inside."""
         found: Value | None = self._ask("read", key, spans)
         return found
 
@@ -80,38 +79,41 @@ class WrapperStore(Store):
         self._ask("delete", keys)
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """The keys of the store inside."""
+        """List the keys of the store inside."""
         found: Listing = self._ask("list", prefix, recursive=recursive)
         return found
 
     # -- all else ---------------------------------------------------------------------------------
 
     def lock(self, key: str) -> AbstractContextManager[object]:
-        """The lock of the store inside."""
+        """Return the lock of the store inside."""
         return self.inner.lock(key)
 
     @property
     def identity(self) -> Hashable:
-        """That of the store inside: it is the same data."""
+        """That of the store inside: it holds the same data."""
         return self.inner.identity
 
     def name(self, key: str) -> Hashable:
-        """That of the store inside."""
+        """Return the name that the store inside has for the key."""
         return self.inner.name(key)
 
     def ability(self, kind: type[T]) -> T | None:
-        """That of the store inside, but for what would be done behind the back of this one."""
+        """Return that of the store inside, unless it would bypass this one."""
         if kind is Splices:
             return None
         found: Any = self.inner.ability(kind)
-        return _ForksAround(self, found) if found is not None and kind is Forks else found  # type: ignore[return-value]
+        if found is not None and kind is Forks:
+            found = _ForksAround(self, found)
+        ability: T | None = found
+        return ability
 
     def with_durability(self, durability: Durability) -> Self:
-        """The same data through a store whose writes survive this."""
+        """Return the same data through a store whose writes survive this."""
         return self._around(self.inner.with_durability(durability))
 
     def as_read_only(self) -> Self:
-        """The same data through a store that refuses to write."""
+        """Return the same data through a store that refuses to write."""
         return self._around(self.inner.as_read_only())
 
     def close(self) -> None:
@@ -148,11 +150,11 @@ class FoldersAround(Folders):
         self._inside, self._prefix, self._changed = inside, prefix, changed
 
     def outer(self) -> Store | None:
-        """A store of the directory above; None for a part of another store, which is above it."""
+        """Return a store of the directory above; None for a part of another store, which is above it."""
         return None if self._prefix else self._inside.outer()
 
     def obstacles(self, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-        """What lies in the place of keys and is no value."""
+        """Find what lies in the place of keys and is no value."""
         found = self._inside.obstacles(self._prefix + check_prefix(prefix))
         return ((key[len(self._prefix) :], what) for key, what in found)
 
@@ -183,7 +185,7 @@ class FoldersAround(Folders):
 
     @contextmanager
     def _changing(self, prefix: str) -> Iterator[str]:
-        """Around a change below a prefix, given as it is inside; if it fails, nobody knows what is there."""
+        """Note a change below a prefix, given as it is inside, even if it fails: nobody knows what is there then."""
         inside = self._prefix + check_prefix(prefix)
         try:
             yield inside
@@ -194,9 +196,9 @@ class FoldersAround(Folders):
 class FencedStore(WrapperStore):
     """An object store that is written to by the owner of a lease, and not by one that has lost it.
 
-    Who was stopped for long between looking at its lease and writing would write over what the next owner has written.
-    So nothing is written without a condition: a write fails where another one has written meanwhile, and the lease is
-    looked at again before the next attempt. An object cannot be removed on condition: there a moment remains.
+    A process that is stopped for long between checking its lease and writing would overwrite what the next owner has
+    written. So every write has a condition: it fails where another process has written meanwhile, and the lease is
+    checked again before the next attempt. An object cannot be removed on condition: there a moment remains.
 
     Parameters
     ----------
@@ -212,7 +214,7 @@ class FencedStore(WrapperStore):
         self._check = check
 
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
-        """Store a value, all or nothing; without a condition, until nobody else was quicker."""
+        """Store a value, all or nothing; without a condition, try until no other write comes first."""
         if if_tag is not None:
             self._check()
             done = self.inner.write(key, value, if_tag)
@@ -226,7 +228,7 @@ class FencedStore(WrapperStore):
         return True
 
     def _check_made(self, key: str, value: Encoded) -> None:
-        """Look at the lease after a key was made where there was none: nobody else would remove it."""
+        """Check the lease after a key was made where there was none: nobody else would remove it."""
         try:
             self._check()
         except ConflictError:
@@ -259,7 +261,7 @@ class PrefixStore(WrapperStore):
         """How the keys of the other store begin; ends in `/`."""
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it; see `Store.read`."""
+        """Read a whole value, or ranges of it; see `Store.read`."""
         try:
             return self.inner.read(self.prefix + check_key(key), spans)
         except ShortReadError as error:
@@ -277,13 +279,13 @@ class PrefixStore(WrapperStore):
         self.inner.delete([self.prefix + key for key in check_keys(keys)])
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them."""
+        """List all keys that start with the prefix, or one level of them."""
         found = self.inner.list(self.prefix + check_prefix(prefix), recursive=recursive)
         cut = len(self.prefix)
         return Listing((key[cut:] for key in found.keys), [below[cut:] for below in found.prefixes])
 
     def lock(self, key: str) -> AbstractContextManager[object]:
-        """The lock that the other store has for its own key."""
+        """Return the lock that the other store has for its own key."""
         return self.inner.lock(self.prefix + check_key(key))
 
     @property
@@ -292,17 +294,18 @@ class PrefixStore(WrapperStore):
         return "prefix", self.inner.identity, self.prefix
 
     def name(self, key: str) -> Hashable:
-        """What the other store calls its own key."""
+        """Return what the other store calls its own key."""
         return self.inner.name(self.prefix + check_key(key))
 
     def ability(self, kind: type[T]) -> T | None:
-        """That of the other store, with its own keys."""
+        """Return that of the other store, with its own keys."""
         found: Any = super().ability(kind)
         if found is not None and kind is Folders:
             found = FoldersAround(found, self.prefix)
         elif found is not None and kind is DecodedChunks:
             found = _ChunksBelow(found, self.prefix)
-        return found  # type: ignore[no-any-return]
+        ability: T | None = found
+        return ability
 
     def __repr__(self) -> str:
         return f"PrefixStore({self.inner!r}, {self.prefix[:-1]!r})"

@@ -6,13 +6,23 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from typing import IO, Any, Literal, Self, TypeAlias, get_args
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 from zellige.errors import ConflictError, ZelligeWarning
-from zellige.stores import archive, files
-from zellige.stores.archive import Document, Entry
+from zellige.stores import files
+from zellige.stores.archive import (
+    Document,
+    Draft,
+    Entry,
+    FileSource,
+    Place,
+    Source,
+    check_name,
+    open_source,
+    read_directory,
+)
 from zellige.stores.base import (
     ABSENT,
     DOCUMENTS,
@@ -26,14 +36,12 @@ from zellige.stores.base import (
     check_key,
     check_keys,
     check_prefix,
-    is_key,
     parts_of,
 )
-from zellige.stores.draft import Draft, check_name
+from zellige.stores.locks import FileLock
 from zellige.types import Buffer, Durability, Encoded, Span
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "x"]
-Place: TypeAlias = str | os.PathLike[str] | IO[bytes] | tuple[Store, str]
 
 
 class ZipStore(Store):
@@ -91,23 +99,18 @@ class ZipStore(Store):
     # -- reading ----------------------------------------------------------------------------------
 
     def _name(self, key: str) -> str:
-        """The name in the archive of a key, or of a prefix."""
+        """Return the name in the archive of a key, or of a prefix."""
         return key if self._alias and key.startswith(self._alias) else self._prefix + key
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it; see `Store.read`."""
-        if not is_key(key):
-            check_key(key)
-        found = self._archive.entries.get(self._name(key))
-        if found is None:
-            return None
-        parts = [found.read()] if spans is None else found.read_ranges(key, spans)
-        return Value(parts, found.size, found.version)
+        """Read a whole value, or ranges of it; see `Store.read`."""
+        found = self._archive.entries.get(self._name(check_key(key)))
+        return None if found is None else found.read(key, spans)
 
     # -- listing ----------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them."""
+        """List all keys that start with the prefix, or one level of them."""
         top = self._name(check_prefix(prefix))
         cut = len(top) - len(prefix)
         if recursive:
@@ -119,12 +122,8 @@ class ZipStore(Store):
 
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
         """Store a value, all or nothing, maybe on a condition; parts are not joined in memory."""
-
-        def allowed(found: Entry | Document | None) -> bool:
-            return if_tag is None or if_tag == (ABSENT if found is None else found.version)
-
         self.check_writable()
-        return self._archive.write(self._name(check_key(key)), parts_of(value), allowed)
+        return self._archive.write(self._name(check_key(key)), parts_of(value), if_tag)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove keys; nothing happens for those that are not there."""
@@ -161,15 +160,15 @@ class ZipStore(Store):
         return ("zip", self._archive.identity, self._prefix)
 
     def name(self, key: str) -> Hashable:
-        """A key has one name, whichever way it is spelt."""
+        """Return one name for a key, whichever way it is spelt."""
         return super().name(self._name(check_key(key))[len(self._prefix) :])
 
     def with_durability(self, durability: Durability) -> Self:
-        """The same: closing makes all that was written survive a power cut."""
+        """Return the store itself: closing makes all that was written survive a power cut."""
         return self
 
     def as_read_only(self) -> Self:
-        """The same archive through a store that refuses to write."""
+        """Return the same archive through a store that refuses to write."""
         view = super().as_read_only()
         view._owner = False
         return view
@@ -208,7 +207,7 @@ def _modes(mode: str | None, read_only: bool | None) -> tuple[bool, str]:
 
 
 def _root_of(names: dict[str, Any]) -> str:
-    """The one folder that is a node, where there is nothing beside it; see `ZipStore`."""
+    """Return the one folder that is a node, where there is nothing beside it; see `ZipStore`."""
     tops = {name[: name.find("/") + 1] for name in names if not name.startswith("__")}
     if len(tops) != 1:
         return ""
@@ -225,42 +224,53 @@ class _Archive:
         self._writers, self._closed = 0, False
         self._mode, self._changed = mode, mode in "wx"
         self._folders: dict[str, tuple[list[str], set[str]]] | None = None
-        self.entries: dict[str, Entry | Document] = {}
+        self._entries: dict[str, Entry | Document] | None = {}
+        self._base: Source | None = None
         self._draft: Draft | None = None
-        self._base: archive.Source | None = None
+        self.identity: Hashable = id(self)
         if mode == "r":
-            self._base = _opened(source)
+            self._base = open_source(source)
+            self.identity = self._base.identity
         else:
-            if not isinstance(source, str):
-                raise ValueError(
-                    f"mode={mode!r}: only an archive that is given by its path can be written; use mode='r'"
-                )
             self._start_draft(source)
-        self.identity = _identity_of(self._base) if mode == "r" else id(self)
         if self._base is not None:
             try:
-                self.entries.update(archive.read_directory(self._base, last=duplicates == "last"))
+                self.entries.update(read_directory(self._base, last=duplicates == "last"))
             except BaseException:
                 self.close(keep=False)
                 raise
 
-    def _start_draft(self, path: str) -> None:
+    def _start_draft(self, path: Place) -> None:
+        if not isinstance(path, str):
+            raise ValueError(
+                f"mode={self._mode!r}: only an archive that is given by its path can be written; use mode='r'"
+            )
         if self._mode == "x" and os.path.lexists(path):
             raise FileExistsError(f"{path!r} is there already; use mode='w' to replace it, or 'a' to change it")
         if self._mode in ("r+", "a"):
             try:
-                self._base = _opened(path)
+                self._base = FileSource(path)
             except FileNotFoundError:
                 if self._mode == "r+":
                     raise
                 self._changed = True
-        _clean_folder(path)
+        folder = os.path.dirname(path) + "/"
+        with suppress(OSError):  # the drafts of writers that are dead
+            for name in [name for name in os.listdir(folder) if name.startswith(TEMPORARY)]:
+                files.clean(folder, name)
         self._draft = Draft(path)
         # Not the archive itself, which would then never be collected.
-        self._forgotten = weakref.finalize(self, _forget, self._draft, path)
+        self._forgotten = weakref.finalize(self, _forget, self._draft)
+
+    @property
+    def entries(self) -> dict[str, Entry | Document]:
+        """The values by their names; raises if the archive is closed."""
+        if self._entries is None:
+            raise ValueError("the archive is closed; open it again")
+        return self._entries
 
     def check_writer(self) -> Draft:
-        """The draft; raises where nothing can be written any more."""
+        """Return the draft; raise where nothing can be written any more."""
         if self._draft is None or self._closed:
             raise ValueError("the archive is closed; open it again")
         if self._draft.pid != os.getpid():
@@ -269,89 +279,72 @@ class _Archive:
             )
         return self._draft
 
-    @contextmanager
-    def _writing(self) -> Iterator[Draft]:
-        """Around a write, for which closing waits."""
+    def write(self, name: str, parts: Sequence[Buffer], if_tag: Tag | Missing | None) -> bool:
+        """Store a value, maybe on a condition; closing waits for it."""
+        check_name(name)
         with self._idle:
             draft = self.check_writer()
             self._writers += 1
         try:
-            yield draft
+            if not self._allows(name, if_tag):
+                return False
+            is_document = name[name.rfind("/") + 1 :] in DOCUMENTS
+            new = Document(b"".join(map(memoryview, parts))) if is_document else draft.add(name, parts)
+            with self._lock:
+                if not self._allows(name, if_tag):
+                    draft.forget(new)
+                    return False
+                self._put(draft, name, new)
+            return True
         finally:
             with self._idle:
                 self._writers -= 1
                 self._idle.notify_all()
 
-    def write(self, name: str, parts: Sequence[Buffer], allowed: Callable[[Entry | Document | None], bool]) -> bool:
-        """Store a value, if what is there allows it."""
-        check_name(name)
-        with self._writing() as draft:
-            if not allowed(self.entries.get(name)):
-                return False
-            is_document = name[name.rfind("/") + 1 :] in DOCUMENTS
-            new = Document(b"".join(map(memoryview, parts))) if is_document else draft.add(name, parts)
-            with self._lock:
-                old = self.entries.get(name)
-                if not allowed(old):
-                    draft.forget(new)
-                    return False
-                self.entries[name] = new
-                draft.forget(old)
-                self._note(draft, names=old is None)
-            return True
+    def _allows(self, name: str, if_tag: Tag | Missing | None) -> bool:
+        found = self.entries.get(name)
+        return if_tag is None or if_tag == (ABSENT if found is None else found.version)
 
     def delete(self, name: str) -> None:
         """Remove a value; nothing happens if there is none."""
         with self._lock:
             draft = self.check_writer()
-            old = self.entries.pop(name, None)
-            if old is not None:
-                draft.forget(old)
-                self._note(draft, names=True)
+            if name in self.entries:
+                self._put(draft, name, None)
 
-    def _note(self, draft: Draft, *, names: bool) -> None:
-        self._changed = draft.changed = True
-        if names:
+    def _put(self, draft: Draft, name: str, new: Entry | Document | None) -> None:
+        """Put a value into the place of another, under the lock."""
+        old = self.entries.get(name)
+        if new is None:
+            del self.entries[name]
+        else:
+            self.entries[name] = new
+        if old is None or new is None:
             self._folders = None
+        draft.forget(old)
+        self._changed = draft.changed = True
 
     def folders(self) -> dict[str, tuple[list[str], set[str]]]:
-        """The names in each folder, and the folders; worked out once until names come or go."""
+        """Return the names in each folder, and the folders; worked out once until names come or go."""
         with self._lock if self._draft is not None else nullcontext():
-            found = self._folders
-            if found is None:
-                found = {}
-                for name in self.entries:
-                    self._enlist(found, name)
-                self._folders = found
-            return found
-
-    @staticmethod
-    def _enlist(folders: dict[str, tuple[list[str], set[str]]], name: str) -> None:
-        at = name.rfind("/") + 1
-        known = name[:at] in folders
-        folders.setdefault(name[:at], ([], set()))[0].append(name)
-        while at and not known:  # a folder that is known is in the one above
-            folder, at = name[:at], name.rfind("/", 0, at - 1) + 1
-            known = name[:at] in folders
-            folders.setdefault(name[:at], ([], set()))[1].add(folder)
+            if self._folders is None:
+                self._folders = _by_folder(self.entries)
+            return self._folders
 
     # -- the end ----------------------------------------------------------------------------------
 
     def close(self, *, keep: bool) -> None:
         """Close it, with what was written or without."""
-        draft = self._draft
+        draft, done = self._draft, True
         if draft is not None and draft.pid == os.getpid():
             with self._idle:
                 done, self._closed = self._closed, True
                 self._idle.wait_for(lambda: not self._writers)
-            keep = keep and self._changed and not done
-        else:
-            keep = False
         try:
-            if keep and draft is not None:
+            if draft is not None and keep and self._changed and not done:
                 self._commit(draft)
         finally:
-            self.entries, self._folders, self._base = _Closed(), None, None
+            self._entries = self._folders = self._base = None
             if draft is not None:
                 self._forgotten.detach()
                 draft.remove()
@@ -375,8 +368,6 @@ class _Archive:
             if not final.finish(entries, files.link):
                 raise FileExistsError(f"{final.target!r} was made by somebody else meanwhile; nothing was written")
             return
-        from zellige.stores.file_locks import FileLock  # only for those who write
-
         with FileLock.taken(final.folder + files.lock_name(final.target)) as lock:
             try:
                 if self._mode in ("r+", "a") and not self._is_as_opened(final.target):
@@ -386,55 +377,37 @@ class _Archive:
                 lock.remove()
 
     def _is_as_opened(self, path: str) -> bool:
-        try:
-            now = os.stat(path)
-        except FileNotFoundError:
-            return self._base is None
-        return isinstance(self._base, archive.FileSource) and archive.stamp_of(now) == archive.stamp_of(self._base.info)
+        """Whether the archive is still the one that was opened, or still missing."""
+        if isinstance(self._base, FileSource):
+            return self._base.is_at(path)
+        return not os.path.exists(path)
 
 
-class _Closed(dict[str, Any]):
-    """The entries of an archive that was closed: asking for any raises."""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Raise."""
-        raise ValueError(f"{name!r}: the archive is closed; open it again")
-
-    def __iter__(self) -> Iterator[str]:
-        raise ValueError("the archive is closed; open it again")
-
-
-def _opened(source: Place) -> archive.Source:
-    if isinstance(source, str):
-        return archive.FileSource(source)
-    if isinstance(source, tuple):
-        return archive.ValueSource(*source)
-    if not isinstance(source, os.PathLike) and hasattr(source, "read") and hasattr(source, "seek"):
-        return archive.HandleSource(source)
-    raise TypeError(f"an archive is a path, a file object that can be sought, or (store, key), not {source!r}")
+def _by_folder(names: Iterable[str]) -> dict[str, tuple[list[str], set[str]]]:
+    """Return the names in each folder, and the folders in it."""
+    found: dict[str, tuple[list[str], set[str]]] = {}
+    for name in names:
+        found.setdefault(_folder_of(name), ([], set()))[0].append(name)
+    for folder in tuple(found):
+        while folder:
+            above = _folder_of(folder)
+            folders = found.setdefault(above, ([], set()))[1]
+            if folder in folders:
+                break
+            folders.add(folder)
+            folder = above
+    return found
 
 
-def _identity_of(source: archive.Source | None) -> Hashable:
-    if isinstance(source, archive.FileSource):
-        return archive.stamp_of(source.info)
-    if isinstance(source, archive.ValueSource):
-        return source.store.identity, source.key
-    return id(source)
+def _folder_of(name: str) -> str:
+    return name[: name.rfind("/", 0, -1) + 1]
 
 
-def _clean_folder(path: str) -> None:
-    """Remove the drafts of writers that are dead."""
-    folder = os.path.dirname(path) + "/"
-    with suppress(OSError), os.scandir(folder) as found:
-        for name in [entry.name for entry in found if entry.name.startswith(TEMPORARY)]:
-            files.clean(folder, name)
-
-
-def _forget(draft: Draft, path: str) -> None:
-    """When a store that was open for writing is forgotten, or the interpreter ends."""
+def _forget(draft: Draft) -> None:
+    """Remove the draft of a store that was forgotten, or open when the interpreter ended; warn of what is lost."""
     if draft.changed and draft.pid == os.getpid():
         warnings.warn(
-            f"the archive {path!r} was written to and was not closed, so that it stays as it was; use "
+            f"the archive {draft.target!r} was written to and was not closed, so that it stays as it was; use "
             "`with zellige.open(…) as node` or `with ZipStore(…) as store`, or call node.store.close()",
             ZelligeWarning,
             stacklevel=2,

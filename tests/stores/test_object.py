@@ -19,10 +19,9 @@ from running import fork, run_threads
 from zellige.errors import AccessDeniedError, ConflictError, CredentialsWarning, RemoteError, ShortReadError
 from zellige.nodes import lease
 from zellige.nodes.node import PENDING
-from zellige.stores import base, objects, resolve
+from zellige.stores import base, object, resolve
 from zellige.stores.base import coalesced
-from zellige.stores.objects import ObjectStore
-from zellige.stores.remote import ValueFile
+from zellige.stores.object import ObjectStore
 from zellige.stores.threads import gather
 
 LONG = bool(os.environ.get("ZELLIGE_LONG"))
@@ -151,7 +150,7 @@ def test_one_element_of_a_shard_is_two_requests_and_then_one(s3, store):
 
 
 def test_many_keys_are_listed_and_removed_in_pages(s3, store, monkeypatch):
-    monkeypatch.setattr(objects, "_BATCH", PAGE)
+    monkeypatch.setattr(object, "_BATCH", PAGE)
     keys = [f"c/{k}" for k in range(PAGE + 3)]
     gather(lambda key: store.put(key, b""), keys, store)
     store.put("d", b"")
@@ -197,16 +196,6 @@ def test_a_large_value_goes_in_parts_and_a_conditional_one_in_one(s3, store):
     assert store.get("k") == value[2:]
 
 
-def test_values_as_files(store):
-    store.put("a/k", b"0123456789")
-    file = ValueFile(store, "a/k")
-    assert file.read(3) == b"012"
-    assert (file.seek(-2, 2), file.read(), file.read(), file.tell()) == (8, b"89", b"", 10)
-    assert pickle.loads(pickle.dumps(file)).read() == b"0123456789"
-    with pytest.raises(FileNotFoundError, match="none"):
-        ValueFile(store, "none")
-
-
 # -- errors ---------------------------------------------------------------------------------------
 
 ASKING = {
@@ -244,7 +233,7 @@ def test_a_server_that_takes_no_values_at_all_is_an_error_that_names_the_key(mon
         raise NotImplementedError("no writing here")
 
     store = ObjectStore(obstore.store.MemoryStore())
-    monkeypatch.setattr(objects.library().calls, "put", refuse)
+    monkeypatch.setattr(object.library().calls, "put", refuse)
     for write in (store.put, store.create):
         with pytest.raises(RemoteError, match=r"'k'.*no writing here"):
             write("k", b"x")
@@ -733,7 +722,7 @@ def test_an_array_opens_by_its_url_and_pickles_small(s3):
 
 def test_a_short_answer_is_an_error(store, monkeypatch):
     store.put("k", b"0123456789")
-    ask = objects.library().calls.get
+    ask = object.library().calls.get
 
     class Short:
         def __init__(self, result):
@@ -742,7 +731,7 @@ def test_a_short_answer_is_an_error(store, monkeypatch):
     class Calls:
         get = staticmethod(lambda *args, **kwargs: Short(ask(*args, **kwargs)))
 
-    library = objects.library()._replace(calls=Calls)
+    library = object.library()._replace(calls=Calls)
     monkeypatch.setattr("zellige.stores.remote.library", lambda: library)
     for read in (lambda: store.get("k"), lambda: store.get_range("k", 2, 4)):
         with pytest.raises((RemoteError, ShortReadError), match=r"'k'.*(9|3) bytes came instead of (10|4)"):

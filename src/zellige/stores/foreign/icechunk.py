@@ -18,14 +18,14 @@ def is_session(store: Any) -> bool:
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """What icechunk raises for keys and prefixes that it cannot have."""
+    """Return what icechunk raises for keys and prefixes that it cannot have."""
     import icechunk
 
     return (icechunk.IcechunkError,)
 
 
 def fork(store: Any) -> Any:
-    """A copy of the store of a session that can be sent to other processes."""
+    """Return a copy of the store of a session that can be sent to other processes."""
     import icechunk
 
     session = store.session
@@ -35,7 +35,7 @@ def fork(store: Any) -> Any:
 
 
 def _sizes(value: bytes) -> tuple[dict[str, Any], list[Any]] | None:
-    """A document with a rectilinear grid, and the sizes in it; None for all else."""
+    """Return a document with a rectilinear grid, and the sizes in it; None for all else."""
     if b'"rectilinear"' not in value:
         return None
     try:
@@ -47,7 +47,7 @@ def _sizes(value: bytes) -> tuple[dict[str, Any], list[Any]] | None:
 
 
 def with_runs(value: bytes) -> bytes:
-    """A document in which sizes that repeat are runs `[[size, count]]`, which mean the same; icechunk 2 wants runs.
+    """Write sizes that repeat as runs `[[size, count]]`, which mean the same; icechunk 2 wants runs.
 
     >>> grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [4, [[5, 2]]]}}
     >>> json.loads(with_runs(json.dumps({"shape": [10, 10], "chunk_grid": grid}).encode()))["chunk_grid"]
@@ -66,7 +66,7 @@ def with_runs(value: bytes) -> bytes:
 
 
 def refusal(key: str, value: bytes) -> str:
-    """Why a document was refused, where icechunk does not say it well; else empty."""
+    """Say why a document was refused, where icechunk does not say it well; else empty."""
     import icechunk
 
     name = key.rpartition("/")[2]

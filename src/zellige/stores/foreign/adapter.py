@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from zellige.stores.base import (
     ABSENT,
     ContentTag,
-    KeyLock,
     Missing,
     Store,
     Tag,
     Value,
     check_key,
     check_keys,
-    is_key,
     joined,
     resolve_span,
 )
@@ -44,15 +42,15 @@ class ForeignStore(Store):
 
     @abstractmethod
     def _whole(self, key: str) -> Buffer | None:
-        """A whole value; None if it is missing."""
+        """Return a whole value; None if it is missing."""
 
     @abstractmethod
     def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
-        """So many bytes from each start, or the last ones of the value where the start is -1; None if it is missing."""
+        """Return so many bytes from each start, or the last ones where the start is -1; None if it is missing."""
 
     @abstractmethod
     def _size(self, key: str) -> int | None:
-        """The length of a value; None if it is missing."""
+        """Return the length of a value; None if it is missing."""
 
     @abstractmethod
     def _put(self, key: str, value: bytes) -> None:
@@ -69,12 +67,11 @@ class ForeignStore(Store):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """The whole value, or ranges of it, each of which has the length that was asked for; see `Store.read`.
+        """Read the whole value, or ranges of it, each of the length that was asked for; see `Store.read`.
 
         Only a whole value has a tag, which is its content.
         """
-        if not is_key(key):
-            check_key(key)
+        check_key(key)
         if spans is None:
             whole = self._whole(key)
             return None if whole is None else Value((whole,), len(whole), ContentTag(0, whole))
@@ -113,8 +110,7 @@ class ForeignStore(Store):
         self.check_writable()
         check_key(key)
         frozen = joined(value)
-        # Not the lock of `lock`: a write never waits for somebody's read-modify-write.
-        with KeyLock(("writing", self.identity, key)):
+        with self._writing(key):
             if if_tag is ABSENT:
                 return not self.exists(key) and self._create(key, frozen)
             if if_tag is not None:
@@ -131,7 +127,7 @@ class ForeignStore(Store):
             self._delete(keys)
 
     def _failed(self, error: Exception, key: str) -> OSError:
-        """The failure of the other library, as an OSError that names key and cause; a PermissionError stays one."""
+        """Return a failure of the other library as an OSError that names key and cause; a PermissionError stays one."""
         text = f"key {key!r} in {self!r}: "
         if isinstance(error, OSError) and error.errno is not None:
             return OSError(error.errno, text + (error.strerror or str(error)))
@@ -140,7 +136,7 @@ class ForeignStore(Store):
 
 
 def _unmeasured(spans: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """The ranges as places, if that can be told without knowing the size."""
+    """Return the ranges as places, if that can be told without knowing the size."""
     places = []
     for start, length in spans:
         if start >= 0 and length:

@@ -10,12 +10,13 @@ import atexit
 import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from zellige.stores import icechunk
 from zellige.stores.abilities import Forks
 from zellige.stores.base import DOCUMENTS, Listing, Traits, check_prefix, is_key
-from zellige.stores.foreign import CONCURRENCY, ForeignStore
+from zellige.stores.foreign import icechunk
+from zellige.stores.foreign.adapter import CONCURRENCY, ForeignStore
+from zellige.stores.locks import KeyLock
 from zellige.types import Buffer
 
 T = TypeVar("T")
@@ -49,13 +50,13 @@ class ZarrPythonStore(ForeignStore, Forks):
 
     def _run(self, key: str, work: Coroutine[Any, Any, T]) -> T:
         try:
-            return _loop.run(work)
+            return _wait_for(work)
         except Exception as error:
             raise self._failed(error, key) from error
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def _value(self, key: str, request: Any = None) -> Any:
+    async def _get_buffer(self, key: str, request: Any = None) -> Any:
         from zarr.core.buffer import default_buffer_prototype
 
         try:
@@ -67,7 +68,7 @@ class ZarrPythonStore(ForeignStore, Forks):
             return default_buffer_prototype().buffer.from_bytes(b"")
 
     def _whole(self, key: str) -> Buffer | None:
-        found = self._run(key, self._value(key))
+        found = self._run(key, self._get_buffer(key))
         # The bytes of zarr-python's buffer, which the store may hold as well.
         return None if found is None else memoryview(found.as_numpy_array()).cast("B").toreadonly()
 
@@ -80,7 +81,7 @@ class ZarrPythonStore(ForeignStore, Forks):
         ]
 
         async def read() -> list[Any]:
-            return await asyncio.gather(*[self._value(key, request) for request in requests])
+            return await asyncio.gather(*[self._get_buffer(key, request) for request in requests])
 
         found = self._run(key, read())
         return None if any(part is None for part in found) else [bytes(part.to_bytes()) for part in found]
@@ -105,7 +106,7 @@ class ZarrPythonStore(ForeignStore, Forks):
     # -- listing ----------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them.
+        """List all keys that start with the prefix, or one level of them.
 
         zarr-python does not tell keys and prefixes apart, so that each name is asked for; one that is a key is no
         prefix here.
@@ -117,7 +118,7 @@ class ZarrPythonStore(ForeignStore, Forks):
         return Listing([key for key in found if key.startswith(prefix) and is_key(key)])
 
     async def _keys(self, prefix: str) -> Sequence[str]:
-        """Keys among which are all that start with the prefix."""
+        """Return keys among which are all that start with the prefix."""
         while True:
             try:
                 return [key async for key in self._store.list_prefix(prefix)]
@@ -197,7 +198,7 @@ class ZarrPythonStore(ForeignStore, Forks):
         return ("zarr", _Same(self._store))
 
     def fork(self) -> Self:
-        """For other processes: of a session of icechunk a fork, for which it must have no uncommitted changes."""
+        """Return a fork of a session of icechunk for other processes; the session must have no uncommitted changes."""
         return type(self)(icechunk.fork(self._store))
 
     def merge(self, forks: Iterable[Any]) -> None:
@@ -243,104 +244,45 @@ class _Same:
 
 # -- the event loop -------------------------------------------------------------------------------
 
-
-class _Errand(Generic[T]):
-    """A coroutine that one thread wants done, and the thread of the loop does.
-
-    A lock tells that it is done, which costs less than the futures of `run_coroutine_threadsafe`: 512 chunks of 64 KiB
-    took 0.26 s instead of 0.30.
-    """
-
-    __slots__ = ("_work", "_task", "_ended", "_value", "_error")
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self._work = work
-        self._task: asyncio.Task[None] | None = None
-        self._ended = threading.Lock()
-        self._ended.acquire()
-        self._error: BaseException | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the thread of the loop."""
-        self._task = loop.create_task(self._do())
-
-    async def _do(self) -> None:
-        try:
-            self._value = await self._work
-        except BaseException as error:  # noqa: BLE001 - raised by who waits for it
-            self._error = error
-        self._ended.release()
-
-    def result(self) -> T:
-        """What it gives, in the thread that wants it."""
-        self._ended.acquire()
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def cancel(self) -> None:
-        """In the thread of the loop: nobody waits for it any more."""
-        if self._task is not None:
-            self._task.cancel()
+_loops: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread]] = {}
+"""By process. A forked one leaves that of its parent alone: it has no thread there, and closing it would disturb it."""
 
 
-class _LoopThread:
-    """A thread with an event loop, started when it is first needed; a forked process starts its own."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine gives; the thread that calls waits for it."""
-        try:
-            if threading.current_thread() is self._thread:
-                raise RuntimeError("a store of zarr-python waits for itself: it was used from its own event loop")
-            loop = self._started()
-        except BaseException:
-            work.close()
-            raise
-        errand = _Errand(work)
-        try:
-            loop.call_soon_threadsafe(errand.start, loop)
-            return errand.result()
-        except BaseException:
-            loop.call_soon_threadsafe(errand.cancel)
-            raise
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="zellige-zarr-python", daemon=True)
-                self._thread.start()
-            return self._loop
-
-    def stop(self) -> None:
-        """End the thread and close the loop, if they were started."""
-        with self._lock:
-            loop, thread = self._loop, self._thread
-            self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+def _wait_for(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine gives; the thread that calls waits for it."""
+    try:
+        loop, thread = _started(os.getpid())
+        if threading.current_thread() is thread:
+            raise RuntimeError("a store of zarr-python waits for itself: it was used from its own event loop")
+    except BaseException:
+        work.close()
+        raise
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
 
 
-_loop = _LoopThread()
+def _started(pid: int) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    """Return the loop of this process, started when it is first needed."""
+    if pid not in _loops:
+        with KeyLock(("event loop", pid)):
+            if pid not in _loops:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="zellige-zarr-python", daemon=True)
+                thread.start()
+                _loops[pid] = loop, thread
+    return _loops[pid]
 
 
-_inherited: list[_LoopThread] = []
-
-
-def _after_fork() -> None:
-    """Leave the loop of the parent alone: it has no thread here, and to close it would disturb the parent's."""
-    global _loop
-    _inherited.append(_loop)
-    _loop = _LoopThread()
-
-
-atexit.register(lambda: _loop.stop())
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+@atexit.register
+def _stop() -> None:
+    """End the thread and close the loop, if they were started."""
+    found = _loops.pop(os.getpid(), None)
+    if found is not None:
+        loop, thread = found
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

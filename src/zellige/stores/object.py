@@ -7,20 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from zellige.stores.base import (
-    ABSENT,
-    KeyLock,
-    Listing,
-    Missing,
-    Tag,
-    check_key,
-    check_keys,
-    check_prefix,
-    is_key,
-    joined,
-)
-from zellige.stores.clients import Client, library
-from zellige.stores.remote import RemoteStore
+from zellige.stores.base import ABSENT, Listing, Missing, Tag, check_key, check_keys, check_prefix, is_key, joined
+from zellige.stores.client import Client, library
+from zellige.stores.remote import RemoteStore, tag_of
 from zellige.stores.threads import gather
 from zellige.types import Buffer, Encoded
 
@@ -61,7 +50,7 @@ class ObjectStore(RemoteStore):
         concurrency: int | None = None,
         gap: int | None = None,
     ) -> Self:
-        """The objects below a URL such as `s3://bucket/path`.
+        """Return the objects below a URL such as `s3://bucket/path`.
 
         Options have the names of obstore, s3fs and boto3: `key`, `secret`, `endpoint_url`, `anon`, `profile` and so on.
         """
@@ -70,29 +59,22 @@ class ObjectStore(RemoteStore):
     # -- listing ----------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, for which the server is asked as they are taken, or one level."""
+        """List all keys that start with the prefix, asking the server as they are taken, or one level."""
         check_prefix(prefix)
-        return Listing(self._list(prefix)) if recursive else self._one_level(prefix)
+        if recursive:
+            return Listing(self._list(prefix))
+        found = self._request(prefix, lambda calls, store: calls.list_with_delimiter(store, prefix[:-1] or None))
+        if found is None:
+            return Listing(())
+        below = [f"{name}/" for name in found["common_prefixes"] if is_key(name)]
+        return Listing(_keys(found["objects"], prefix), below)
 
     def _list(self, prefix: str) -> Iterator[str]:
         try:
             for batch in library().calls.list(self._client.store(), prefix=prefix[:-1] or None, chunk_size=_BATCH):
                 yield from _keys(batch, prefix)
-        except FileNotFoundError as error:
-            self._check_missing(prefix, error)
-        except Exception as error:  # noqa: BLE001 - raises
-            self._fail(prefix, error)
-
-    def _one_level(self, prefix: str) -> Listing:
-        try:
-            found = library().calls.list_with_delimiter(self._client.store(), prefix[:-1] or None)
-        except FileNotFoundError as error:
-            self._check_missing(prefix, error)
-            return Listing(())
-        except Exception as error:  # noqa: BLE001 - raises
-            self._fail(prefix, error)
-        below = [f"{name}/" for name in found["common_prefixes"] if is_key(name)]
-        return Listing(_keys(found["objects"], prefix), below)
+        except Exception as error:  # noqa: BLE001 - raises, or there is nothing to list
+            self._refused(prefix, None, error)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -120,24 +102,22 @@ class ObjectStore(RemoteStore):
             )
         except (errors.AlreadyExistsError, errors.PreconditionError):
             return False
-        except FileNotFoundError as error:
-            self._check_missing(key, error)
-            if mode in ("create", "overwrite"):
-                self._fail(key, error)
-            return False
         except NotImplementedError as error:
             if mode == "overwrite":
-                self._fail(key, error)
+                raise self._failed(key, error) from None
             return self._put_here(key, value, mode)
-        except Exception as error:  # noqa: BLE001 - raises
-            self._fail(key, error)
+        except Exception as error:  # noqa: BLE001 - raises, or the key is missing
+            self._refused(key, None, error)
+            if mode in ("create", "overwrite"):
+                raise self._failed(key, error) from None
+            return False
         return True
 
     def _put_here(self, key: str, value: Buffer, mode: Any) -> bool:
-        """A conditional write where the server has none: only the threads of this process are kept out."""
-        with KeyLock(("writing", self.identity, key)):
+        """Store a value on condition where the server has none: only the threads of this process are kept out."""
+        with self._writing(key):
             found = self._head(key)
-            wanted = None if mode == "create" else f"{mode.get('e_tag', '')}\n{mode.get('version', '')}"
+            wanted = None if mode == "create" else tag_of(mode.get("e_tag"), mode.get("version"))
             return (None if found is None else found.tag) == wanted and self._put(key, value)
 
     # -- removing ---------------------------------------------------------------------------------
@@ -147,25 +127,18 @@ class ObjectStore(RemoteStore):
         self.check_writable()
         for key in check_keys(keys):
             if _control(key):  # of which obstore says here that they are no text at all
-                self._fail(key, ValueError("a path has no control characters"))
+                raise self._failed(key, ValueError("a path has no control characters"))
         for first in range(0, len(keys), _BATCH):
-            self._delete_batch(keys[first : first + _BATCH])
-
-    def _delete_batch(self, keys: Sequence[str]) -> None:
-        if self._client.kind == "s3" and len(keys) > 1:
-            self._delete(keys, f"{keys[0]}, …")
-        else:  # elsewhere a key that is gone already would keep the others from being removed
-            gather(lambda key: self._delete(key, key), keys, self)
+            some = keys[first : first + _BATCH]
+            if self._client.kind == "s3" and len(some) > 1:
+                self._delete(some, f"{some[0]}, …")
+            else:  # elsewhere a key that is gone already would keep the others from being removed
+                gather(lambda key: self._delete(key, key), some, self)
 
     def _delete(self, keys: str | Sequence[str], named: str) -> None:
-        try:
-            library().calls.delete(self._client.store(), keys)
-        except FileNotFoundError as error:
-            self._check_missing(named, error)
-        except Exception as error:  # noqa: BLE001 - raises
-            self._fail(named, error)
+        self._request(named, lambda calls, store: calls.delete(store, keys))
 
 
 def _keys(found: Sequence[Any], prefix: str) -> list[str]:
-    """The keys of a listing; of an object that stands for a folder, the prefix itself, obstore cuts the slash."""
+    """Return the keys of a listing; of an object that stands for the prefix itself, obstore cuts the slash."""
     return [meta["path"] for meta in found if meta["path"].startswith(prefix) and is_key(meta["path"])]

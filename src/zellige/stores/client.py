@@ -1,6 +1,8 @@
 """How to reach a server: what users say about it, checked, as a client of obstore that every process builds for itself.
 
 Credentials that a user gave stay here: no repr shows them, no error quotes them, and a pickle that holds them warns.
+Without credentials obstore would ask the metadata service of the machine. That answers in the cloud only; elsewhere it
+may be anybody, or nobody, for a long while. So it is asked only if users say so.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from urllib.parse import urlsplit
 
 from zellige.errors import CredentialsWarning
 from zellige.settings import config
-from zellige.stores import credentials
-from zellige.stores.base import KeyLock
+from zellige.stores.locks import KeyLock
 
 # -- the library ----------------------------------------------------------------------------------
 
@@ -36,7 +37,7 @@ _loaded: dict[int, Library] = {}
 
 
 def library() -> Library:
-    """The functions, stores and errors of obstore, as this process may use them: one copy for all threads."""
+    """Return the functions, stores and errors of obstore, as this process may use them: one copy for all threads."""
     pid = os.getpid()
     found = _loaded.get(pid)
     if found is None:
@@ -61,7 +62,7 @@ def _load(pid: int) -> Library:
 
 
 def _load_again(path: Any) -> Any:
-    """Another copy of an extension module, with its own global state.
+    """Load another copy of an extension module, with its own global state.
 
     obstore runs its requests on threads that it starts once in a process. A forked child has none of them, and waits
     for ever. The file is copied, because the system loads each only once.
@@ -89,7 +90,7 @@ _query = re.compile(r"(?<=[?&;])([\w.~%-]+=)[^&\s\"'<>),]+")
 
 
 def redacted(text: str) -> str:
-    """A URL, or a text with URLs, without what may be secret: users, passwords, and the values of queries.
+    """Return a URL, or a text with URLs, without users, passwords and the values of queries, which may be secret.
 
     >>> redacted("GET https://me:pass@host/x.zarr?sig=abc&v=1 failed")
     'GET https://***@host/x.zarr?sig=***&v=*** failed'
@@ -98,7 +99,7 @@ def redacted(text: str) -> str:
 
 
 def split_url(url: str) -> tuple[str, str, str, str]:
-    """The kind of server, the bucket, the path in it, and for Azure the account, of the URL of an object store.
+    """Split the URL of an object store into the kind of server, the bucket, the path in it, and Azure's account.
 
     Nothing is decoded: an object store's key may hold any character, also `%`, `#` and `?`.
     """
@@ -119,70 +120,69 @@ def split_url(url: str) -> tuple[str, str, str, str]:
 
 # -- options --------------------------------------------------------------------------------------
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_COMMON = {
-    **dict.fromkeys(("anonymous", "anon", "skip_signature"), "config.skip_signature"),
-    **dict.fromkeys(("endpoint", "endpoint_url"), "config.endpoint"),
-    **{name: f"client.{name}" for name in ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout")},
-    **{name: f"client.{name}" for name in ("read_timeout", "default_headers", "proxy_url", "proxy_excludes")},
-    **{name: f"client.{name}" for name in ("root_certificate", "user_agent", "pool_idle_timeout")},
-    "headers": "client.default_headers",
-    "instance_credentials": "instance_credentials",
-    "max_retries": "retry.max_retries",
-    "retry_timeout": "retry.retry_timeout",
-}
-_S3 = _words(
-    "access_key_id secret_access_key session_token region default_region checksum_algorithm conditional_put "
+_CLIENT = (
+    "allow_http allow_invalid_certificates connect_timeout timeout read_timeout default_headers proxy_url "
+    "proxy_excludes root_certificate user_agent pool_idle_timeout"
+)
+_CONFIG = {
+    "s3": "access_key_id secret_access_key session_token region default_region checksum_algorithm conditional_put "
     "disable_tagging disable_bulk_delete metadata_endpoint imdsv1_fallback request_payer role_arn role_session_name "
     "s3_express server_side_encryption sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id sts_endpoint "
-    "unsigned_payload virtual_hosted_style_request web_identity_token_file copy_if_not_exists "
-    "container_credentials_relative_uri container_credentials_full_uri container_authorization_token_file"
-)
-_GS = _words("service_account service_account_key application_credentials bearer_token base_url")
-_AZ = _words(
-    "account_name account_key client_id client_secret tenant_id authority_host sas_key token use_emulator "
+    "unsigned_payload virtual_hosted_style_request web_identity_token_file copy_if_not_exists endpoint skip_signature "
+    "container_credentials_relative_uri container_credentials_full_uri container_authorization_token_file",
+    "gs": "service_account service_account_key application_credentials bearer_token base_url skip_signature",
+    "az": "account_name account_key client_id client_secret tenant_id authority_host sas_key token use_emulator "
     "use_fabric_endpoint encryption_key msi_endpoint object_id msi_resource_id federated_token_file use_azure_cli "
-    "credential_type disable_tagging"
-)
-
-_KNOWN: dict[str, dict[str, str]] = {
-    "s3": {
-        **_COMMON,
-        **{name: f"config.{name}" for name in _S3},
-        **{f"aws_{name}": f"config.{name}" for name in _S3},
-        # as s3fs and boto3 call them
-        "key": "config.access_key_id",
-        "secret": "config.secret_access_key",
-        "token": "config.session_token",
-        "region_name": "config.region",
-        "requester_pays": "config.request_payer",
-        "profile": "profile",
-    },
-    "gs": {**_COMMON, **{name: f"config.{name}" for name in _GS}, "endpoint": "config.base_url"}
-    | {"endpoint_url": "config.base_url", "token": "config.bearer_token"},
-    "az": {**_COMMON, **{name: f"config.{name}" for name in _AZ}, "sas_token": "config.sas_key"},
-    "http": {name: place for name, place in _COMMON.items() if place.startswith(("client.", "retry."))},
+    "credential_type disable_tagging endpoint skip_signature",
+    "http": "",
 }
+"""Names of obstore, by the kind of server."""
+
+_OTHER = {"s3": "instance_credentials profile", "gs": "instance_credentials", "az": "instance_credentials", "http": ""}
+
+_UNSIGNED = {"anonymous": "skip_signature", "anon": "skip_signature"}
+_ALIASES = {
+    "s3": {
+        **_UNSIGNED,
+        **{f"aws_{name}": name for name in _CONFIG["s3"].split() if name not in ("endpoint", "skip_signature")},
+        "endpoint_url": "endpoint",
+        "key": "access_key_id",
+        "secret": "secret_access_key",
+        "token": "session_token",
+        "region_name": "region",
+        "requester_pays": "request_payer",
+    },
+    "gs": {**_UNSIGNED, "endpoint": "base_url", "endpoint_url": "base_url", "token": "bearer_token"},
+    "az": {**_UNSIGNED, "endpoint_url": "endpoint", "sas_token": "sas_key"},
+    "http": {},
+}
+"""What s3fs and boto3 call them, and we."""
+
 _NESTED = {"client_options": "client", "retry_config": "retry", "client_kwargs": None, "config_kwargs": None}
 """Options within options: obstore's own, and those that s3fs hands to boto3, which have the names above."""
 
-_SECRET = _words(
+_SECRET = (
     "access_key_id secret_access_key session_token sse_customer_key_base64 service_account_key bearer_token "
-    "account_key client_secret sas_key token encryption_key default_headers proxy_url "
-    "credential_provider"
+    "account_key client_secret sas_key token encryption_key default_headers proxy_url credential_provider"
 )
 _SECONDS = frozenset({"connect_timeout", "timeout", "read_timeout", "retry_timeout", "pool_idle_timeout"})
 
 Options = dict[str, dict[str, Any]]
 
 
+def _sections(kind: str) -> dict[str, str]:
+    """Return the part of the options that each of obstore's names belongs to."""
+    return {
+        **dict.fromkeys(_CONFIG[kind].split(), "config"),
+        **dict.fromkeys(_CLIENT.split(), "client"),
+        **dict.fromkeys(("max_retries", "retry_timeout"), "retry"),
+        **dict.fromkeys(_OTHER[kind].split(), "other"),
+    }
+
+
 def parse_options(kind: str, given: Mapping[str, Any]) -> Options:
-    """Options by any of their names, as {"config": …, "client": …, "retry": …, "other": …} by obstore's names."""
-    known = _KNOWN[kind]
+    """Sort options by any of their names into {"config": …, "client": …, "retry": …, "other": …} by obstore's names."""
+    aliases, sections = {"headers": "default_headers", **_ALIASES[kind]}, _sections(kind)
     found: Options = {"config": {}, "client": {}, "retry": {}, "other": {}}
     for name, value in given.items():
         if value is None:
@@ -193,19 +193,96 @@ def parse_options(kind: str, given: Mapping[str, Any]) -> Options:
             part = _NESTED[name]
             for section, options in ({part: value} if part else parse_options(kind, value)).items():
                 found[section].update(options)
-        elif name not in known:
-            names = ", ".join(sorted([*known, *_NESTED]))
+            continue
+        target = aliases.get(name, name)
+        if target not in sections:
+            names = ", ".join(sorted([*aliases, *sections, *_NESTED]))
             raise ValueError(f"storage_options has no {name!r} for a store of kind {kind!r}; known: {names}")
-        else:
-            section, _, target = known[name].rpartition(".")
-            found[section or "other"][target] = _value(target, value)
+        seconds = target in _SECONDS and isinstance(value, int | float)
+        found[sections[target]][target] = timedelta(seconds=value) if seconds else value
     return found
 
 
-def _value(name: str, value: Any) -> Any:
-    if name in _SECONDS and isinstance(value, int | float):
-        return timedelta(seconds=value)
-    return value
+# -- credentials ----------------------------------------------------------------------------------
+
+
+class _Signs(NamedTuple):
+    """Where obstore finds credentials, or that it needs none; and what an error offers instead."""
+
+    company: str
+    offers: str
+    options: str
+    environment: str
+    file: str = ""
+
+
+_SIGNS = {
+    "s3": _Signs(
+        "AWS",
+        "key and secret, or profile",
+        "access_key_id web_identity_token_file container_credentials_relative_uri container_credentials_full_uri",
+        "AWS_ACCESS_KEY_ID AWS_WEB_IDENTITY_TOKEN_FILE AWS_CONTAINER_CREDENTIALS_RELATIVE_URI "
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI AWS_SKIP_SIGNATURE",
+    ),
+    "gs": _Signs(
+        "Google",
+        "service_account or token",
+        "service_account service_account_key application_credentials bearer_token",
+        "GOOGLE_SERVICE_ACCOUNT GOOGLE_SERVICE_ACCOUNT_PATH GOOGLE_SERVICE_ACCOUNT_KEY SERVICE_ACCOUNT "
+        "GOOGLE_APPLICATION_CREDENTIALS GOOGLE_SKIP_SIGNATURE",
+        "~/.config/gcloud/application_default_credentials.json",
+    ),
+    "az": _Signs(
+        "Azure",
+        "account_key or sas_token",
+        "account_key sas_key token client_secret federated_token_file use_azure_cli use_emulator msi_endpoint",
+        "AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_ACCESS_KEY AZURE_STORAGE_MASTER_KEY AZURE_STORAGE_SAS_KEY "
+        "AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_TOKEN AZURE_STORAGE_CLIENT_SECRET AZURE_CLIENT_SECRET "
+        "AZURE_FEDERATED_TOKEN_FILE AZURE_USE_AZURE_CLI AZURE_STORAGE_USE_EMULATOR AZURE_SKIP_SIGNATURE "
+        "AZURE_MSI_ENDPOINT IDENTITY_ENDPOINT",
+    ),
+}
+
+
+def _credentials(kind: str, options: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a store of obstore needs beside its options to sign requests; raise if nothing says how."""
+    if (provider := other.get("credential_provider")) is not None:
+        return {"credential_provider": provider}
+    signs, profile = _SIGNS[kind], other.get("profile")
+    given = any(options.get(name) for name in ("skip_signature", *signs.options.split()))
+    if profile is None and (other.get("instance_credentials") or given):
+        return {}
+    around = any(map(os.environ.get, signs.environment.split())) or os.path.exists(os.path.expanduser(signs.file))
+    if profile is None and not (kind == "s3" and os.environ.get("AWS_PROFILE")) and around:
+        return {}
+    if kind == "s3":
+        found = _from_aws_files(profile, options)
+        if found or os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "false":
+            return found
+    raise PermissionError(
+        f"there are no {signs.company} credentials in storage_options ({signs.offers}), in the environment or in the "
+        "user's files; give some, anonymous=True for public data, or instance_credentials=True on a machine in the "
+        "cloud that has a role, so that its metadata service is asked"
+    )
+
+
+def _from_aws_files(profile: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provider from the user's AWS files, with the region there; empty if they have no credentials."""
+    try:
+        import boto3
+        import botocore.session  # type: ignore[import-untyped]
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        if profile is not None:
+            raise ImportError(f"profile={profile!r} needs boto3; run: pip install boto3") from error
+        return {}
+    core = botocore.session.Session(profile=profile)
+    core.get_component("credential_provider").remove("iam-role")  # which asks the metadata service
+    session = boto3.Session(botocore_session=core)
+    if session.get_credentials() is None:
+        return {}
+    region = {} if options.get("region") or not session.region_name else {"region": session.region_name}
+    return {"credential_provider": Boto3CredentialProvider(session), **region}
 
 
 # -- the client -----------------------------------------------------------------------------------
@@ -222,7 +299,7 @@ class Client:
 
     @classmethod
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Client:
-        """The client of a URL, whose options are checked; nothing is asked of the server."""
+        """Return the client of a URL, whose options are checked; nothing is asked of the server."""
         if url.partition("://")[0].lower() in ("http", "https"):
             return cls("http", (_checked_http(url),), parse_options("http", storage_options or {}))
         kind, bucket, path, account = split_url(url)
@@ -233,7 +310,7 @@ class Client:
 
     @classmethod
     def from_obstore(cls, store: Any) -> Client:
-        """The client that an object of obstore stands for; its stores in memory are used as they are."""
+        """Return the client that a store of obstore stands for; its stores in memory are used as they are."""
         name = type(store).__name__
         if name == "MemoryStore":
             client = cls("memory", (f"{id(store):x}",), {})
@@ -273,7 +350,7 @@ class Client:
         return (self.kind, self.endpoint or "", *self.place)
 
     def store(self) -> Any:
-        """The object of obstore, built in this process."""
+        """Return obstore's object, built in this process."""
         pid = os.getpid()
         built = self._built.get(pid)
         if built is None:
@@ -289,34 +366,32 @@ class Client:
         stores = library().stores
         if self.kind == "memory":
             return stores.MemoryStore()
-        how = {"client_options": self._client_options(), "retry_config": self._retry_config()}
+        most = timedelta(seconds=config.get("remote.timeout"))
+        client = {"timeout": most, **self.options["client"]}
+        if self._address().lower().startswith("http://"):
+            client.setdefault("allow_http", True)  # asked for by name
+        retries = {"max_retries": config.get("remote.max_retries"), "retry_timeout": most, **self.options["retry"]}
+        how = {"client_options": client, "retry_config": retries}
         if self.kind == "http":
             return stores.HTTPStore(self.place[0], **how)
         bucket, path = self.place
         kwargs: dict[str, Any] = {**self.options["config"], **how, "prefix": path or None}
-        kwargs |= credentials.find(self.kind, kwargs, self.options["other"])
+        kwargs |= _credentials(self.kind, kwargs, self.options["other"])
         make = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[self.kind]
         return make(bucket, **kwargs)
 
-    def _client_options(self) -> dict[str, Any]:
-        options = {"timeout": timedelta(seconds=config.get("remote.timeout")), **self.options["client"]}
-        address = self.place[0] if self.kind == "http" else self.endpoint or credentials.endpoint(self.kind)
-        if address.lower().startswith("http://"):
-            options.setdefault("allow_http", True)  # asked for by name
-        return options
-
-    def _retry_config(self) -> dict[str, Any]:
-        bounds = {
-            "max_retries": config.get("remote.max_retries"),
-            "retry_timeout": timedelta(seconds=config.get("remote.timeout")),
-        }
-        return {**bounds, **self.options["retry"]}
+    def _address(self) -> str:
+        """Return the server that a user or the environment names."""
+        if self.kind == "http":
+            return self.place[0]
+        names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if self.kind == "s3" else ()
+        return self.endpoint or next((os.environ[name] for name in names if os.environ.get(name)), "")
 
     # -- pickling ---------------------------------------------------------------------------------
 
     def _secrets(self) -> list[str]:
-        """The names of options that hold credentials."""
-        found = [name for part in self.options.values() for name in part if name in _SECRET]
+        """Return the names of options that hold credentials."""
+        found = [name for part in self.options.values() for name in part if name in _SECRET.split()]
         if self.kind == "http" and redacted(self.place[0]) != self.place[0]:
             found.append("the URL")
         return sorted(found)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from zellige.stores import base
-from zellige.stores.base import KeyLock
+from zellige.stores import locks
+from zellige.stores.locks import KeyLock
 
 
 def test_a_name_has_one_lock_while_somebody_uses_it():
@@ -28,11 +28,11 @@ def test_who_wants_a_lock_that_is_held_waits_and_others_do_not():
 
 
 def test_names_that_nobody_uses_are_forgotten():
-    base._locks.clear()
+    locks._locks.clear()
     kept = KeyLock("kept")
-    for number in range(20 * base._MANY):
+    for number in range(20 * locks._MANY):
         KeyLock(number)
-        assert len(base._locks) <= base._MANY
-    base._sweep()
-    assert list(base._locks) == ["kept"]
+        assert len(locks._locks) <= locks._MANY
+    locks._sweep()
+    assert list(locks._locks) == ["kept"]
     assert KeyLock("kept") is kept

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from zellige.stores.base import Listing, Store, Traits, check_prefix, is_key
-from zellige.stores.foreign import CONCURRENCY, ForeignStore
+from zellige.stores.foreign.adapter import CONCURRENCY, ForeignStore
+from zellige.stores.threads import gather
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class FsspecStore(ForeignStore):
     """
 
     def __new__(cls, fs: Any = None, root: str = "", *, read_only: bool = False) -> Any:
-        """The store; a LocalStore for the local file system."""
+        """Return the store; a LocalStore for the local file system."""
         local = None if fs is None else local_path(fs, root)
         if local is None:
             return object.__new__(cls)
@@ -44,15 +45,21 @@ class FsspecStore(ForeignStore):
 
     @classmethod
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Store:
-        """The store at a URL, maybe a chain such as `simplecache::s3://bucket/x`."""
-        url_to_fs: Any = _library().core.url_to_fs
+        """Return the store at a URL, maybe a chain such as `simplecache::s3://bucket/x`."""
+        from zellige.stores.client import redacted
+
         try:
-            fs, root = url_to_fs(url, **(storage_options or {}))
+            import fsspec.core
+
+            fs, root = fsspec.core.url_to_fs(url, **(storage_options or {}))
+        except ImportError as error:
+            raise ImportError(
+                f"store {redacted(url)!r} is opened by fsspec; run: pip install 'zellige[fsspec]', and what its "
+                f"scheme needs: {error}"
+            ) from error
         except ValueError as error:
             if not str(error).startswith("Protocol not known"):
                 raise
-            from zellige.stores.clients import redacted  # only for those who are wrong
-
             raise ValueError(
                 f"store {redacted(url)!r} has a scheme that is not known ({str(error).lower()}); known are plain "
                 "paths, file, memory, s3, s3a, gs, gcs, az, abfs, http, https, and what "
@@ -63,7 +70,7 @@ class FsspecStore(ForeignStore):
 
     @classmethod
     def from_mapper(cls, mapper: Any, *, read_only: bool = False) -> Store:
-        """The store of what `fsspec.get_mapper` gave."""
+        """Return the store of what `fsspec.get_mapper` gave."""
         return cls(mapper.fs, mapper.root, read_only=read_only)
 
     @property
@@ -81,7 +88,7 @@ class FsspecStore(ForeignStore):
     # -- reading ----------------------------------------------------------------------------------
 
     def _read(self, key: str, read: Callable[[Any, str], T]) -> T | None:
-        """What the file system gives for a key; None if it is missing."""
+        """Return what the file system gives for a key; None if it is missing."""
         try:
             return read(self.fs, self._at(key))
         except FileNotFoundError:
@@ -117,7 +124,7 @@ class FsspecStore(ForeignStore):
     # -- listing ----------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """All keys that start with the prefix, or one level of them."""
+        """List all keys that start with the prefix, or one level of them."""
         check_prefix(prefix)
         if recursive:
             return Listing([key for key, _ in self._entries(prefix, lambda fs, path: fs.find(path, detail=True))])
@@ -126,7 +133,7 @@ class FsspecStore(ForeignStore):
         return Listing(keys, [key + "/" for key, is_folder in found if is_folder])
 
     def _entries(self, prefix: str, ask: Callable[[Any, str], Mapping[str, Any]]) -> Sequence[tuple[str, bool]]:
-        """The keys that start with a prefix, and whether each is a folder."""
+        """Return the keys that start with a prefix, and whether each is a folder."""
         path = self._at(prefix).rstrip("/")
         try:
             self.fs.invalidate_cache(path)
@@ -141,7 +148,7 @@ class FsspecStore(ForeignStore):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _write(self, key: str, value: bytes, **options: Any) -> None:
+    def _put(self, key: str, value: bytes, **options: Any) -> None:
         fs, path = self.fs, self._at(key)
         try:
             try:
@@ -154,27 +161,17 @@ class FsspecStore(ForeignStore):
         except Exception as error:
             raise self._failed(error, key) from error
 
-    def _put(self, key: str, value: bytes) -> None:
-        self._write(key, value)
-
     def _create(self, key: str, value: bytes) -> bool:
         # Only if the file system knows this argument by name: there are those who take any, and ignore it.
         options = {"mode": "create"} if "mode" in inspect.signature(self.fs.pipe_file).parameters else {}
         try:
-            self._write(key, value, **options)
+            self._put(key, value, **options)
         except FileExistsError:
             return False
         return True
 
     def _delete(self, keys: Sequence[str]) -> None:
-        if len(keys) < 2 or self._in_memory:
-            for key in keys:
-                self._read(key, lambda fs, path: fs.rm_file(path))
-            return
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(min(len(keys), self.traits.concurrency or 1)) as threads:
-            list(threads.map(lambda key: self._read(key, lambda fs, path: fs.rm_file(path)), keys))
+        gather(lambda key: self._read(key, lambda fs, path: fs.rm_file(path)), keys, self)
 
     # -- views ------------------------------------------------------------------------------------
 
@@ -189,20 +186,12 @@ class FsspecStore(ForeignStore):
         return f"{type(self).__name__}(<{type(self._fs).__name__}>, {_public(self._root)!r}{mode})"
 
 
-def _library() -> Any:
-    try:
-        import fsspec.core
-    except ImportError as error:
-        raise ImportError("fsspec is not installed; run: pip install 'zellige[fsspec]'") from error
-    return fsspec
-
-
 def _protocols(fs: Any) -> tuple[str, ...]:
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
 def local_path(fs: Any, root: str) -> str | None:
-    """The directory that is meant, if the file system is the local one, also through `DirFileSystem`."""
+    """Return the directory that is meant, if the file system is the local one, also through `DirFileSystem`."""
     if "dir" in _protocols(fs):
         return local_path(fs.fs, f"{fs.path}/{root}" if root else fs.path)
     from fsspec.implementations.local import LocalFileSystem
@@ -212,14 +201,14 @@ def local_path(fs: Any, root: str) -> str | None:
 
 
 def _blocking(fs: Any) -> Any:
-    """The same file system with methods that wait, where it was made for coroutines."""
+    """Return the same file system with blocking methods, where it was made for coroutines."""
     if getattr(fs, "asynchronous", False):
         return type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False})
     return fs
 
 
 def _public(root: str) -> str:
-    """A root without the password and the signature that a URL may have."""
+    """Return a root without the password and the signature that a URL may have."""
     if "://" not in root:
         return root
     parts = urlsplit(root)

@@ -20,7 +20,7 @@ import zellige
 from running import fork, run_threads
 from zellige.errors import CorruptChunkError, ShortReadError
 from zellige.storage import CacheStore, LocalStore, LoggingStore, MemoryStore, PrefixStore, Store
-from zellige.stores import caching
+from zellige.stores import cache
 
 
 class TestCacheStore(StoreSuite):
@@ -374,8 +374,8 @@ def test_changes_by_others_are_noticed_where_values_are_validated():
 def test_changes_by_others_are_noticed_after_a_while(monkeypatch):
     inner = MemoryStore({"k": b"old"})
     store = CacheStore(inner, ttl=60, decoded_bytes=1000)
-    now = caching.time.time()
-    monkeypatch.setattr(caching.time, "time", lambda: now)
+    now = cache.time.time()
+    monkeypatch.setattr(cache.time, "time", lambda: now)
     store.get("k")
     inner.put("k", b"new")
     now += 59
@@ -415,8 +415,8 @@ def test_ranges_are_kept_in_the_folder_too(place):
 
 
 def test_a_ttl_counts_from_when_the_store_was_asked(place, monkeypatch):
-    now = caching.time.time()
-    monkeypatch.setattr(caching.time, "time", lambda: now)
+    now = cache.time.time()
+    monkeypatch.setattr(cache.time, "time", lambda: now)
     counted(**place)[0].get("a/k")
     now += 61
     store, log = counted(ttl=60, **place)

@@ -1,0 +1,1 @@
+"""Stores of other libraries: fsspec, zarr-python and icechunk."""

@@ -1,0 +1,233 @@
+"""Locks: of names between the threads of this process, of files between processes, and of two kinds of work.
+
+Each is left in C: `with` calls the method of a built-in base class. An interrupt at the first line of an `__exit__` in
+Python would leave the lock taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from _thread import RLock
+from collections.abc import Hashable
+from contextlib import suppress
+from io import FileIO
+from typing import Any, Literal, Self
+from weakref import ref
+
+_MANY = 256  # names that are remembered before the unused ones are forgotten
+
+# Weak references without callbacks: an interrupt that comes within a callback is lost.
+_locks: dict[Hashable, ref[Any]] = {}
+_at_work: dict[Hashable, list[ref[Apart]]] = {}
+_file_locks: dict[int, ref[FileLock]] = {}
+"""By their descriptors, so that there are no more of them than files that were ever open at once."""
+_guard = threading.Lock()
+"""Held while the first two are changed."""
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
+    """The lock of a name within this process: one object for all who use it, and a thread may enter it again."""
+
+    __slots__ = ("name", "held")
+
+    name: Hashable
+    held: ref[FileLock] | None
+    """The lock against other processes that the owner of this one holds, too."""
+
+    def __new__(cls, name: Hashable) -> Self:
+        """Return the lock in use under this name, or a new one; it lasts as long as somebody uses it."""
+        with _guard:
+            known = _locks.get(name)
+            lock: Self | None = None if known is None else known()
+            if lock is None:
+                lock = super().__new__(cls)
+                lock.name, lock.held = name, None
+                if len(_locks) >= _MANY:
+                    _sweep()
+                _locks[name] = ref(lock)
+            return lock
+
+
+def _sweep() -> None:
+    """Forget the names that nobody uses; under the guard."""
+    for name in [name for name, lock in _locks.items() if lock() is None]:
+        del _locks[name]
+
+
+# -- kinds of work --------------------------------------------------------------------------------
+
+
+class Apart(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
+    """Work of one of two kinds; the threads of this process do only one kind at a place at a time.
+
+    Threads that do the same kind do not wait for each other. A worker holds its own lock while it works:
+
+        work = Apart("whole")
+        with work:
+            work.wait(place)
+    """
+
+    __slots__ = ("kind", "over")
+
+    kind: Literal["whole", "parts"]
+    over: bool
+    """Whether another thread, which waited for it, has got this lock: then the work is done."""
+
+    def __new__(cls, kind: Literal["whole", "parts"]) -> Self:
+        """Return work of a kind, which does not count before `wait`."""
+        made = super().__new__(cls)
+        made.kind, made.over = kind, False
+        return made
+
+    def wait(self, place: Hashable) -> None:
+        """Wait until nobody does the other kind of work at a place, then count as at work. The lock must be held."""
+        while (other := self._in_the_way(place)) is not None:
+            with other:
+                other.over = True
+            del other
+
+    def _in_the_way(self, place: Hashable) -> Apart | None:
+        with _guard:
+            known = [found for entry in _at_work.get(place, ()) if (found := entry()) is not None and not found.over]
+            for found in known:
+                if found.kind != self.kind:
+                    return found
+            _at_work[place] = [*map(ref, known), ref(self)]
+            if len(_at_work) > _MANY:
+                for name in [name for name, entries in _at_work.items() if not any(entry() for entry in entries)]:
+                    del _at_work[name]
+            return None
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class FileLock(FileIO):
+    """A locked file, which exists only while a process holds the lock or waits for it, or becomes a value then.
+
+    Closing the file frees the lock, and so does the system when the process dies. On a file system without locks only
+    the threads of one process are kept apart; that is no error.
+    """
+
+    def __init__(self, path: str) -> None:
+        fd = os.open(path, _FLAGS | os.O_CREAT, 0o666)
+        super().__init__(fd, "r+")
+        try:
+            self.path = path
+            self.is_value = False
+            _file_locks[fd] = ref(self)
+            locked = _flock(fd)
+            self._mine = mine = os.fstat(fd)
+            self.fresh = locked and not mine.st_size and mine.st_nlink == 1
+            """Whether a value may be written into the file. Not over what a dead process, or a backup made of hard
+            links, has left in it, nor if others could not be locked out."""
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def taken(cls, path: str) -> Self:
+        """Return the lock of a path, once nobody else holds it."""
+        while True:
+            lock = cls(path)
+            if lock.is_in_place():
+                return lock
+            lock.close()
+
+    def is_in_place(self) -> bool:
+        """Whether the path is still this file: its last holder may have removed it, and another process made one."""
+        try:
+            return os.path.samestat(self._mine, os.stat(self.path))
+        except FileNotFoundError:
+            return False
+        except BaseException:
+            self.close()
+            raise
+
+    def become(self, path: str) -> None:
+        """Rename the file onto a path, as its value. Those who wait for the lock make another."""
+        if not self.is_in_place():  # somebody removed it, and another may have made one
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        os.replace(self.path, path)
+        self.is_value = True
+        self._free()
+
+    def remove(self) -> None:
+        """Remove the file and free the lock; in a forked child nothing, because the parent holds it."""
+        if self.closed:
+            return
+        if self.is_in_place():
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
+        self._free()
+
+    def _free(self) -> None:
+        # Closing alone does not free it while a process that is being started has a copy of the descriptor.
+        _flock(self.fileno(), free=True)
+
+
+def remove_free_lock(path: str) -> bool:
+    """Remove the file of a lock that nobody holds; those who wait for it make another."""
+    import fcntl
+
+    try:
+        fd = os.open(path, _FLAGS)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:  # a link, which is nobody's lock
+            with suppress(OSError):
+                os.unlink(path)
+                return True
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(fd), os.stat(path)):
+            return False
+        os.unlink(path)  # while it is held, as `FileLock.remove` does
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _flock(fd: int, *, free: bool = False) -> bool:
+    """Lock or free an open file; False if its file system has no locks."""
+    import fcntl  # loaded by those who lock files
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_UN if free else fcntl.LOCK_EX)
+    except OSError as exc:
+        if exc.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+            raise
+        return False
+    return True
+
+
+# -- forks ----------------------------------------------------------------------------------------
+
+
+def _forget_locks() -> None:
+    """In a forked child: the threads that held locks do not exist here; locks of files belong to the parent.
+
+    The copies of their descriptors are closed, which would keep them taken.
+    """
+    global _guard
+    _guard = threading.Lock()
+    _locks.clear()
+    _at_work.clear()
+    for known in _file_locks.values():
+        lock = known()
+        if lock is not None:
+            lock.close()
+    _file_locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
