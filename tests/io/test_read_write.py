@@ -17,6 +17,7 @@ from zellige.codecs import GzipCodec
 from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, EncodeError
 from zellige.stores import LocalStore, MemoryStore
 from zellige.stores import threads as team
+from zellige.stores.base import Value
 from zellige.stores.latency import LatencyStore
 
 TRILLION = 10**12
@@ -632,6 +633,53 @@ def test_a_large_raw_chunk_of_another_length_is_damaged(change):
     store.put("c/0/0", change(store.get("c/0/0")))
     with pytest.raises(CorruptChunkError, match="c/0/0"):
         array[...]
+
+
+def test_a_part_of_an_uncompressed_file_is_put_into_the_bytes_that_were_read(tmp_path):
+    model = np.arange(1 << 20, dtype="int64").reshape(1024, 1024)
+    array = zellige.create_array(tmp_path, data=model, chunks=(1024, 1024), compressors=None)
+    array[1:9, 1:9] = 0  # what is imported on first use is there
+    tracemalloc.start()
+    try:
+        array[5:500, 7:1000] = 3
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    model[1:9, 1:9] = 0
+    model[5:500, 7:1000] = 3
+    assert np.array_equal(zellige.open_array(tmp_path)[...], model)
+    assert peak < 1.25 * model.nbytes  # the chunk once
+
+
+@pytest.mark.parametrize("layout", [{"compressors": None}, {"compressors": None, "checksum": True}, {}])
+def test_a_part_that_is_refused_changes_no_bytes_of_the_store(layout):
+    """Also if the store hands out the memory in which it keeps them."""
+
+    class Refusing(MemoryStore):
+        full = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: dict[str, bytearray] = {}
+
+        def read(self, key: str, spans: Any = None) -> Value | None:
+            found = super().read(key, spans)
+            if found is None or spans is not None:
+                return found
+            kept = self.kept.setdefault(key, bytearray(found.parts[0]))
+            return Value((memoryview(kept),), found.size, found.tag)
+
+        def write(self, key: str, value: Any, if_tag: Any = None) -> bool:
+            if self.full and key.startswith("c/"):
+                raise OSError("no space left")
+            return super().write(key, value, if_tag)
+
+    store = Refusing()
+    array = zellige.create_array(store, data=np.arange(20), chunks=10, **layout)
+    store.full = True
+    with pytest.raises(OSError, match="no space"):
+        array[3:5] = 77
+    assert array[...].tolist() == [*range(20)]
 
 
 def test_a_boundary_chunk_costs_one_read_whether_it_is_there_or_not():

@@ -360,7 +360,10 @@ def load(chunks: Chunks, bound: BoundChain, coords: Coords, raw: Buffer | None) 
     if raw is None:
         return np.full(bound.shape, bound.fill, bound.dtype)
     try:
-        return np.array(bound.decode(raw), bound.dtype)
+        chunk = bound.decode(raw)
+        # An uncompressed chunk is a view of its bytes: no copy, if the store has read them for nobody else.
+        fresh = isinstance(raw, memoryview) and not raw.readonly and np.may_share_memory(chunk, np.asarray(raw))
+        return np.array(chunk, bound.dtype, copy=not fresh or None)
     except UnsupportedCodecError:
         raise
     except CodecError as error:

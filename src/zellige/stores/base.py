@@ -396,7 +396,8 @@ class Store(ABC):
 
     def _try_splice(self, key: str, change: Splice) -> bool:
         found = self.read(key)
-        old = None if found is None else WholeValue(key, memoryview(found.parts[0]))
+        # Read-only, because they may be the bytes that the store keeps.
+        old = None if found is None else WholeValue(key, memoryview(found.parts[0]).toreadonly())
         parts = change(old)
         if parts is None:
             self.delete([key])  # there is no deleting on condition

@@ -17,6 +17,8 @@ from io import FileIO
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from zellige import kernel
 from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, ContentTag, Value, digest, resolve_span
 from zellige.stores.locks import FileLock, remove_free_lock
@@ -84,6 +86,19 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
         resolve_span(key, start, length, regular(os.fstat(fd)))
         raise OSError(errno.EIO, "the value became shorter while it was read")
     return data
+
+
+def read_fresh(fd: int, key: str, start: int, length: int, size: int) -> memoryview:
+    """Read exactly these bytes of a value of a known size, into memory that is nobody else's and may be changed."""
+    begin, count = resolve_span(key, start, length, size)
+    os.lseek(fd, begin, os.SEEK_SET)
+    fresh, done = memoryview(np.empty(count, np.uint8)), 0
+    while done < count:
+        more = os.readv(fd, [fresh[done:]])
+        if not more:
+            raise OSError(errno.EIO, "the value became shorter while it was read")
+        done += more
+    return fresh
 
 
 def pread(fd: int, count: int, start: int) -> bytes:

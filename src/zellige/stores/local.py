@@ -519,8 +519,8 @@ class _Opened(NamedTuple):
     fd: int
     size: int
 
-    def read(self, start: int, length: int) -> bytes:
+    def read(self, start: int, length: int) -> memoryview:
         try:
-            return files.read_range(self.fd, self.key, start, length)
+            return files.read_fresh(self.fd, self.key, start, length, self.size)
         except OSError as exc:
             raise self.store._named(exc, self.key) from exc
