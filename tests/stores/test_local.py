@@ -300,12 +300,14 @@ def test_short_writes_of_wider_items_are_continued(store, monkeypatch):
 
 def test_short_writes_and_reads_are_continued(store, monkeypatch):
     value = bytes(range(256)) * 1024
-    write, writev, pread = os.write, os.writev, os.pread
+    write, writev, pread, preadv = os.write, os.writev, os.pread, os.preadv
     monkeypatch.setattr(os, "writev", lambda fd, parts: writev(fd, [parts[0][:50_000]]))
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:100_000]))
     store.put("k", value)
     store.put("parts", [value, value[:1000]])
     monkeypatch.setattr(os, "pread", lambda fd, count, at: pread(fd, min(count, 70_000), at))
+    monkeypatch.setattr(os, "preadv", lambda fd, into, at: preadv(fd, [into[0][:70_000]], at))
+    store.splice("k", lambda old: [old.read(0, old.size)])
     assert store.get("k") == value
     assert store.get("parts") == value + value[:1000]
     assert store.get_range("k", 1, 200_000) == value[1:200_001]
@@ -615,8 +617,9 @@ def test_a_splice_needs_no_help_of_the_system(store, monkeypatch, copy):
 
 def test_a_splice_lets_the_system_copy_what_stays(store, monkeypatch):
     read: list[int] = []
-    real = os.pread
-    monkeypatch.setattr(os, "pread", lambda fd, count, at: (read.append(count), real(fd, count, at))[1])
+    pread, preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: (read.append(count), pread(fd, count, at))[1])
+    monkeypatch.setattr(os, "preadv", lambda fd, into, at: (read.append(n := preadv(fd, into, at)), n)[1])
     value = os.urandom(3 << 20)
     store.put("k", value)
     store.splice("k", lambda old: [Kept(0, 1 << 20), old.read(5, 10), Kept(2 << 20, 1 << 20)])

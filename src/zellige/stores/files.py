@@ -91,10 +91,9 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
 def read_fresh(fd: int, key: str, start: int, length: int, size: int) -> memoryview:
     """Read exactly these bytes of a value of a known size, into memory that is nobody else's and may be changed."""
     begin, count = resolve_span(key, start, length, size)
-    os.lseek(fd, begin, os.SEEK_SET)
     fresh, done = memoryview(np.empty(count, np.uint8)), 0
     while done < count:
-        more = os.readv(fd, [fresh[done:]])
+        more = os.preadv(fd, [fresh[done:]], begin + done)
         if not more:
             raise OSError(errno.EIO, "the value became shorter while it was read")
         done += more
