@@ -91,7 +91,7 @@ def read_range(fd: int, key: str, start: int, length: int | None) -> bytes:
 def read_fresh(fd: int, key: str, start: int, length: int, size: int) -> memoryview:
     """Read exactly these bytes of a value of a known size, into memory that is nobody else's and may be changed."""
     begin, count = resolve_span(key, start, length, size)
-    fresh, done = memoryview(np.empty(count, np.uint8)), 0
+    fresh, done = np.empty(count, np.uint8).data, 0
     while done < count:
         more = os.preadv(fd, [fresh[done:]], begin + done)
         if not more:
