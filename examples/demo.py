@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 import zellige
-from zellige.display import draw_grid
 
 
 def month_lengths(first_year: int, months: int) -> list[int]:
@@ -49,7 +48,7 @@ def main(directory: Path) -> None:
     )
     print(f"   {a!r}\n")
     print("   time, to scale:")
-    print(_indent(draw_grid(zellige.ChunkGrid(a.grid.dimensions[:1]), width=97)))
+    print(_indent(zellige.ChunkGrid(a.grid.dimensions[:1]).to_text(width=97)))
 
     print("\n2. Write all of it, and look at what is stored.\n")
     a[...] = temperatures(0, days)
@@ -76,7 +75,7 @@ def main(directory: Path) -> None:
     print(f"   {again!r}")
     print("   the end of time, to scale:")
     tail = zellige.VaryingDimension(list(again.write_chunk_sizes[0][-8:]), sum(again.write_chunk_sizes[0][-8:]))
-    print(_indent(draw_grid(zellige.ChunkGrid((tail,)), width=65)))
+    print(_indent(zellige.ChunkGrid((tail,)).to_text(width=65)))
     assert np.array_equal(again[: days + 31], temperatures(0, days + 31))
     assert not again[days + 31 :].any()
     print(f"\nAll values read back equal. The array is in {directory}")
