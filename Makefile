@@ -94,14 +94,19 @@ clean:  ## remove everything that was made here
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# pip hides what the build says: without a C compiler, this is the line that tells.
+SAY_KERNEL := $(BIN)/zellige doctor | grep '^kernel' | grep -v works || true
+
 KERNEL := hatch_build.py $(wildcard src/zellige/kernel/*.[ch])
 
 $(VENV)/.installed: pyproject.toml $(KERNEL) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(SAY_KERNEL)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(KERNEL) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(SAY_KERNEL)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.docs: pyproject.toml $(KERNEL) | $(VENV)/bin/python

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zellige import aio, codecs, dtype, errors, experimental, storage
     from zellige.aio import AsyncArray, AsyncGroup
     from zellige.display.progress import progress
-    from zellige.display.versions import print_debug_info
+    from zellige.display.text import print_debug_info
     from zellige.grid.grid import ChunkGrid, ChunkSpec, DimensionGrid, FixedDimension, VaryingDimension
     from zellige.nodes.array import Array
     from zellige.nodes.commit import change
@@ -69,7 +69,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "aio": "AsyncArray AsyncGroup",
     "display.progress": "progress",
-    "display.versions": "print_debug_info",
+    "display.text": "print_debug_info",
     "grid.axis": "DimensionGrid FixedDimension VaryingDimension",
     "grid.grid": "ChunkGrid ChunkSpec",
     "nodes.array": "Array",

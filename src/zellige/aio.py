@@ -12,15 +12,15 @@ array([1, 1, 2, 2], dtype=int16)
 The functions are those of `zellige`, awaited; arrays and groups come back as `AsyncArray` and `AsyncGroup`, whose
 `sync` is the plain object, and are taken wherever plain ones are. Errors are those of the plain functions.
 
-Threads. An event loop has at most `async.concurrency` of them (see `zellige.config`); further operations wait for
-their turn, in order. They live for as long as some operation is under way, going from one to the next, and the loop
-joins them before it hands over the last result: nothing runs on after `asyncio.run`, or between two batches. They are
-not those of an executor, which keeps idle threads and lets them hold up the end of the interpreter: these are daemons.
+Threads. An event loop has at most `async.concurrency` of them (see `zellige.config`); further operations are queued.
+Threads live as long as some operation is in flight, and the loop joins them before it hands over the last result:
+nothing runs on after `asyncio.run`, or between two batches. They are daemons, and not those of an executor, which keeps
+idle threads and lets them hold up the end of the interpreter.
 
 Cancelling. A cancelled `await` raises `CancelledError` at once, and one that takes longer than the setting
-`async.timeout` raises `TimeoutError`. An operation that still waited for its turn never starts then. One that is
-under way goes on to its end behind the scenes, since it cannot be stopped halfway without harm: a write may still
-arrive, whole chunk by whole chunk. The end of the loop waits for it, at most `async.timeout` seconds if that is set.
+`async.timeout` raises `TimeoutError`. A queued operation then never starts. One in flight goes on to its end, since it
+cannot be stopped halfway without harm: a write may still arrive, whole chunk by whole chunk. The end of the loop waits
+for it, at most `async.timeout` seconds if that is set.
 
 Reads and writes of one array may overlap freely. As with threads, a resize should not overlap with other operations
 through the same object.
@@ -31,6 +31,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import operator
+import re
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
@@ -68,6 +69,8 @@ Plain = TypeVar("Plain", Array, Group)
 
 # -- threads --------------------------------------------------------------------------------------
 
+_LOOK = 1.0  # seconds after which an idle thread looks whether the loop was closed while operations were queued
+
 
 class _Job:
     """One operation: called in a thread, ended in the loop."""
@@ -82,7 +85,7 @@ class _Job:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Do it, if somebody still wants it; in a thread."""
+        """Call it, unless it was given up; in a thread."""
         call, self.call = self.call, None
         try:
             self._value = None if call is None else call()
@@ -90,13 +93,13 @@ class _Job:
             self._error = error
 
     async def give_up(self) -> None:
-        """Not to be done any more; if it is under way, the end of the loop waits for it."""
+        """Do not start it any more; if it is in flight, the end of the loop waits for it."""
         self.call = None
         self.witness = _outlast(self.ended)
         await anext(self.witness)
 
     def result(self) -> Any:
-        """What came of it; once."""
+        """Return the result, or raise the error; once."""
         error, self._error = self._error, None
         try:
             if error is not None:
@@ -107,7 +110,7 @@ class _Job:
 
 
 async def _outlast(ended: asyncio.Future[None]) -> AsyncGenerator[None, None]:
-    """Begun for an operation that nobody awaits any more; loops finish such generators before they close."""
+    """A generator for an operation that nobody awaits any more: loops finish generators before they close."""
     try:
         yield
     finally:
@@ -116,30 +119,27 @@ async def _outlast(ended: asyncio.Future[None]) -> AsyncGenerator[None, None]:
 
 
 class _Threads:
-    """The threads of one event loop. All is done in the loop, except for what `_work` does."""
+    """The threads of one event loop. Everything runs in the loop, except for `_work`."""
 
-    __slots__ = ("_jobs", "_pending", "_threads", "__weakref__")
+    __slots__ = ("_jobs", "_unfinished", "_threads", "__weakref__")
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._pending = 0  # operations that have not ended
+        self._unfinished = 0
         self._threads: list[threading.Thread] = []
 
     def start(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a job done, as soon as there is a thread for it."""
-        if len(self._threads) < min(self._pending + 1, config.get("async.concurrency")):
-            self._start_thread(loop)
-        self._pending += 1
+        """Queue a job, and start another thread if there may be more."""
+        if len(self._threads) < min(self._unfinished + 1, config.get("async.concurrency")):
+            thread = threading.Thread(target=self._work, args=(loop,), name="zellige-aio", daemon=True)
+            try:
+                thread.start()
+                self._threads.append(thread)
+            except RuntimeError:  # the system has no more threads: those that are there will do
+                if not self._threads:
+                    raise
+        self._unfinished += 1
         self._jobs.put(job)
-
-    def _start_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        thread = threading.Thread(target=self._work, args=(loop,), name="zellige-aio", daemon=True)
-        try:
-            thread.start()
-            self._threads.append(thread)
-        except RuntimeError:  # the system has no more threads: those that are there will do
-            if not self._threads:
-                raise
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while not loop.is_closed():
@@ -155,17 +155,14 @@ class _Threads:
             del job  # and with it the result, which may be large
 
     def _end(self, job: _Job) -> None:
-        self._pending -= 1
-        if not self._pending:
+        self._unfinished -= 1
+        if not self._unfinished:
             for _ in self._threads:
                 self._jobs.put(None)
             while self._threads:
                 self._threads.pop().join()
         job.ended.set_result(None)
 
-
-_LOOK = 1.0
-"""After so many seconds an idle thread looks whether the loop was closed without a word."""
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, _Threads] = WeakKeyDictionary()
 
@@ -186,7 +183,8 @@ async def _run(function: Callable[..., T], /, *args: Any, **options: Any) -> T:
         await job.give_up()
         name = getattr(function, "__qualname__", repr(function))
         raise TimeoutError(f"{name} took longer than {limit} s, the setting async.timeout; it may still finish")
-    return job.result()  # type: ignore[no-any-return]
+    result: T = job.result()
+    return result
 
 
 # -- from plain objects to awaited ones, and back -------------------------------------------------
@@ -212,21 +210,17 @@ def _to_node(found: Array | Group) -> AsyncArray | AsyncGroup:
     return AsyncArray(found) if isinstance(found, Array) else AsyncGroup(found)
 
 
-def _to_any(found: Any) -> Any:
-    return _to_node(found) if isinstance(found, Array | Group) else found
-
-
 def _named(wrap: Callable[[T], R]) -> Callable[[tuple[str, T]], tuple[str, R]]:
     return lambda item: (item[0], wrap(item[1]))
 
 
 def _awaited(function: Callable[P, T], wrap: Callable[[T], R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """A function as one that is awaited, with the same parameters."""
+    """A function as one that is awaited, with the same parameters, whose result is wrapped."""
 
     async def run(*args: P.args, **options: P.kwargs) -> R:
         return wrap(await _run(function, *args, **options))
 
-    return _dressed(run, function, wrap)
+    return _dressed(run, function)
 
 
 def _method(
@@ -253,7 +247,7 @@ def _listed(function: Callable[P, Iterable[T]], wrap: Callable[[T], R]) -> Calla
 
         return Results(start)
 
-    return _dressed(run, function, wrap)
+    return _dressed(run, function)
 
 
 def _listing(
@@ -263,12 +257,15 @@ def _listing(
     return _listed(function, wrap)
 
 
-def _dressed(run: Callable[P, R], function: Callable[P, Any], wrap: Callable[..., Any]) -> Callable[P, R]:
+_ASYNC = {"Array": "AsyncArray", "Group": "AsyncGroup", "Node": "AsyncArray | AsyncGroup"}
+
+
+def _dressed(run: Callable[P, R], function: Callable[P, Any]) -> Callable[P, R]:
     """The name, parameters and text of a plain function; without its examples, which do not await."""
     wraps(function)(run)
     known = inspect.signature(function)
-    returns = known.return_annotation if wrap is _same else inspect.signature(wrap).return_annotation
-    text = inspect.cleandoc(function.__doc__ or "").partition("\n\n>>>")[0]
+    returns = re.sub(r"\b(Array|Group|Node)\b", lambda found: _ASYNC[found[0]], known.return_annotation)
+    text = re.split(r"\s*\n(?:Examples\n-+|>>> )", inspect.cleandoc(function.__doc__ or ""), maxsplit=1)[0]
     run.__dict__["__signature__"] = known.replace(return_annotation=returns)
     run.__module__ = __name__
     run.__doc__ = f"{text}\n\nLike the plain `{function.__name__}`, in a thread and to be awaited.".lstrip()
@@ -468,7 +465,7 @@ class AsyncGroup(_Facade[Group]):
     setitem = _method(Group.__setitem__, _same)
     delitem = _method(Group.__delitem__, _same)
     contains = _method(Group.__contains__, _same)
-    get = _method(Group.get, _to_any)
+    get = _method(Group.get, lambda found: _to_node(found) if isinstance(found, Array | Group) else found)
     get_array = _method(Group.get_array, _to_array)
     get_group = _method(Group.get_group, _to_group)
 

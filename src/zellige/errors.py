@@ -28,7 +28,7 @@ _LONGEST, _LONGEST_NAME = 4000, 100
 
 
 def _shortened(message: str) -> str:
-    """A message that repeats a very long name or list, without its middle."""
+    """Return a message that repeats a very long name or list, without its middle."""
     if len(message) <= _LONGEST:
         return message
     half = _LONGEST // 2
@@ -36,11 +36,18 @@ def _shortened(message: str) -> str:
 
 
 def hint(name: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown name: the known one that is close to it, or all of them."""
+    """Return the end of a message about an unknown name: the known one that is close to it, or all of them."""
     from difflib import get_close_matches  # only when there is something to say
 
     close = get_close_matches(name, known, 1) if len(name) <= _LONGEST_NAME else []
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def as_flag(value: object, name: str) -> bool:
+    """Return what an argument that is True or False says; other words are refused, whichever way they would count."""
+    if value is True or value is False:
+        return value
+    raise TypeError(f"{name}={value!r} must be True or False")
 
 
 _REPR = Repr()
@@ -48,7 +55,7 @@ _REPR.maxstring = _REPR.maxother = 80
 
 
 def shown(value: object) -> str:
-    """A value for a message; not all of it, if it is long or deep."""
+    """Return a value for a message; not all of it, if it is long or deep."""
     return _REPR.repr(value)
 
 
@@ -279,7 +286,7 @@ class CompatibilityWarning(ZelligeWarning):
 
     @classmethod
     def of_rectilinear(cls, group: str, members: Sequence[str]) -> CompatibilityWarning:
-        """The warning that consolidated metadata of a group holds members with rectilinear chunks."""
+        """Return the warning that consolidated metadata of a group holds members with rectilinear chunks."""
         more = f" and {len(members) - 5} more" if len(members) > 5 else ""
         return cls(
             f"the consolidated metadata of {group!r} holds arrays with rectilinear chunks "
@@ -298,13 +305,7 @@ class RangesIgnoredWarning(ZelligeWarning):
 
 
 def as_mapping(given: Any, name: str) -> Mapping[Any, Any]:
-    """An argument that must be a mapping, such as a dict.
-
-    given
-        What was passed.
-    name
-        The name of the argument, for the message.
-    """
+    """Return an argument that must be a mapping, such as a dict; its name is for the message."""
     if not isinstance(given, Mapping):  # the value is not said, since it may be secret
         raise TypeError(f"{name} must be a mapping, such as a dict, found {type(given).__name__}")
     return given

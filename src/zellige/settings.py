@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -28,12 +28,17 @@ class _Setting(NamedTuple):
     expected: str
 
 
+def _one_of(*values: Any, default: Any) -> _Setting:
+    kind = type(values[0])
+    return _Setting(default, lambda v: isinstance(v, kind) and v in values, " or ".join(map(repr, values)))
+
+
 def _bool(default: bool) -> _Setting:
-    return _Setting(default, lambda v: isinstance(v, bool), "True or False")
+    return _one_of(True, False, default=default)
 
 
 def _int(default: int | None, low: int, high: int | None = None) -> _Setting:
-    """An integer within limits; booleans and floats are not integers."""
+    """Return a setting that is an integer within limits; booleans and floats are not integers."""
     expected = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
     return _Setting(default, lambda v: type(v) is int and v >= low and (high is None or v <= high), expected)
 
@@ -57,18 +62,14 @@ def _or_none(setting: _Setting) -> _Setting:
 
 # The meaning of each key is in the docstring of `Config`.
 _SETTINGS: dict[str, _Setting] = {
-    "default_zarr_format": _Setting(3, lambda v: type(v) is int and v in (2, 3), "2 or 3"),
+    "default_zarr_format": _one_of(2, 3, default=3),
     "json_indent": _or_none(_int(2, 0, 8)),
     "strict_json": _bool(False),
-    "array.order": _Setting("C", lambda v: isinstance(v, str) and v in ("C", "F"), "'C' or 'F'"),
+    "array.order": _one_of("C", "F", default="C"),
     "array.write_empty_chunks": _bool(False),
     "array.read_missing_chunks": _bool(True),
-    "array.casting": _Setting(
-        "same_value", lambda v: isinstance(v, str) and v in ("same_value", "unsafe"), "'same_value' or 'unsafe'"
-    ),
-    "array.durability": _or_none(
-        _Setting(None, lambda v: isinstance(v, str) and v in ("process", "power"), "'process' or 'power'")
-    ),
+    "array.casting": _one_of("same_value", "unsafe", default="same_value"),
+    "array.durability": _or_none(_one_of("process", "power", default=None)),
     "array.target_shard_size_bytes": _or_none(_int(None, 1)),
     "array.uneven_inner_chunks": _bool(False),
     "array.rectilinear_chunks": _Setting(
@@ -105,8 +106,8 @@ def _check(key: str, value: Any) -> Any:
     return value
 
 
-def _unknown(key: object) -> KeyError:
-    return KeyError(f"there is no setting {key!r}; {hint(str(key), [*_SETTINGS, *_SECTIONS])}")
+def _unknown(key: object, sections: Iterable[str] = ()) -> KeyError:
+    return KeyError(f"there is no setting {key!r}; {hint(str(key), [*_SETTINGS, *sections])}")
 
 
 class Config:
@@ -122,10 +123,10 @@ class Config:
     | `array.uneven_inner_chunks` | False | whether inner chunks that do not divide their shard may be written |
     | `array.rectilinear_chunks` | True | always True: chunks of any size are always on |
     | `array.allow_unsafe_pickle_decode` | False | always False: a pickle can run any code |
-    | `array.sharding_coalesce_max_gap_bytes` | None | parts of a shard this close are read as one; None: the store's |
-    | `array.sharding_coalesce_max_bytes` | 16 MiB | the most that is read together |
+    | `array.sharding_coalesce_max_gap_bytes` | None | inner chunks this close are read at once; None: the store's |
+    | `array.sharding_coalesce_max_bytes` | 16 MiB | the most bytes that are read at once |
     | `array.target_shard_size_bytes` | None | the size of shards with `shards="auto"`; None: 64 MiB |
-    | `async.concurrency` | 10 | how many operations of `zellige.aio` are under way at once in an event loop |
+    | `async.concurrency` | 10 | how many operations of `zellige.aio` are in flight in an event loop |
     | `async.timeout` | None | the seconds that one of them may take |
     | `codecs.max_variable_chunk_bytes` | 1 GiB | the most bytes of a chunk of strings, or of others of any length |
     | `default_zarr_format` | 3 | the format of new nodes |
@@ -135,9 +136,9 @@ class Config:
     | `strict_json` | False | whether new attributes that are NaN or infinite, which JSON cannot say, are refused |
     | `memory.keep_bytes` | 256 MiB | how much memory of large results that were dropped is kept for the next; 0: none |
     | `threading.max_workers` | None | how many threads work on one operation; None: the CPUs of this process |
-    | `remote.concurrency` | 64 | how many requests to a server are under way at once |
-    | `remote.max_retries` | 5 | how often a failed request is repeated |
-    | `remote.timeout` | 120 | the seconds that one request may take, and all of its repetitions |
+    | `remote.concurrency` | 64 | how many requests to a server are in flight |
+    | `remote.max_retries` | 5 | how often a failed request is retried |
+    | `remote.timeout` | 120 | the seconds that one request may take, with all of its retries |
 
     >>> config["array.order"], config.get("array")["order"], "array.order" in config
     ('C', 'C', True)
@@ -154,7 +155,14 @@ class Config:
     # -- asking -----------------------------------------------------------------------------------
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
-        """The value of a setting, or of a section as a dict; an unknown key gives the default or raises KeyError.
+        """Return a setting, or a section as a dict; for an unknown key the default, or raise KeyError.
+
+        Parameters
+        ----------
+        key
+            The dotted key of a setting, or the name of a section.
+        default
+            What is returned for an unknown key.
 
         >>> config.get("threading")
         {'max_workers': None}
@@ -168,7 +176,7 @@ class Config:
                 return self.to_dict()[key]
             if default is not _REQUIRED:
                 return default
-            raise _unknown(key) from None
+            raise _unknown(key, _SECTIONS) from None
 
     def __getitem__(self, key: str) -> Any:
         return self.get(key)
@@ -180,7 +188,7 @@ class Config:
         return iter(_SETTINGS)
 
     def to_dict(self) -> dict[str, Any]:
-        """A copy of all settings, each section as a dict of its own.
+        """Return a copy of all settings, each section as a dict of its own.
 
         >>> config.to_dict()["async"]
         {'concurrency': 10, 'timeout': None}
@@ -204,8 +212,14 @@ class Config:
     def set(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> AbstractContextManager[Config]:
         """Change settings at once; as `with config.set(…):` only until the end of the block.
 
-        Keys are dotted, or mappings are nested; as keyword arguments `array__order="F"`. If one value is refused,
-        nothing changes. The end of a block restores what it has set, and nothing else.
+        If one value is refused, nothing changes. The end of a block restores what it has set, and nothing else.
+
+        Parameters
+        ----------
+        values
+            Settings by their dotted keys, or in nested mappings.
+        named
+            Settings as keyword arguments, such as `array__order="F"`.
 
         >>> with config.set({"array.order": "F"}):
         ...     with config.set(array__order="C"):
@@ -224,7 +238,7 @@ class Config:
         self.set(values, **named)
 
     def reset(self) -> None:
-        """Every setting as it was when zellige was first used: its default, or what the environment says."""
+        """Set everything as it was when zellige was first used: to its default, or to what the environment says."""
         self._values |= self._initial
 
     @contextmanager
@@ -236,7 +250,7 @@ class Config:
 
 
 def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings with dotted keys, out of mappings that are nested or not."""
+    """Yield settings with dotted keys, out of mappings that are nested or not."""
     for name, value in values.items():
         if name in _SECTIONS and not section and isinstance(value, Mapping):
             yield from _flat(value, f"{name}.")
@@ -245,7 +259,7 @@ def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, A
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Settings spelt `ZELLIGE_A__B`; values are numbers, None, True and False in any case, or plain words."""
+    """Return settings spelt `ZELLIGE_A__B`; values are numbers, None, True and False in any case, or plain words."""
     found = {}
     for key in _SETTINGS:
         variable = "ZELLIGE_" + key.upper().replace(".", "__")
@@ -289,22 +303,22 @@ class ArrayConfig:
     durability: Durability | None = None
     """What written chunks survive; None leaves it to the store."""
     sharding_coalesce_max_gap_bytes: int | None = None
-    """Parts of a shard no further apart are read together; None leaves it to the store."""
+    """Inner chunks of a shard no further apart are read together; None leaves it to the store."""
     sharding_coalesce_max_bytes: int = 16 << 20
-    """The most that is read together."""
+    """The most bytes that are read together."""
     uneven_inner_chunks: bool = False
     """Whether inner chunks that do not divide their shard may be written; they are read always."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | ArrayConfig | None = None) -> ArrayConfig:
-        """The process's settings, changed by what is given for one array."""
+        """Return the process's settings, changed by what is given for one array."""
         if isinstance(given, ArrayConfig):
             return given
         of_process = _array_config(_array_values(config._values))
         return of_process.changed(given) if given else of_process
 
     def changed(self, given: Mapping[str, Any] | ArrayConfig | None) -> ArrayConfig:
-        """These settings with some of them changed; an `ArrayConfig` changes all."""
+        """Return these settings with some of them changed; an `ArrayConfig` changes all."""
         if isinstance(given, ArrayConfig):
             return given
         if not given:
@@ -321,7 +335,7 @@ _array_values = itemgetter(*[f"array.{name}" for name in ArrayConfig.__slots__])
 
 @cache
 def _array_config(values: tuple[Any, ...]) -> ArrayConfig:
-    """The same object for the same settings, since it never changes."""
+    """Return the same object for the same settings, since it never changes."""
     return ArrayConfig(*values)
 
 

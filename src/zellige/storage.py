@@ -27,9 +27,9 @@ from zellige.stores.base import (
 )
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
-from zellige.stores.path import StorePath
-from zellige.stores.resolve import StoreLike, locate
+from zellige.stores.resolve import StoreLike, StorePath, locate
 from zellige.stores.resolve import opened as _opened
+from zellige.types import Kept
 
 if TYPE_CHECKING:
     from zellige.nodes.array import Array
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     from zellige.stores.cache import CacheStatistics, CacheStore
     from zellige.stores.foreign.fsspec import FsspecStore
     from zellige.stores.foreign.zarr_python import ZarrPythonStore
-    from zellige.stores.http import HTTPStore
-    from zellige.stores.latency import LatencyStore
-    from zellige.stores.object import ObjectStore
-    from zellige.stores.wrappers import LoggingStore, PrefixStore, WrapperStore
+    from zellige.stores.object import HTTPStore, ObjectStore
+    from zellige.stores.wrappers import LatencyStore, LoggingStore, PrefixStore, WrapperStore
     from zellige.stores.zip import ZipStore
     from zellige.types import AnyArray
 
@@ -50,6 +48,7 @@ __all__ = [
     "CacheStore",
     "FsspecStore",
     "HTTPStore",
+    "Kept",
     "LatencyStore",
     "Listing",
     "LocalStore",
@@ -80,11 +79,11 @@ __all__ = [
     "ZipStore",
 ]
 
-# Imported when they are first asked for.
 _ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "cache")
-_ELSEWHERE |= dict.fromkeys(("LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
-_ELSEWHERE |= {"FsspecStore": "foreign.fsspec", "HTTPStore": "http", "LatencyStore": "latency", "ObjectStore": "object"}
-_ELSEWHERE |= {"ZarrPythonStore": "foreign.zarr_python", "ZipStore": "zip"}
+_ELSEWHERE |= dict.fromkeys(("HTTPStore", "ObjectStore"), "object")
+_ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
+_ELSEWHERE |= {"FsspecStore": "foreign.fsspec", "ZarrPythonStore": "foreign.zarr_python", "ZipStore": "zip"}
+"""Stores by their modules, which are imported when they are first asked for."""
 
 _MISSING = {
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",
@@ -99,9 +98,20 @@ def open_store(
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> StorePath:
-    """The store that everything else would use for the same arguments, and the path in it; nothing is read.
+    """Return the store that other functions would use for the same arguments, and the path in it; nothing is read.
 
-    To use one store for several calls, and to close it: an archive is written when it is closed.
+    Use it for several calls on one store, or to close the store: an archive is written when it is closed.
+
+    Parameters
+    ----------
+    store
+        A place, as for `zellige.open`.
+    path
+        The path within it.
+    read_only
+        Whether the store refuses to write.
+    storage_options
+        How to reach a server.
 
     >>> found = open_store("memory://results", path="a/b")
     >>> found.path, found.store.read_only
@@ -114,17 +124,19 @@ def open_store(
 def opened(
     store: StoreLike, *, path: str = "", storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[StorePath]:
-    """Open a place for one whole job: what was opened by a path or a URL is closed at the end of the block.
+    """Open a place for one whole job: a store that is opened by a path or a URL is closed at the end of the block.
 
-    Only then is there all that was written to a zip file; after an exception the file stays as it was. A store that is
-    given stays open, and so does that of a `StorePath`.
+    Closing completes a zip file; after an exception the file stays as it was. A given store, and that of a `StorePath`,
+    stays open.
 
+    Parameters
+    ----------
     store
         A place, as for `zellige.open`.
     path
         The path within it.
     storage_options
-        For the place, if it is on a server.
+        How to reach a server.
 
     >>> import zellige
     >>> with opened("memory://jobs", path="a") as place:
@@ -137,10 +149,12 @@ def opened(
 
 
 def as_stored(values: Any, array: Array) -> AnyArray:
-    """Values as an array takes them when they are assigned to it; numbers may still be of another type, which fits.
+    """Return values as an array takes them in an assignment; their type may differ, but the values fit.
 
     Raises `MaskedValueError` for masked elements, `LossyCastError` for values that the array's type cannot hold.
 
+    Parameters
+    ----------
     values
         Anything array-like.
     array
@@ -161,15 +175,17 @@ def as_stored(values: Any, array: Array) -> AnyArray:
 
 
 def check_consolidated(arrays: Iterable[Array], missing: Iterable[StorePath] = ()) -> None:
-    """Refuse arrays whose documents contradict the consolidated metadata of the group that they were reached through.
+    """Refuse arrays whose own metadata contradicts the consolidated metadata of the group they were opened through.
 
-    Raises `StaleMetadataError` where an array is shorter than the consolidated metadata says, or stored otherwise: who
-    writes by the document would damage what readers of the consolidated metadata see.
+    Raises `StaleMetadataError` where an array is shorter than the consolidated metadata says, or stored otherwise:
+    writing by its own metadata would damage what readers of the consolidated metadata see.
 
+    Parameters
+    ----------
     arrays
         Members of a group that was opened with `use_consolidated=False`.
     missing
-        Where arrays are expected, and none was found: consolidated metadata may know them, if documents were lost.
+        Places where arrays are expected but not found: consolidated metadata may know them, if their own was lost.
 
     >>> import zellige
     >>> root = zellige.create_group({})
@@ -179,7 +195,7 @@ def check_consolidated(arrays: Iterable[Array], missing: Iterable[StorePath] = (
     >>> check_consolidated(zellige.open_group(root.store, use_consolidated=False).array_values())  # doctest: +ELLIPSIS
     Traceback (most recent call last):
       ...
-    zellige.errors.StaleMetadataError: ...'a': shape [4] in its document, [8] in the consolidated metadata...
+    zellige.errors.StaleMetadataError: ...'a': shape [4] in its own metadata, [8] in the consolidated metadata...
     """
     from zellige.nodes.consolidated import compare, refuse_lost
 
@@ -193,13 +209,14 @@ def check_consolidated(arrays: Iterable[Array], missing: Iterable[StorePath] = (
 
 @contextmanager
 def filling(array: Array, *, overwrite: bool = False) -> Iterator[Callable[[], None] | None]:
-    """Around the writing of all values of a new array, at a place where it has no document yet.
+    """Write all values of a new array within the block, and its metadata at the end.
 
-    The document is written at the end of the block. An exception leaves nothing of the array; a process that is killed
-    leaves what the next call removes, and what no program takes for an array meanwhile. In a transaction the document
-    comes first. Yields a function to be called before a value is written, which raises if another process has taken
-    over; None in a transaction.
+    An exception leaves nothing of the array. What a killed process leaves is no array for any program, and the next
+    call removes it. In a transaction the metadata comes first. Yields a function to call before a value is written,
+    which raises if another process has taken over; None in a transaction.
 
+    Parameters
+    ----------
     array
         The new array, made for instance after one in memory: `Array(store, path, model.metadata, model.config)`.
     overwrite
@@ -222,10 +239,12 @@ def filling(array: Array, *, overwrite: bool = False) -> Iterator[Callable[[], N
 
 
 def places_of(data: Any) -> list[StorePath]:
-    """The places of the stored arrays that data is read from: behind views, tasks of dask, and what xarray puts around.
+    """Return the places of the stored arrays that data is read from, also through views, dask and xarray.
 
-    Nothing is read. Values in memory come from nowhere.
+    Nothing is read. Values in memory have no place.
 
+    Parameters
+    ----------
     data
         An array, a view, a collection of dask, a variable of xarray, an array of zarr-python, or anything else.
 
@@ -234,14 +253,16 @@ def places_of(data: Any) -> list[StorePath]:
     >>> [place.path for place in places_of(a.lazy[::2])], places_of([1, 2, 3])
     (['a'], [])
     """
-    from zellige.nodes.sources import reads  # only for those who overwrite something
+    from zellige.nodes.sources import reads
 
     return list(dict.fromkeys(found.place for found in reads(data)))
 
 
 def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
-    """What each task of a graph of dask reads from stored arrays, and the keys of the tasks that it depends on.
+    """Return what each task of a dask graph reads from stored arrays, and the keys of the tasks that it depends on.
 
+    Parameters
+    ----------
     graph
         A graph by keys, of low level or of high level.
     """

@@ -250,7 +250,7 @@ def test_doctor_names_what_is_missing(run, monkeypatch):
         'numcodecs[x]; extra == "there"',
         "zellige[gone]; extra == 'dev'",
     ]
-    monkeypatch.setattr("zellige.cli.about.requires", lambda _: lines)
+    monkeypatch.setattr("zellige.cli.commands.requires", lambda _: lines)
     ran = run("doctor")
     assert "[gone]         without no-such-thing: pip install 'zellige[gone]'" in ran.out.splitlines()
     assert ran.code == 0
@@ -258,9 +258,17 @@ def test_doctor_names_what_is_missing(run, monkeypatch):
     assert found["extras"]["gone"] == {"no-such-thing": None}
     assert found["extras"].keys() == {"gone", "there"}
     assert found["packages"]["numpy"] == np.__version__
-    monkeypatch.setattr("zellige.cli.about._REQUIRED", ("numpy", "no-such-thing"))
+    monkeypatch.setattr("zellige.cli.commands._REQUIRED", ("numpy", "no-such-thing"))
     ran = run("doctor")
     assert (ran.code, "no-such-thing  missing: pip install no-such-thing" in ran.out) == (1, True)
+
+
+@pytest.mark.parametrize(("is_off", "remedy"), [(True, "unset ZELLIGE_KERNEL"), (False, "where a C compiler is")])
+def test_doctor_says_why_the_kernel_does_not_work_and_what_to_do(run, monkeypatch, is_off, remedy):
+    state = {"works": False, "is_off": is_off, "state": "…", "codecs": {}}
+    monkeypatch.setattr("zellige.kernel.info", lambda: state)
+    (line,) = [line for line in run("doctor").out.splitlines() if line.startswith("kernel")]
+    assert line.endswith(remedy)
 
 
 def test_the_demo_is_sound(run, tmp_path):

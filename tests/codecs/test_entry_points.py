@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 import zellige
-from zellige.errors import UnknownCodecError
+from zellige.errors import MetadataError, UnknownCodecError
 
 MODULE = """
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 from zellige.codecs import BytesBytesCodec
 
 @dataclass(frozen=True)
 class Flip(BytesBytesCodec):
+    bits: Literal[255, 15] = 255
+
     name: ClassVar[str] = "acme.flip"
 
     def encoded_size(self, nbytes):
@@ -26,7 +28,7 @@ class Flip(BytesBytesCodec):
         return nbytes
 
     def encode(self, raw):
-        return bytes(b ^ 255 for b in raw)
+        return bytes(b ^ self.bits for b in raw)
 
     def decode(self, raw, limit):
         return self.encode(raw)
@@ -51,6 +53,14 @@ def test_a_codec_of_another_package_is_found_by_name(installed):
     zellige.create_array(store, data=np.array([1, 2, 255], "uint8"), compressors="acme.flip")
     assert store["c/0"] == bytes([254, 253, 0])
     assert zellige.open(store)[...].tolist() == [1, 2, 255]
+
+
+def test_its_fields_are_its_configuration(installed):
+    codec = zellige.codecs.parse_codec({"name": "acme.flip", "configuration": {"bits": 15}})
+    assert codec.to_json() == {"name": "acme.flip", "configuration": {"bits": 15}}
+    assert zellige.codecs.parse_codec("acme.flip").configuration() == {"bits": 255}
+    with pytest.raises(MetadataError, match=r"'acme\.flip': bits must be one of 255, 15, found 7"):
+        zellige.codecs.parse_codec({"name": "acme.flip", "configuration": {"bits": 7}})
 
 
 def test_its_name_is_among_the_suggestions(installed):

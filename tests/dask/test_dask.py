@@ -181,7 +181,7 @@ def test_a_task_is_small_even_for_very_many_edges(tmp_path):
 
 
 def test_a_handle_reads_its_document_once_in_each_process(tmp_path):
-    from zellige.dask.reading import Handle
+    from zellige.dask.reader import Handle
 
     array = zellige.create_array(tmp_path, data=np.arange(10), chunks=[[4, 6]])
     raw = pickle.dumps(Handle(array))

@@ -58,9 +58,9 @@ class FarStore(ObjectStore):
         self._stop()
         return super()._ask(*request)
 
-    def _put(self, *request: Any) -> bool:
+    def write(self, *request: Any) -> bool:
         self._stop()
-        return super()._put(*request)
+        return super().write(*request)
 
     def _delete(self, *request: Any) -> None:
         self._stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import signal
 import subprocess
@@ -303,10 +304,12 @@ def interrupted(number: int, act: Callable[[], Any]) -> bool:
 @pytest.mark.parametrize("kind", ["memory", "local"])
 @pytest.mark.parametrize("layout", [{"chunks": 8}, {"chunks": 2, "shards": 8}], ids=["chunk", "shard"])
 @pytest.mark.parametrize("part", [slice(8), slice(5)], ids=["whole", "part"])
-def test_an_interrupt_at_every_moment_leaves_no_lock(part, layout, kind, tmp_path):
+def test_an_interrupt_at_every_moment_leaves_no_lock_and_no_open_file(part, layout, kind, tmp_path):
     store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)
     array = zellige.create_array(store, data=np.zeros(8, "int32"), **layout)
     array[part] = 1  # whatever is imported on first use
+    gc.collect()
+    before = open_files()
     number = 1
     while interrupted(number, partial(array.__setitem__, part, number)):
         assert len(set(array[:5].tolist())) == 1
@@ -316,6 +319,14 @@ def test_an_interrupt_at_every_moment_leaves_no_lock(part, layout, kind, tmp_pat
         assert not other.is_alive(), f"an interrupt at moment {number} has left a lock"
         number += 1
     assert number > 20
+    gc.collect()
+    assert open_files() - before == set()
+
+
+def open_files() -> set[tuple[str, str]]:
+    """The descriptors of this process with what they are; none where the system does not tell."""
+    folder = Path("/proc/self/fd")
+    return {(fd.name, os.readlink(fd)) for fd in folder.glob("*") if os.path.lexists(fd)} if folder.exists() else set()
 
 
 @pytest.mark.usefixtures("plain")

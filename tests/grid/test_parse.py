@@ -14,7 +14,7 @@ import zellige
 from zellige import ChunkGrid, FixedDimension, VaryingDimension
 from zellige.errors import ChunkShapeError
 from zellige.grid.edges import Edges
-from zellige.grid.parse import auto_chunks, parse_chunks, parse_new_chunks
+from zellige.grid.parse import auto_chunks, parse_chunks, parse_new_chunks, parse_shards
 
 MiB = 1 << 20
 TRILLION = 10**12
@@ -338,3 +338,12 @@ def test_given_axes_are_kept(a, b, itemsize, size):
     assert first == (a, a)
     assert 1 <= second <= b
     assert second == 1 or second * a * itemsize <= 16 * MiB
+
+
+@pytest.mark.parametrize("wrong", ["x", (4, 4), True, 1.5, {"q": 1}])
+def test_errors_name_the_argument_that_is_wrong(wrong):
+    with pytest.raises(ChunkShapeError, match="shards") as found:
+        parse_shards((2,), wrong, (8,), itemsize=1)
+    assert "chunks=" not in str(found.value)
+    with pytest.raises(ChunkShapeError, match="chunks"):
+        parse_shards(wrong, None, (8,), itemsize=1)

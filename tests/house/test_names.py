@@ -272,4 +272,4 @@ def test_these_modules_add_nothing_to_what_every_use_imports(module):
         text=True,
         check=True,
     )
-    assert set(found.stdout.split()) <= {f"zellige.{module}", "zellige.stores.path"}
+    assert set(found.stdout.split()) <= {f"zellige.{module}", "zellige.stores.resolve"}

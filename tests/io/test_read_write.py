@@ -18,7 +18,7 @@ from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, En
 from zellige.stores import LocalStore, MemoryStore
 from zellige.stores import threads as team
 from zellige.stores.base import Value
-from zellige.stores.latency import LatencyStore
+from zellige.stores.wrappers import LatencyStore
 
 TRILLION = 10**12
 
@@ -718,3 +718,17 @@ def test_the_largest_chunk_bounds_how_many_are_fetched_at_once(monkeypatch):
     far = zellige.open_array(LatencyStore(array.store, 0))
     assert np.array_equal(far[...], array[...])
     assert held[-1] == 40 * 50 * 2
+
+
+@pytest.mark.parametrize("length", [0, 3, 396])
+def test_a_short_uncompressed_file_is_named_alike_by_both_paths(tmp_path, length, monkeypatch):
+    zellige.create_array(tmp_path, data=np.arange(100, dtype="i4").reshape(10, 10), chunks=(10, 10), compressors=None)
+    (tmp_path / "c/0/0").write_bytes((tmp_path / "c/0/0").read_bytes()[:length])
+    said = []
+    for _ in range(2):
+        with pytest.raises(CorruptChunkError) as found:
+            zellige.open_array(tmp_path, mode="r")[9, 9]
+        said.append(str(found.value))
+        monkeypatch.setattr("zellige.kernel.native", None)
+    assert said[0] == said[1]
+    assert f"400 bytes expected, {length} found" in said[0]

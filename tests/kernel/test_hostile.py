@@ -453,7 +453,8 @@ def test_a_process_may_end_while_threads_are_in_calls(tmp_path):
 
 
 SCARCE = """
-import resource, sys
+import json, resource, sys
+json.loads("[" * 900 + "]" * 900)  # grows the stack now: where that is refused later, the system ends the process
 import numpy as np, zellige
 from zellige import kernel
 from pathlib import Path

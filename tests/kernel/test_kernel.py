@@ -547,6 +547,18 @@ def test_the_kernel_can_be_turned_off(setting, works):
     assert ran.stdout == f"{works} [1, 2]\n"
 
 
+def test_a_kernel_that_is_required_and_missing_is_named_with_the_remedy():
+    code = "import sys; sys.modules['zellige.kernel._native'] = None\n" + WORKS
+    environment = {**os.environ, "ZELLIGE_KERNEL": "", "ZELLIGE_REQUIRE_KERNEL": "1"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "ZELLIGE_REQUIRE_KERNEL=1, but the kernel was not built" in ran.stderr
+    assert "unset the variable" in ran.stderr
+    environment["ZELLIGE_REQUIRE_KERNEL"] = ""
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == "False [1, 2]\n"
+
+
 def test_the_checksum_is_that_of_others():
     import google_crc32c
 

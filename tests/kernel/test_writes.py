@@ -24,8 +24,8 @@ from zellige import kernel
 from zellige.io import write
 from zellige.nodes import resize
 from zellige.stores import LocalStore, MemoryStore, threads
-from zellige.stores.latency import LatencyStore
 from zellige.stores.locks import Apart
+from zellige.stores.wrappers import LatencyStore
 
 if kernel.native is None:
     pytest.skip("the kernel was not built, or is off: there is no C compiler here", allow_module_level=True)

@@ -121,7 +121,7 @@ def test_values_too_deep_to_be_shown():
     for _ in range(200_000):
         nested = [nested]
     with pytest.raises(MetadataError, match=r"shape must be an integer >= 0, found \[\[\["):
-        as_integer(nested, "shape", 0)
+        as_integer(nested, "shape")
     while nested:  # taken apart step by step, because that too would recurse
         nested = nested.pop()
 

@@ -448,3 +448,48 @@ def test_a_read_only_array_refuses_every_change(regular, store):
     assert array.shape == (5, 6)
     assert isinstance(pickle.loads(pickle.dumps(array)).store, MemoryStore)
     assert pickle.loads(pickle.dumps(array)).read_only
+
+
+# -- arguments that mean nothing ----------------------------------------------------------------------
+
+
+def test_overwriting_needs_a_clear_yes(tmp_path):
+    """Any other word would count as one, and the array that is there would be gone."""
+    zellige.create_array(tmp_path / "a", data=[1, 2])
+    for wrong in ("no", "False", 0, None):
+        with pytest.raises(TypeError, match=r"overwrite=.* must be True or False"):
+            zellige.create_array(tmp_path / "a", shape=3, overwrite=wrong)
+        with pytest.raises(TypeError, match=r"overwrite=.* must be True or False"):
+            zellige.create_group(tmp_path / "a", overwrite=wrong)
+    assert zellige.open_array(tmp_path / "a")[:].tolist() == [1, 2]
+    with pytest.raises(TypeError, match="checksum='x' must be True or False"):
+        zellige.create_array(shape=3, checksum="x")
+
+
+@pytest.mark.parametrize("shape", [True, (True,), [False]])
+def test_a_resize_takes_lengths_only(shape):
+    array = zellige.array([1, 2, 3])
+    with pytest.raises(ValueError, match="must be integers"):
+        array.resize(shape)
+    assert array[:].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("shape", [{}, set(), {3: 1}, {3}])
+def test_a_shape_has_an_order(shape):
+    with pytest.raises(ValueError, match="has no order"):
+        zellige.create_array(shape=shape)
+
+
+def test_a_type_that_is_none_is_named_with_the_remedy():
+    with pytest.raises(
+        zellige.errors.UnknownDataTypeError, match=r"dtype=3 is not known; give a name such as 'float32'"
+    ):
+        zellige.create_array(shape=3, dtype=3)
+
+
+def test_hints_name_settings_and_no_sections():
+    with pytest.raises(KeyError, match=r"did you mean '\w+\.\w+'|known: "):
+        zellige.create_array(shape=3, config={"foo": 1})
+    with pytest.raises(KeyError, match="there is no setting 'array'") as found:
+        zellige.config.set({"array": 3})
+    assert "did you mean 'array'?" not in str(found.value)

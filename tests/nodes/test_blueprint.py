@@ -13,12 +13,12 @@ from counting_store import CountingStore
 from documents import BYTES, MISSING, compressed, document, open_document, regular
 from zellige.errors import MetadataError
 from zellige.metadata import ArrayV3Metadata
-from zellige.nodes import blueprint
+from zellige.nodes import node
 
 
 @pytest.fixture(autouse=True)
 def nothing_known():
-    blueprint._known.clear()
+    node._known.clear()
 
 
 @pytest.fixture
@@ -76,18 +76,18 @@ def test_handles_that_keep_empty_inner_chunks_are_told_from_others():
 
 
 def test_only_so_many_documents_are_kept_and_no_long_ones(monkeypatch):
-    monkeypatch.setattr(blueprint, "_MOST", 3)
-    monkeypatch.setattr(blueprint, "_LONGEST", 1000)
+    monkeypatch.setattr(node, "_MOST", 3)
+    monkeypatch.setattr(node, "_LONGEST", 1000)
     store = zellige.MemoryStore()
     for k in range(5):
         zellige.create_array(store, name=f"{k}", shape=(k,))
         zellige.open_array(store, path=f"{k}")
-        assert 1 <= len(blueprint._known) <= 3
+        assert 1 <= len(node._known) <= 3
     edges = [*range(1, 300)]
     zellige.create_array(store, name="long", shape=(sum(edges),), chunks=[edges])
-    before = dict(blueprint._known)
+    before = dict(node._known)
     assert zellige.open_array(store, path="long").nchunks == len(edges)
-    assert blueprint._known == before
+    assert node._known == before
 
 
 # -- documents that differ in their attributes ----------------------------------------------------
@@ -142,7 +142,7 @@ def test_those_that_keep_empty_inner_chunks_are_told_from_others_by_similar_docu
     for name in ("a", "b"):
         options = {"chunks": 2, "shards": 4, "dtype": "int8", "compressors": None, "attributes": {"name": name}}
         zellige.create_array(store, name=name, shape=(8,), **options)
-    blueprint._known.clear()
+    node._known.clear()
     sizes = {}
     for name, keep in (("a", False), ("b", True)):
         array = zellige.open_array(store, path=name, config={"write_empty_chunks": keep})
@@ -212,9 +212,9 @@ def test_values_that_python_calls_equal_are_told_apart(field, data_type):
         given = [{**found, "codecs": [{"name": "bytes"}, *found["codecs"][1:]]} for found in given]
     fresh = []
     for found in given:
-        blueprint._known.clear()
+        node._known.clear()
         fresh.append(outcome(found))
-    blueprint._known.clear()
+    node._known.clear()
     for attributes in ({}, {"x": 1}):
         for found, expected in [*zip(given, fresh, strict=True), *zip(given[::-1], fresh[::-1], strict=True)]:
             assert same_but_attributes(outcome({**found, "attributes": attributes}), expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -212,7 +213,9 @@ def test_arrays_that_contradict_consolidated_metadata_above_them_are_refused(zar
     before = contents(store)
     for path in ("a", "a/b"):
         with (
-            pytest.raises(zellige.errors.StaleMetadataError, match=r"'a/b/t': shape \[31\] in its document, \[59\]"),
+            pytest.raises(
+                zellige.errors.StaleMetadataError, match=r"'a/b/t': shape \[31\] in its own metadata, \[59\]"
+            ),
             zellige.change(store, path) as change,
         ):
             change.append("a/b/t"[len(path) + 1 :], np.ones(3))
@@ -334,7 +337,7 @@ def test_a_change_waits_for_an_append_that_others_write():
     pending.array[59:] = 9
     pending.commit()
     # That was not through the group, whose consolidated metadata does not know of it.
-    words = "'t': 60 along axis 0 in its document, 59 in the consolidated metadata"
+    words = "'t': 60 along axis 0 in its own metadata, 59 in the consolidated metadata"
     with pytest.warns(zellige.errors.StaleMetadataWarning, match=words), zellige.change(store) as change:
         change.append("t", np.ones(2))
     assert zellige.open_array(store, path="t")[59:].tolist() == [9, 1, 1]
@@ -364,12 +367,14 @@ def test_a_change_of_attributes_meanwhile_is_not_lost(store):
     assert root.attrs.asdict() == {"title": "mine", "source": "theirs"}
 
 
-def test_an_array_that_is_removed_meanwhile_stays_removed(tmp_path):
+def test_an_array_that_another_program_removes_meanwhile_stays_removed(tmp_path):
     root = months(LocalStore(tmp_path), consolidated=False)
     with zellige.change(root.store) as change:
         change.append("t", np.ones(31))
         change.append("u", np.ones(31))
-        del root["t"]
+        with pytest.raises(ConflictError, match="begun by this thread"):
+            del root["t"]
+        shutil.rmtree(tmp_path / "t")
     assert shapes(root.store) == {"u": (90,)}
 
 

@@ -601,7 +601,7 @@ def test_documents_are_compared_by_what_they_mean(name, held):
         assert found == []
         zellige.open_consolidated(store, check=True)
     else:
-        assert [finding.message for finding in found] == ["'a' has another document in the store"]
+        assert [finding.message for finding in found] == ["'a' has other metadata in the store"]
         with pytest.raises(StaleMetadataError):
             zellige.open_consolidated(store, check=True)
 
@@ -853,7 +853,7 @@ def test_a_change_by_another_thread_while_members_are_listed_is_not_lost():
         """Entries that another thread changes while they are looked at."""
 
         def __iter__(self) -> Iterator[str]:
-            holder._remember({**before, "new": next(iter(before.values()))})
+            holder._entries = {**before, "new": next(iter(before.values()))}
             return super().__iter__()
 
     holder._entries = Changing(before)

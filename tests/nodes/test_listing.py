@@ -15,7 +15,7 @@ from counting_store import CountingStore
 from documents import document
 from zellige.errors import BrokenNodeWarning, CompatibilityWarning, MetadataError
 from zellige.metadata import ArrayV3Metadata
-from zellige.nodes import blueprint
+from zellige.nodes import node
 from zellige.nodes.node import UNFINISHED
 from zellige.stores import LocalStore, MemoryStore, Store
 
@@ -28,7 +28,7 @@ DOCUMENTS = ["zarr.json", ".zarray", ".zgroup", ".zattrs"]
 
 @pytest.fixture(autouse=True)
 def nothing_known():
-    blueprint._known.clear()
+    node._known.clear()
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -52,7 +52,7 @@ def fill(store: Store) -> Store:
         attributes = {"old number": [number]}
         array = zellige.create_array(store, name=path, shape=(4,), dtype="int16", zarr_format=2, attributes=attributes)
         array[...] = -number
-    blueprint._known.clear()
+    node._known.clear()
     return store
 
 

@@ -31,7 +31,7 @@ from zellige.errors import ZelligeWarning
 from zellige.storage import LatencyStore, LoggingStore, PrefixStore, Store, WrapperStore, ZipStore
 from zellige.stores import resolve
 from zellige.stores.abilities import Batches, DecodedChunks, Folders, Forks
-from zellige.stores.archive import Draft
+from zellige.stores.zip import Draft
 
 
 @dataclass

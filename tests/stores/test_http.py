@@ -19,7 +19,7 @@ from zellige.errors import (
     ShortReadError,
 )
 from zellige.stores import MemoryStore, resolve
-from zellige.stores.http import HTTPStore
+from zellige.stores.object import HTTPStore
 
 VALUES = {"a/k": b"0123456789", "empty": b"", "odd/ü #?%41+ x": b"odd"}
 FAST = {"max_retries": 1}
@@ -195,3 +195,18 @@ def test_a_denied_chunk_is_not_read_as_fill(web, tree):
     server.rules["/even/c/1/1"] = 403
     with pytest.raises(PermissionError, match="'even/c/1/1'"):
         zellige.open_array(server.url, path="even", mode="r")[:]
+
+
+def test_writing_says_that_web_servers_are_only_read(web, tree):
+    server = served(web, tree)
+    array = zellige.open(server.url, path="even", mode="r+")
+    for write in (
+        lambda: zellige.create_array(server.url, name="new", shape=3),
+        lambda: zellige.save(server.url, np.arange(3)),
+        lambda: zellige.open_group(server.url, mode="w"),
+        lambda: array.__setitem__(0, 1),
+        lambda: array.append(np.zeros((1, 10))),
+        lambda: array.attrs.update(a=1),
+    ):
+        with pytest.raises(zellige.errors.ReadOnlyError, match="web server, which is only read; copy the data"):
+            write()

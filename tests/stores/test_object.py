@@ -423,6 +423,16 @@ def test_anonymous_requests_need_no_credentials(nobody):
         assert store.get("k") is None
 
 
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:5601", "localhost", "http:/x", "http://"])
+def test_an_endpoint_that_is_no_url_is_refused_with_one(s3, monkeypatch, endpoint):
+    options = {**s3.options, "endpoint_url": endpoint}
+    with pytest.raises(ValueError, match="is no URL; write http://host:port"):
+        zellige.open(s3.url(), mode="r", storage_options=options)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(ValueError, match="is no URL"):
+        resolve(s3.url(), storage_options={**s3.options, "endpoint_url": None}).get("k")
+
+
 def test_an_endpoint_of_the_environment_is_used(s3, monkeypatch):
     place = s3.url()
     resolve(place, storage_options=s3.options).put("k", b"x")
@@ -732,7 +742,7 @@ def test_a_short_answer_is_an_error(store, monkeypatch):
         get = staticmethod(lambda *args, **kwargs: Short(ask(*args, **kwargs)))
 
     library = object.library()._replace(calls=Calls)
-    monkeypatch.setattr("zellige.stores.remote.library", lambda: library)
+    monkeypatch.setattr("zellige.stores.object.library", lambda: library)
     for read in (lambda: store.get("k"), lambda: store.get_range("k", 2, 4)):
         with pytest.raises((RemoteError, ShortReadError), match=r"'k'.*(9|3) bytes came instead of (10|4)"):
             read()

@@ -1,29 +1,30 @@
-"""The store of docs/stores.md, which has nothing but what a store must have: it keeps all laws."""
+"""The store of docs/stores.md, which has nothing but what a store must have: it keeps all laws, by the test there."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from store_suite import StoreSuite
 
 import zellige
 from zellige.stores import Store
+from zellige.testing import StoreSuite
 
 _PAGE = (Path(__file__).parents[2] / "docs/stores.md").read_text()
-_CODE = _PAGE.partition("## A store of your own")[2].partition("```python\n")[2].partition("```")[0]
+_BLOCKS = re.findall(r"```python\n(.*?)```", _PAGE.partition("## A store of your own")[2], re.DOTALL)
+_CODE = _BLOCKS[0]
 exec(_CODE, globals())  # here, so that it can be pickled
+exec(_BLOCKS[2], globals())  # the test of it, `TestOwnStore`
 KINDS = [
     getattr(zellige.storage, name) for name in zellige.storage.__all__ if name.endswith("Store") and name != "Store"
 ]
 OwnStore: type[Store] = globals()["OwnStore"]
 
 
-class TestOwnStore(StoreSuite):
-    @pytest.fixture
-    def store(self) -> Store:
-        return OwnStore()
+def test_the_page_tests_it():
+    assert issubclass(globals()["TestOwnStore"], StoreSuite)
 
 
 def test_it_is_as_short_as_the_page_says():

@@ -20,8 +20,7 @@ from zellige.stores import LocalStore, MemoryStore, StorePath, client, locate, r
 from zellige.stores.client import Client, parse_options
 from zellige.stores.foreign.fsspec import FsspecStore
 from zellige.stores.foreign.zarr_python import ZarrPythonStore
-from zellige.stores.http import HTTPStore
-from zellige.stores.object import ObjectStore
+from zellige.stores.object import HTTPStore, ObjectStore
 from zellige.stores.zip import ZipStore
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from zellige.errors import ReadOnlyError, StoreKeyError
 from zellige.stores import LocalStore, MemoryStore, Store
-from zellige.stores.path import StorePath
+from zellige.stores.resolve import StorePath
 
 
 @pytest.fixture(params=["local", "memory"])

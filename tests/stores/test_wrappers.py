@@ -18,7 +18,7 @@ import zellige
 from running import run_threads
 from zellige.errors import ConflictError, StoreKeyError
 from zellige.storage import LatencyStore, LocalStore, LoggingStore, MemoryStore, PrefixStore, Store, WrapperStore
-from zellige.stores import latency
+from zellige.stores import wrappers
 from zellige.stores.abilities import Folders, obstacles
 from zellige.stores.base import Traits
 from zellige.stores.object import ObjectStore
@@ -363,7 +363,7 @@ def test_an_interrupt_ends_the_round_for_all(monkeypatch):
 
     store = simulated()
     with monkeypatch.context() as patched:
-        patched.setattr(latency, "_others_at_rest", interrupted)
+        patched.setattr(wrappers, "_others_at_rest", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.get("k")
     assert store.get("k") is None

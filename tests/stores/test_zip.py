@@ -26,9 +26,8 @@ import zellige
 from running import fork, run_threads
 from zellige.errors import BadArchiveError, ConflictError, ReadOnlyError, StoreKeyError, ZelligeWarning
 from zellige.stores import MemoryStore
-from zellige.stores.archive import TAIL, Draft, Entry
 from zellige.stores.locks import FileLock
-from zellige.stores.zip import ZipStore
+from zellige.stores.zip import TAIL, Draft, Entry, ZipStore
 
 
 class TestZipStore(StoreSuite):
@@ -243,7 +242,7 @@ def test_a_failure_while_closing_keeps_the_old_archive(path, moment, monkeypatch
     def fail(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"zellige.stores.archive.Draft.{moment}", fail)
+    monkeypatch.setattr(f"zellige.stores.zip.Draft.{moment}", fail)
     with pytest.raises(OSError, match="No space"):
         store.close()
     assert path.read_bytes() == before

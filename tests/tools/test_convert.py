@@ -246,7 +246,7 @@ def test_a_long_dataset_is_never_in_memory_at_once(tmp_path):
 def test_each_chunk_of_the_source_is_read_once(file, monkeypatch):
     data = file.create_dataset("x", data=VALUES, chunks=(2, 5))
     seen = []
-    monkeypatch.setattr("zellige.tools.hdf5._read", lambda dataset, region: seen.append(region) or dataset[region])
+    monkeypatch.setattr("zellige.tools.convert._read", lambda dataset, region: seen.append(region) or dataset[region])
     monkeypatch.setattr("zellige.tools.convert._ELEMENTS", 10)
     from_file(file)
     assert len(seen) == 6

@@ -147,3 +147,14 @@ def test_empty_and_single(shape):
     said = zellige.zeros(shape).explain()
     assert said.elements == int(np.prod(shape))
     assert str(said)
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:20], lambda raw: raw[:-10] + bytes([raw[-10] ^ 1]) + raw[-9:]])
+def test_a_damaged_shard_is_named_as_a_read_names_it(damage):
+    store = zellige.MemoryStore()
+    values = np.arange(400).reshape(20, 20)
+    array = zellige.create_array(store, name="s", data=values, chunks=(5, 5), shards=(10, 10))
+    store.put("s/c/0/1", damage(store.get("s/c/0/1")))
+    for ask in (array.explain, array.__getitem__):
+        with pytest.raises(zellige.errors.CorruptChunkError, match=r"array '/s', chunk \(0, 1\), key 's/c/0/1'"):
+            ask((0, 12))

@@ -875,7 +875,7 @@ def test_a_group_below_may_have_consolidated_metadata_of_its_own():
     assert sorted(below.metadata.consolidated) == ["deep", "deep/y", "x"]
 
 
-# -- removing the documents of Zarr v2 ------------------------------------------------------------
+# -- removing the metadata of Zarr v2 -------------------------------------------------------------
 
 
 def test_removing_the_documents_of_zarr_v2():
@@ -1234,14 +1234,14 @@ def test_the_result_is_readable():
         "  /empty: would be converted",
         "  /hard: would be converted",
         "  /hard/mixed: left as it is: dtype: fields have different byte orders, and Zarr v3 has one for all of them",
-        "  /new: has a document of Zarr v3",
+        "  /new: has metadata of Zarr v3",
     ]
     lines = repr(migrate(store, "b", dry_run=False, remove_v2=True)).splitlines()
-    assert lines == ["<migration>", "  /b: converted, without documents of Zarr v2"]
+    assert lines == ["<migration>", "  /b: converted, without metadata of Zarr v2"]
     lines = repr(migrate(store, "b", undo=True)).splitlines()
-    assert lines[1] == "  /b: left as it is: it has no documents of Zarr v2 to go back to"
+    assert lines[1] == "  /b: left as it is: it has no metadata of Zarr v2 to go back to"
     lines = repr(migrate(store, "a/x", undo=True)).splitlines()
-    assert lines[1] == "  /a/x: has only documents of Zarr v2"
+    assert lines[1] == "  /a/x: has only metadata of Zarr v2"
 
 
 def test_the_errors_are_those_of_documents():

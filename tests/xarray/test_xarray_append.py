@@ -556,7 +556,7 @@ def test_nothing_is_written_by_documents_that_contradict_consolidated_metadata(h
         "tree": (xr.DataTree(more), {"append_dim": "time"}),
     }
     data, options = acts[how]
-    words = rf"'t': shape \[{stored}, 3\] in its document, \[{held}, 3\] in the consolidated.*consolidate_metadata"
+    words = rf"'t': shape \[{stored}, 3\] in its own metadata, \[{held}, 3\] in the consolidated.*consolidate_metadata"
     with pytest.raises(zellige.errors.StaleMetadataError, match=words):
         write(data, tmp_path, **options)
     assert contents(zellige.LocalStore(tmp_path)) == before
@@ -620,7 +620,7 @@ def test_documents_that_are_ahead_of_consolidated_metadata_are_appended_to_with_
     assert opened(tmp_path, **place).sizes["time"] == 20
     more = daily("2021-01-26", "2021-01-30")
     more = more.chunk() if blocks else more
-    words = rf"'{group and group + '/'}t': 25 along 'time' in its document, 20 in the consolidated metadata"
+    words = rf"'{group and group + '/'}t': 25 along 'time' in its own metadata, 20 in the consolidated metadata"
     before = contents(zellige.LocalStore(tmp_path))
     with warnings.catch_warnings():
         warnings.simplefilter("error", zellige.errors.StaleMetadataWarning)
@@ -809,7 +809,7 @@ def test_a_variable_without_axes_that_another_library_consolidated_is_no_obstacl
 def test_an_array_without_axes_that_had_some_before_is_refused(zarr_format, tmp_path):
     write(with_scalar(), tmp_path, zarr_format=zarr_format)
     zellige.create_array(tmp_path, name="t", data=1.0, zarr_format=zarr_format, overwrite=True)
-    with pytest.raises(zellige.errors.StaleMetadataError, match=r"'t': shape \[\] in its document, \[5\]"):
+    with pytest.raises(zellige.errors.StaleMetadataError, match=r"'t': shape \[\] in its own metadata, \[5\]"):
         write(with_scalar(5).drop_vars("t"), tmp_path, append_dim="time")
 
 

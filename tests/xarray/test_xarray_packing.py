@@ -194,8 +194,8 @@ def test_the_place_of_a_value_is_that_in_the_variable(monkeypatch):
     ds = xr.Dataset({"t": (("x", "y", "z"), values)})
     ds.t.encoding = {"dtype": "int8"}
     for data in (ds, ds.chunk({"x": 9, "y": 2, "z": 3})):
-        for piece in (1 << 20, 5):
-            monkeypatch.setattr("zellige.xarray.packing._PIECE", piece)
+        for batch in (1 << 20, 5):
+            monkeypatch.setattr("zellige.xarray.packing._BATCH", batch)
             with pytest.raises(LossyCastError, match=r"value 300\.0 at \(47, 1, 2\)") as caught:
                 write(data, zellige.MemoryStore())
             assert caught.value.index == (47, 1, 2)

@@ -9,9 +9,8 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
 
-from zellige.cli.parser import COMMANDS, options_of, parse
+from zellige.cli.parser import options_of, parse
 
 ERROR, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
 """Exit codes; the last two are those of a shell for processes that ended by SIGINT and SIGPIPE."""
@@ -27,8 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_: print(f"zellige: warning: {message}", file=sys.stderr)
-            module = import_module(f"zellige.cli.{COMMANDS[arguments.command].module}")
-            code: int = getattr(module, arguments.command)(arguments)
+            from zellige.cli import commands  # not for help, nor for a mistake in the arguments
+
+            code: int = getattr(commands, arguments.command)(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at the end

@@ -1,4 +1,4 @@
-"""Codecs: how a chunk becomes bytes. One table from names in documents to classes, loaded on first use.
+"""Codecs: how a chunk becomes bytes. One table from names in metadata to classes, loaded on first use.
 
 >>> from_json("zstd", {"level": 3})
 ZstdCodec(level=3, checksum=False)
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zellige.errors import MetadataError, UnknownCodecError, hint
+from zellige.metadata.json import as_extension
 from zellige.types import JSON, InternalName
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ __all__ = [
 ]
 
 ENTRY_POINTS = "zellige.codecs"
-"""Packages add codecs under this group: the name in documents, and a class derived from one of the kinds."""
+"""Packages add codecs under this group: the name in metadata, and a class derived from one of the kinds."""
 
 _CODECS = {
     "bitround": "zellige.codecs.bitround:BitroundCodec",
@@ -92,49 +93,31 @@ _CODECS = {
 _NAMES = {
     "CastValue": "zellige.codecs.extra.cast_value:CastValueCodec",
     "ScaleOffset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
-    "BloscCname": "zellige.codecs.names:BloscCname",
-    "BloscShuffle": "zellige.codecs.names:BloscShuffle",
-    "Endian": "zellige.codecs.names:Endian",
-    "ShardingCodecIndexLocation": "zellige.codecs.names:ShardingCodecIndexLocation",
-    "SubchunkWriteOrder": "zellige.codecs.names:SubchunkWriteOrder",
+    "BloscCname": "zellige.codecs.fields:BloscCname",
+    "BloscShuffle": "zellige.codecs.fields:BloscShuffle",
+    "Endian": "zellige.codecs.fields:Endian",
+    "ShardingCodecIndexLocation": "zellige.codecs.fields:ShardingCodecIndexLocation",
+    "SubchunkWriteOrder": "zellige.codecs.fields:SubchunkWriteOrder",
 }
-"""Other names that scripts written for zarr-python import."""
-NUMCODECS = {
-    "adler32": "Adler32",
-    "astype": "AsType",
-    "bitround": "BitRound",
-    "blosc": "Blosc",
-    "bz2": "BZ2",
-    "crc32": "CRC32",
-    "crc32c": "CRC32C",
-    "delta": "Delta",
-    "fixedscaleoffset": "FixedScaleOffset",
-    "fletcher32": "Fletcher32",
-    "gzip": "GZip",
-    "jenkins_lookup3": "JenkinsLookup3",
-    "lz4": "LZ4",
-    "lzma": "LZMA",
-    "packbits": "PackBits",
-    "pcodec": "PCodec",
-    "quantize": "Quantize",
-    "shuffle": "Shuffle",
-    "zfpy": "ZFPY",
-    "zlib": "Zlib",
-    "zstd": "Zstd",
-}
+"""What this module has by name: what scripts written for zarr-python import, and the classes of the codecs."""
+_OF_NUMCODECS = """
+    Adler32 AsType BitRound Blosc BZ2 CRC32 CRC32C Delta FixedScaleOffset Fletcher32 GZip JenkinsLookup3 LZ4 LZMA
+    PackBits PCodec Quantize Shuffle ZFPY Zlib Zstd
+"""
+NUMCODECS = {name.lower().replace("lookup3", "_lookup3"): name for name in _OF_NUMCODECS.split()}
 """The codecs of numcodecs, and their classes."""
-_CLASSES = {place.partition(":")[2]: place for place in _CODECS.values()}
+_NAMES |= {place.partition(":")[2]: place for place in _CODECS.values()}
 _CODECS |= {f"numcodecs.{name}": f"zellige.codecs.numcodecs:{name_}" for name, name_ in NUMCODECS.items()}
 _CODECS["endian"] = _CODECS["bytes"]  # its former name, still met
 _HOLDERS = {"blosc", "sharding_indexed"}
 """Codecs of zarr-python that hold more than their JSON says."""
 _INTERNAL = {"zarr2.filters": "zellige.codecs.v2:FiltersCodec"}
-"""Codecs that documents cannot name: what Zarr v2 says in other ways."""
+"""Codecs that metadata cannot name: what Zarr v2 says in other ways."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CLASSES or name in _NAMES:
-        return _load(_CLASSES.get(name) or _NAMES[name])
+    if name in _NAMES:
+        return _load(_NAMES[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -145,7 +128,7 @@ def _load(place: str) -> type[Codec]:
 
 
 def find(name: str) -> type[Codec]:
-    """The class of the codec that documents call by a name."""
+    """The class of the codec that metadata calls by a name."""
     if isinstance(name, InternalName):
         return _load(_INTERNAL[name])
     if name in _CODECS:
@@ -161,28 +144,45 @@ def find(name: str) -> type[Codec]:
 
 
 def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
-    """The codec that a document names."""
+    """The codec that metadata names.
+
+    Parameters
+    ----------
+    name
+        The name, as `"zstd"`.
+    configuration
+        Its configuration, with every field that metadata must have.
+
+    """
     return find(name).from_configuration(configuration)
 
 
 def from_item(value: JSON) -> Codec:
-    """A codec inside the configuration of another: an object, or a bare name."""
-    if isinstance(value, str):
-        return from_json(value, {})
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise MetadataError(f"a codec must be an object with a name, found {value!r}", field="name")
-    if unknown := value.keys() - {"name", "configuration", "must_understand"}:
-        raise MetadataError(f"a codec has no {min(unknown)!r}", field=min(unknown))
-    if type(understand := value.get("must_understand", True)) is not bool:
-        raise MetadataError(f"must_understand must be true or false, found {understand!r}", field="must_understand")
-    configuration = value.get("configuration", {})
-    if not isinstance(configuration, dict):
-        raise MetadataError(f"configuration must be an object, found {configuration!r}", field="configuration")
-    return from_json(value["name"], configuration)
+    """A codec inside the configuration of another.
+
+    Parameters
+    ----------
+    value
+        An object with a `name` and maybe a `configuration`, or a bare name.
+
+    """
+    try:
+        name, configuration = as_extension(value, "codec", ignorable=True)
+    except MetadataError as error:
+        raise MetadataError(str(error), field=error.field.removeprefix("codec").lstrip(".") or "name") from error
+    return from_json(name, configuration)
 
 
 def parse_codec(value: Any) -> Codec:
-    """What a user gives for one codec: an object, a name (with its defaults), or JSON; also one of numcodecs."""
+    """What a user gives for one codec.
+
+    Parameters
+    ----------
+    value
+        A codec of this package, of zarr-python or of numcodecs; a name, which has its defaults; or JSON, as
+        `{"name": …, "configuration": …}` or the `{"id": …}` of numcodecs.
+
+    """
     if isinstance(value, Codec):
         return value
     if hasattr(value, "get_config"):  # an object of numcodecs
@@ -218,7 +218,7 @@ def _from_zarr_python(codec: Any, found: Mapping[str, Any]) -> Codec:
 
 
 def _from_mapping(value: dict[str, JSON]) -> Codec:
-    """The codec of an object as in documents; an argument may leave out what has a default."""
+    """The codec of an object as in metadata; an argument may leave out what has a default."""
     try:
         return from_item(value)
     except UnknownCodecError:
@@ -254,7 +254,14 @@ def _with_defaults(name: str) -> Codec:
 
 
 def parse_codecs(value: Any) -> list[Codec]:
-    """What a user gives for several codecs: None, one codec, or several."""
+    """What a user gives for several codecs.
+
+    Parameters
+    ----------
+    value
+        None, one codec, or several: each as in `parse_codec`.
+
+    """
     if value is None:
         return []
     if isinstance(value, Iterable) and not isinstance(value, str | Mapping):

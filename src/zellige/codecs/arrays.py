@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec
-from zellige.codecs.fields import Absent, Declared, as_tuple, tuple_of
+from zellige.codecs.fields import Absent, as_tuple, tuple_of
+from zellige.dtypes.base import check_elements
 from zellige.errors import CodecError
 from zellige.types import AnyArray, Buffer
 
@@ -20,7 +21,7 @@ def _is_order(axes: tuple[Any, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class TransposeCodec(Declared, ArrayArrayCodec):
+class TransposeCodec(ArrayArrayCodec):
     """Axis i of the encoded chunk is axis `order[i]` of the chunk."""
 
     order: Annotated[tuple[int, ...], tuple_of("each axis once, as (1, 0) for two axes", _is_order)]
@@ -61,7 +62,7 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class BytesCodec(Declared, ArrayBytesCodec):
+class BytesCodec(ArrayBytesCodec):
     """The elements in C order, without any header.
 
     `endian` may be None for types whose elements have no byte order, as `uint8`.
@@ -101,9 +102,10 @@ class BytesCodec(Declared, ArrayBytesCodec):
             return spec.dtype.storage.decode(raw, spec.shape, dtype, self.endian)
         if self.endian and spec.dtype.endian:
             dtype = dtype.newbyteorder(self.endian)
-        if dtype.kind == "b" and expected and np.frombuffer(raw, np.uint8).max() > 1:
-            raise CodecError("bytes: a bool must be stored as 00 or 01")
-        return np.ndarray(spec.shape, dtype, raw)
+        elements: AnyArray = np.ndarray(spec.shape, dtype, raw)
+        if dtype.kind == "b":
+            check_elements(elements)
+        return elements
 
     def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
         """The type in the stored byte order; None if the bytes are not simply that."""

@@ -1,5 +1,7 @@
 """The three kinds of codecs. Codecs never see stores: they turn chunks into bytes and back.
 
+Another codec derives from one of the kinds, as a frozen dataclass, and says how to encode and decode.
+
 A codec object is a frozen value that holds a configuration. What depends on the chunk (its shape, its
 type, its fill value) comes as an `ArraySpec`, so that one codec serves every chunk shape of an array.
 """
@@ -7,21 +9,23 @@ type, its fill value) comes as an `ArraySpec`, so that one codec serves every ch
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
 from functools import cache
 from importlib import import_module
 from math import prod
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from zellige.codecs.fields import as_json, fields_of
 from zellige.dtypes import DataType
 from zellige.errors import CodecError, MetadataError, ZelligeError
 from zellige.settings import config
 from zellige.types import JSON, AnyArray, Buffer, Shape
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from zellige.codecs.sharding import BoundShard
 
 HEAD = 4096
 """How many decoded bytes are looked at before memory is taken for all that may follow."""
@@ -51,22 +55,50 @@ class ArraySpec:
 
 
 class Codec(ABC):
-    """Any codec: made from a configuration, written back as one."""
+    """Any codec: made from a configuration, written back as one.
+
+    Its configuration is what it has as fields of a dataclass, as their annotations state (`zellige.codecs.fields`).
+    """
 
     name: ClassVar[str]
+    null_is_absent: ClassVar[bool] = False
+    """Whether metadata may say null for a field that is left out."""
+
+    def __post_init__(self) -> None:
+        for field in fields_of(type(self)):
+            value = getattr(self, field.key)
+            if not (value is None and field.optional) and not field.rule.accepts(value):
+                raise self._must_be(field.key, field.rule.expected, repr(value))
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration, here one without any keys; raises `MetadataError` for any other."""
-        only_keys(cls.name, configuration)
-        return cls()
+        """Build from the configuration in metadata; raises `MetadataError` for anything unexpected.
+
+        Parameters
+        ----------
+        configuration
+            The object that metadata has under `configuration`.
+
+        """
+        only_keys(cls.name, configuration, *(field.key for field in fields_of(cls)))
+        values = {}
+        for field in fields_of(cls):
+            key, rule = field.key, field.rule
+            if key not in configuration and field.absent is MISSING:
+                raise cls._must_be(key, rule.expected, "nothing")
+            value = rule.read(configuration[key], f"configuration.{key}") if key in configuration else field.absent
+            if value is None and key in configuration and field.optional and not cls.null_is_absent:
+                raise cls._must_be(key, rule.expected, "null; leave it out instead")
+            values[key] = value
+        return cls(**values)
 
     def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document, every value explicit."""
-        return {}
+        """The configuration for metadata, every value explicit."""
+        values = ((field.key, getattr(self, field.key)) for field in fields_of(type(self)))
+        return {key: as_json(value) for key, value in values if value is not None}
 
     def to_json(self) -> dict[str, JSON]:
-        """The object for a document, with an explicit configuration, which all readers accept."""
+        """The object for metadata, with an explicit configuration, which all readers accept."""
         return {"name": self.name, "configuration": self.configuration()}
 
     def to_dict(self) -> dict[str, JSON]:
@@ -75,14 +107,33 @@ class Codec(ABC):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, JSON]) -> Self:
-        """The codec of an object in a document, as `to_dict` gives it."""
+        """The codec of an object in metadata.
+
+        Parameters
+        ----------
+        data
+            The name and the configuration, as `to_dict` gives them.
+
+        """
         if data.get("name") != cls.name:
             raise MetadataError(f"codec {cls.name!r} expected, found {data.get('name')!r}", field="name")
         return cls.from_configuration(data.get("configuration", {}))
 
+    @classmethod
+    def _refused(cls, message: str, field: str = "configuration") -> MetadataError:
+        """The error for a configuration, or for a chunk that does not suit it."""
+        return MetadataError(f"codec {cls.name!r}: {message}", field=field)
+
+    @classmethod
+    def _must_be(cls, key: str, expected: str, found: object) -> MetadataError:
+        return cls._refused(f"{key} must be {expected}, found {found}", f"configuration.{key}")
+
 
 class ArrayArrayCodec(Codec):
-    """Turns a chunk into another array."""
+    """Turns a chunk into another array.
+
+    `spec` is what is known of the chunk before `encode`: its shape, its type, and its fill value.
+    """
 
     is_view: ClassVar[bool] = False
     """Whether decoding always gives a view, so that a part of a chunk can be read by itself."""
@@ -94,33 +145,47 @@ class ArrayArrayCodec(Codec):
 
     @abstractmethod
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """What the next codec sees; raises `MetadataError` if the chunk does not suit this codec."""
+        """What the next codec sees; raises `MetadataError` if the chunk does not suit this codec.
+
+        Parameters
+        ----------
+        spec
+            What this codec sees.
+
+        """
 
     @abstractmethod
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The encoded array, of the shape and type that `resolve(spec)` says."""
+        """The encoded array, of the shape and type that `resolve(spec)` says.
+
+        Parameters
+        ----------
+        chunk
+            An array of the shape and type of `spec`.
+        spec
+            What is known of the chunk.
+
+        """
 
     @abstractmethod
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk as it was before `encode`; a view where possible."""
+        """The chunk as it was before `encode`; a view where possible.
 
+        Parameters
+        ----------
+        chunk
+            An array of the shape and type that `resolve(spec)` says.
+        spec
+            What is known of the chunk before `encode`.
 
-class Shard(Protocol):
-    """Chunks of one shape that hold inner chunks; see `zellige.codecs.sharding.BoundShard`."""
-
-    is_even: bool
-    """Whether all inner chunks have one shape."""
-
-    @property
-    def chunk_shape(self) -> Shape:
-        """The shape of the inner chunks, in the array's order of axes."""
-
-    def encode(self, chunk: AnyArray, *, keep_empty: bool) -> Sequence[Buffer]:
-        """A whole shard, in parts; with `keep_empty`, inner chunks of fill values are stored all the same."""
+        """
 
 
 class ArrayBytesCodec(Codec):
-    """Turns a chunk into bytes; every chain has exactly one."""
+    """Turns a chunk into bytes; every chain has exactly one.
+
+    `spec` is what is known of the chunk: its shape, its type, and its fill value.
+    """
 
     def check(self, spec: ArraySpec) -> None:
         """Raise `MetadataError` if the chunk does not suit this codec."""
@@ -150,17 +215,35 @@ class ArrayBytesCodec(Codec):
         """The stored type, if the bytes are the elements in C order and nothing else."""
         return None
 
-    def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> Shard | None:
+    def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard | None:
         """For codecs that store inner chunks: access to parts of a chunk, whose axes come in this order here."""
         return None
 
     @abstractmethod
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        """The chunk as bytes."""
+        """The chunk as bytes.
+
+        Parameters
+        ----------
+        chunk
+            An array of the shape and type of `spec`, in any layout.
+        spec
+            What is known of the chunk.
+
+        """
 
     @abstractmethod
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The chunk; may be a read-only view of `raw`. Raises `CodecError` if the bytes are not right."""
+        """The chunk; may be a read-only view of `raw`. Raises `CodecError` if the bytes are not right.
+
+        Parameters
+        ----------
+        raw
+            The bytes, at most `encoded_bound(spec)` of them. Whatever they say is checked first.
+        spec
+            What is known of the chunk.
+
+        """
 
 
 class BytesBytesCodec(Codec):
@@ -183,7 +266,14 @@ class BytesBytesCodec(Codec):
 
     @abstractmethod
     def encode(self, raw: Buffer) -> Buffer:
-        """The encoded bytes."""
+        """The encoded bytes.
+
+        Parameters
+        ----------
+        raw
+            Bytes of any length.
+
+        """
 
     @abstractmethod
     def decode(self, raw: Buffer, limit: int) -> Buffer:
@@ -191,6 +281,14 @@ class BytesBytesCodec(Codec):
 
         Raises `CodecError` for damaged bytes, bytes left over, or more than `limit` bytes of output,
         and never allocates much more than `limit`.
+
+        Parameters
+        ----------
+        raw
+            The encoded bytes.
+        limit
+            The most bytes that there can be before `encode`.
+
         """
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:

@@ -9,14 +9,14 @@ import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
 from zellige.codecs.cast import bit_length
-from zellige.codecs.fields import Declared, integer
+from zellige.codecs.fields import integer
 from zellige.types import AnyArray
 
 _MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52, "complex64": 23, "complex128": 52}
 
 
 @dataclass(frozen=True)
-class BitroundCodec(Declared, ArrayArrayCodec):
+class BitroundCodec(ArrayArrayCodec):
     """Rounds to `keepbits` significant bits, so that compressors find more zeros; decoding changes nothing.
 
     Floats keep so many bits of their mantissa, half to even; NaN and infinities stay as they are. Integers
@@ -43,7 +43,7 @@ class BitroundCodec(Declared, ArrayArrayCodec):
         values = np.asarray(chunk, dtype, order="C").reshape(-1)
         if dtype.name in _MANTISSA:
             size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
-            rounded = round_floats(values.view(f"u{size}"), _MANTISSA[dtype.name], self.keepbits)
+            rounded = _round_floats(values.view(f"u{size}"), _MANTISSA[dtype.name], self.keepbits)
         else:
             rounded = _round_integers(values.view(f"u{dtype.itemsize}"), dtype.kind != "u", self.keepbits)
         return rounded.view(dtype).reshape(chunk.shape)
@@ -53,7 +53,7 @@ class BitroundCodec(Declared, ArrayArrayCodec):
         return chunk
 
 
-def round_floats(bits: AnyArray, mantissa: int, keepbits: int) -> AnyArray:
+def _round_floats(bits: AnyArray, mantissa: int, keepbits: int) -> AnyArray:
     """Floats given as bit patterns, rounded to so many bits of their mantissa; NaN and infinities as they are."""
     dropped = mantissa - keepbits
     if dropped <= 0:

@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from zellige.codecs.base import EXPANSION, BytesBytesCodec, library
-from zellige.codecs.fields import REQUIRED, Declared, integer
+from zellige.codecs.base import EXPANSION, BytesBytesCodec, Codec, library
+from zellige.codecs.fields import REQUIRED, integer
 from zellige.errors import CodecError, UnsupportedCodecError
 from zellige.types import JSON, Buffer
 
@@ -36,7 +36,7 @@ _LARGEST_BLOCK = 1 << 20  # that the library makes by itself
 
 
 @dataclass(frozen=True)
-class BloscCodec(Declared, BytesBytesCodec):
+class BloscCodec(BytesBytesCodec):
     """Blocks that are shuffled, then compressed by `cname`.
 
     `typesize` is the element size for shuffling, and None until a chain knows it; above 255 it acts
@@ -54,15 +54,15 @@ class BloscCodec(Declared, BytesBytesCodec):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration; `typesize` may be missing without shuffling (spec)."""
+        """Build from the configuration in metadata; `typesize` may be missing without shuffling (spec)."""
         found = super().from_configuration(configuration)
         if found.typesize is None and found.shuffle != "noshuffle":
             raise cls._must_be("typesize", f"an integer from 1 to {MAX_INT} for shuffling", "nothing")
         return found
 
     def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document: all five, which some readers require."""
-        return Declared.configuration(self.evolve(self.typesize or 1))
+        """The configuration for metadata: all five, which some readers require."""
+        return Codec.configuration(self.evolve(self.typesize or 1))
 
     def evolve(self, itemsize: int) -> Self:
         """Shuffle by the element size, unless `typesize` was given, and as suits it, unless `shuffle` was."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from zellige.dtypes.cast import limits
 from zellige.errors import CodecError
 from zellige.types import AnyArray
 
@@ -33,13 +34,6 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or (dtype.isbuiltin == 2 and "float" in dtype.name and dtype.name != "float8_e8m0fnu")
 
 
-@cache
-def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The least and the greatest integer of a type."""
-    info = _numbers_of(dtype).iinfo(dtype)
-    return int(info.min), int(info.max)
-
-
 class _Format(NamedTuple):
     precision: int
     """The number of significant bits."""
@@ -52,7 +46,7 @@ class _Format(NamedTuple):
 
 @cache
 def _format(dtype: np.dtype[Any]) -> _Format:
-    info = _numbers_of(dtype).finfo(dtype)
+    info = (import_module("ml_dtypes") if dtype.isbuiltin == 2 else np).finfo(dtype)
     with np.errstate(all="ignore"):
         infinity, nan = np.array([math.inf, math.nan]).astype(dtype).astype(np.float64).tolist()
     least = math.frexp(float(info.smallest_subnormal))[1] - 1
@@ -74,11 +68,6 @@ def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
         and own.has_infinity <= target.has_infinity
         and own.has_nan <= target.has_nan
     )
-
-
-def _numbers_of(dtype: np.dtype[Any]) -> Any:
-    """The module that describes a type; that of a foreign type is imported already."""
-    return import_module("ml_dtypes") if dtype.isbuiltin == 2 else np
 
 
 def bit_length(values: AnyArray) -> AnyArray:

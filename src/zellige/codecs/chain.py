@@ -9,23 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from zellige import codecs
-from zellige.codecs.base import (
-    HEAD,
-    ArrayArrayCodec,
-    ArrayBytesCodec,
-    ArraySpec,
-    BytesBytesCodec,
-    Codec,
-    Shard,
-)
+from zellige.codecs.base import HEAD, ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec
 from zellige.dtypes import DataType
+from zellige.dtypes.base import check_elements
 from zellige.errors import CodecError, EncodeError, MetadataError, UnsupportedCodecError
 from zellige.types import JSON, AnyArray, Buffer, Indices, Shape
+
+if TYPE_CHECKING:
+    from zellige.codecs.sharding import BoundShard
 
 SEEK = 8 << 10
 """Where a store says nothing else, a range of its own costs about as much as reading so many bytes more."""
@@ -56,7 +52,7 @@ class CodecChain:
     def from_json(
         cls, items: Sequence[tuple[str, dict[str, JSON]]], dtype: DataType, fill: AnyArray, shape: Shape
     ) -> CodecChain:
-        """The chain that a document declares; errors name the place in `codecs`."""
+        """The chain that metadata declares; errors name the place in `codecs`."""
         chain = []
         for i, (name, configuration) in enumerate(items):
             try:
@@ -65,7 +61,7 @@ class CodecChain:
                 raise _at(error, i) from error
         return cls(chain, dtype, fill, shape)
 
-    def shard(self, shape: Shape) -> Shard | None:
+    def shard(self, shape: Shape) -> BoundShard | None:
         """How inner chunks lie in chunks of this shape, if these are shards, whatever is around them."""
         return self.bound[shape].holds
 
@@ -104,7 +100,7 @@ class _Bound(dict[Shape, "BoundChain"]):
 
 
 def _at(error: MetadataError, position: int) -> MetadataError:
-    """The same error with the codec's place in the document."""
+    """The same error with the codec's place in the metadata."""
     field = f"codecs[{position}].{error.field}"
     return type(error)(f"{field}: {error}", field=field)
 
@@ -170,9 +166,9 @@ class BoundChain:
         """The strides of a decoded chunk within its bytes, if decoding only makes views."""
         if not all(codec.is_view for codec, _ in self._filters) or self.nbytes >= 2**63:
             return None
-        view = np.lib.stride_tricks.as_strided(
-            np.empty(0, f"V{stored.itemsize}"), self._spec.shape, _c_strides(self._spec.shape, stored)
-        )
+        shape = self._spec.shape
+        steps = [stored.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        view = np.lib.stride_tricks.as_strided(np.empty(0, f"V{stored.itemsize}"), shape, steps)
         for codec, spec in reversed(self._filters):
             view = codec.decode(view, spec)
         return view.strides
@@ -279,7 +275,10 @@ class BoundChain:
         start, last = 0, 0
         shape, steps, rest = [], [], []
         for pick, stride in zip(inside, strides, strict=True):
-            box = _bounding(pick)
+            if isinstance(pick, slice):
+                box = range(pick.start, pick.stop, pick.step or 1)
+            else:
+                box = range(int(pick.min()), int(pick.max()) + 1)
             count = len(box)
             start += box.start * stride
             last += (count - 1) * box.step * stride
@@ -313,31 +312,16 @@ class Part(NamedTuple):
     inside: tuple[Any, ...]
     dtype: np.dtype[Any]
 
-    def decode(self, pieces: Sequence[Buffer]) -> AnyArray:
+    def decode(self, found: Sequence[Buffer]) -> AnyArray:
         """The picked elements, from the bytes of the ranges."""
-        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        whole = found[0] if len(found) == 1 else b"".join(found)
         picked: AnyArray = np.ndarray(self.shape, self.dtype, whole, strides=self.strides)[self.inside]
-        if picked.dtype.kind == "b" and picked.view(np.uint8).max() > 1:
-            raise CodecError("bytes: a bool must be stored as 00 or 01")
+        check_elements(picked)
         return picked
 
 
 def _as_bytes(array: AnyArray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
-
-
-def _bounding(pick: slice | Indices) -> range:
-    """The smallest range that holds what is picked."""
-    if isinstance(pick, slice):
-        return range(pick.start, pick.stop, pick.step or 1)
-    return range(int(pick.min()), int(pick.max()) + 1)
-
-
-def _c_strides(shape: Shape, dtype: np.dtype[Any]) -> tuple[int, ...]:
-    strides = [dtype.itemsize]
-    for size in reversed(shape[1:]):
-        strides.insert(0, strides[0] * size)
-    return tuple(strides) if shape else ()
 
 
 def permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...] | None:

@@ -20,12 +20,12 @@ class Checksum(BytesBytesCodec):
     overhead: ClassVar[int | None] = 4
 
     @abstractmethod
-    def checksum(self, body: AnyArray) -> int:
+    def _checksum(self, body: AnyArray) -> int:
         """The checksum of an array of bytes."""
 
     def encode(self, raw: Buffer) -> bytes:
         """The bytes and their checksum."""
-        checksum = self.checksum(np.frombuffer(raw, np.uint8)).to_bytes(4, "little")
+        checksum = self._checksum(np.frombuffer(raw, np.uint8)).to_bytes(4, "little")
         return b"".join((raw, checksum) if self.location == "end" else (checksum, raw))
 
     def decode(self, raw: Buffer, limit: int) -> memoryview:
@@ -34,7 +34,7 @@ class Checksum(BytesBytesCodec):
             raise CodecError(f"{self.name}: from 4 to {limit + 4} bytes expected, {len(raw)} found")
         view = memoryview(raw)
         checksum, body = (view[-4:], view[:-4]) if self.location == "end" else (view[:4], view[4:])
-        stored, computed = int.from_bytes(checksum, "little"), self.checksum(np.frombuffer(body, np.uint8))
+        stored, computed = int.from_bytes(checksum, "little"), self._checksum(np.frombuffer(body, np.uint8))
         if stored != computed:
             raise CodecError(
                 f"{self.name}: the checksum is {computed:08x}, stored is {stored:08x}; the bytes are damaged"
@@ -53,12 +53,6 @@ class Crc32cCodec(Checksum):
 
     name: ClassVar[str] = "crc32c"
 
-    def checksum(self, body: AnyArray) -> int:
-        """The CRC-32C."""
-        return crc32c(self.name, body)
-
-
-def crc32c(codec: str, body: AnyArray) -> int:
-    """The CRC-32C of an array of bytes."""
-    value: int = library(codec, "google_crc32c", "google-crc32c").value(body)
-    return value
+    def _checksum(self, body: AnyArray) -> int:
+        value: int = library(self.name, "google_crc32c", "google-crc32c").value(body)
+        return value

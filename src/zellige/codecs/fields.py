@@ -2,8 +2,8 @@
 
     level: Annotated[int, integer(0, 9), REQUIRED] = 5
 
-Arguments and documents are checked by these statements, and JSON in both directions and the tables of parameters in
-docs/format/codecs follow from them. The default is for callers, and for documents that leave the field out unless the
+Arguments and metadata are checked by these statements, and JSON in both directions and the tables of parameters in
+docs/format/codecs follow from them. The default is for callers, and for metadata that leaves the field out unless the
 annotation says otherwise: `REQUIRED`, or `Absent(value)`. A `Literal` or `bool` needs no rule.
 """
 
@@ -11,40 +11,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from zellige import codecs
-from zellige.codecs.base import Codec, only_keys
 from zellige.errors import MetadataError
 from zellige.types import JSON
 
 _MOST = sys.float_info.max
 
 
-class Rule:
+class Rule(NamedTuple):
     """What the values of a field must be."""
 
-    def __init__(
-        self,
-        expected: str,
-        accepts: Callable[[Any], bool],
-        read: Callable[[JSON, str], Any] = lambda value, field: value,
-    ) -> None:
-        """`expected` follows "must be" in errors; `read` takes the value of a document, and its place there."""
-        self.expected, self.accepts, self.read = expected, accepts, read
+    expected: str
+    """In words that follow "must be"."""
+    accepts: Callable[[Any], bool]
+    read: Callable[[JSON, str], Any] = lambda value, field: value
+    """What becomes of the value in metadata, given with its place there."""
 
 
 REQUIRED = object()
-"""Documents must have the field, whatever its default."""
+"""Metadata must have the field, whatever its default."""
 
 
-class Absent:
-    """What a document means that leaves the field out, if that is not the default."""
+class Absent(NamedTuple):
+    """What metadata means that leaves the field out, if that is not the default."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 def integer(low: int, high: int) -> Rule:
@@ -67,7 +62,7 @@ def one_of(*choices: Any) -> Rule:
 
 
 def tuple_of(expected: str, accepts: Callable[[tuple[Any, ...]], bool]) -> Rule:
-    """A tuple of which all is accepted; a list in documents."""
+    """A tuple of which all is accepted; a list in metadata."""
     return Rule(expected, lambda value: isinstance(value, tuple) and accepts(value), lambda value, _: as_tuple(value))
 
 
@@ -78,7 +73,7 @@ def as_tuple(value: Any) -> Any:
     return tuple(tuple(item) if isinstance(item, list) else item for item in value)
 
 
-def codecs_of(kind: type[Codec], words: str = "codecs") -> Rule:
+def codecs_of(kind: type, words: str = "codecs") -> Rule:
     """Codecs of a kind, at least one."""
     return Rule(
         f"a list of {words}, at least one",
@@ -87,35 +82,38 @@ def codecs_of(kind: type[Codec], words: str = "codecs") -> Rule:
     )
 
 
-def _read_codecs(items: JSON, field: str) -> tuple[Codec, ...]:
+def _read_codecs(items: JSON, field: str) -> tuple[Any, ...]:
+    from zellige.codecs import from_item  # which has all codecs, and so these statements
+
     if not isinstance(items, list) or not items:
         raise MetadataError(f"{field} must be a list of codecs, at least one, found {items!r}", field=field)
-    return tuple(_read_codec(item, f"{field}[{i}]") for i, item in enumerate(items))
+    found = []
+    for i, item in enumerate(items):
+        try:
+            found.append(from_item(item))
+        except MetadataError as error:
+            raise type(error)(str(error), field=f"{field}[{i}].{error.field}") from error
+        except RecursionError as error:
+            raise MetadataError("codecs are nested too deeply", field=f"{field}[{i}]") from error
+    return tuple(found)
 
 
-def _read_codec(item: JSON, field: str) -> Codec:
-    try:
-        return codecs.from_item(item)
-    except MetadataError as error:
-        raise type(error)(str(error), field=f"{field}.{error.field}") from error
-    except RecursionError as error:
-        raise MetadataError("codecs are nested too deeply", field=field) from error
-
-
-class Field:
+class Field(NamedTuple):
     """One field of a codec, as its annotation states it."""
 
-    def __init__(self, key: str, rule: Rule, optional: bool, absent: Any) -> None:
-        self.key, self.rule = key, rule
-        self.optional = optional
-        """Whether None stands for a field that is left out."""
-        self.absent = absent
-        """What a document means that leaves the field out; `MISSING` if it must not."""
+    key: str
+    rule: Rule
+    optional: bool
+    """Whether None stands for a field that is left out."""
+    absent: Any
+    """What metadata means that leaves the field out; `MISSING` if it must not."""
 
 
 @cache
 def fields_of(kind: type) -> tuple[Field, ...]:
-    """The fields that a class of codecs writes into documents; those that begin with an underscore are its own."""
+    """The fields that a class of codecs writes into metadata; those that begin with an underscore are its own."""
+    if not is_dataclass(kind):
+        return ()
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_field(field.name, hints[field.name], field.default) for field in fields(kind) if field.name[0] != "_")
 
@@ -134,51 +132,22 @@ def _field(key: str, hint: Any, default: Any) -> Field:
     return Field(key, rule, kinds != [hint], absent)
 
 
-class Declared(Codec):
-    """A codec whose configuration is its fields."""
-
-    null_is_absent: ClassVar[bool] = False
-    """Whether documents may say null for a field that is left out."""
-
-    def __post_init__(self) -> None:
-        for field in fields_of(type(self)):
-            value = getattr(self, field.key)
-            if not (value is None and field.optional) and not field.rule.accepts(value):
-                raise self._must_be(field.key, field.rule.expected, repr(value))
-
-    @classmethod
-    def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration; raises `MetadataError` for anything unexpected."""
-        only_keys(cls.name, configuration, *(field.key for field in fields_of(cls)))
-        values = {}
-        for field in fields_of(cls):
-            key, rule = field.key, field.rule
-            if key not in configuration and field.absent is MISSING:
-                raise cls._must_be(key, rule.expected, "nothing")
-            value = rule.read(configuration[key], f"configuration.{key}") if key in configuration else field.absent
-            if value is None and key in configuration and field.optional and not cls.null_is_absent:
-                raise cls._must_be(key, rule.expected, "null; leave it out instead")
-            values[key] = value
-        return cls(**values)
-
-    def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document, every value explicit."""
-        values = ((field.key, getattr(self, field.key)) for field in fields_of(type(self)))
-        return {key: _as_json(value) for key, value in values if value is not None}
-
-    @classmethod
-    def _refused(cls, message: str, field: str = "configuration") -> MetadataError:
-        """The error for a configuration, or for a chunk that does not suit it."""
-        return MetadataError(f"codec {cls.name!r}: {message}", field=field)
-
-    @classmethod
-    def _must_be(cls, key: str, expected: str, found: object) -> MetadataError:
-        return cls._refused(f"{key} must be {expected}, found {found}", f"configuration.{key}")
-
-
-def _as_json(value: Any) -> JSON:
-    if isinstance(value, Codec):
+def as_json(value: Any) -> JSON:
+    """The value of a field for metadata."""
+    if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, Mapping):
-        return {key: _as_json(item) for key, item in value.items()}
-    return [_as_json(item) for item in value] if isinstance(value, tuple | list) else value
+        return {key: as_json(item) for key, item in value.items()}
+    return [as_json(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+Endian = StrEnum("Endian", ["little", "big"])
+"""The byte orders of `BytesCodec`."""
+BloscShuffle = StrEnum("BloscShuffle", ["noshuffle", "shuffle", "bitshuffle"])
+"""What `BloscCodec` does before it compresses."""
+BloscCname = StrEnum("BloscCname", ["lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib"])
+"""The compressors of `BloscCodec`."""
+ShardingCodecIndexLocation = StrEnum("ShardingCodecIndexLocation", ["start", "end"])
+"""Where the index of a shard is."""
+SubchunkWriteOrder = StrEnum("SubchunkWriteOrder", ["lexicographic"])
+"""In which order inner chunks lie in a shard; here always in that of their coordinates."""

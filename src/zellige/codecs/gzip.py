@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
 from zellige.codecs.base import BytesBytesCodec
-from zellige.codecs.fields import REQUIRED, Declared, integer
+from zellige.codecs.fields import REQUIRED, integer
 from zellige.errors import CodecError
 from zellige.types import Buffer
 
@@ -26,7 +26,7 @@ _LOOK = 64  # members that are looked at for the beginning of the content
 
 
 @dataclass(frozen=True)
-class GzipCodec(Declared, BytesBytesCodec):
+class GzipCodec(BytesBytesCodec):
     """One gzip member; `level` from 0 (stored) to 9 (smallest)."""
 
     level: Annotated[int, integer(0, 9), REQUIRED] = 5
@@ -41,15 +41,26 @@ class GzipCodec(Declared, BytesBytesCodec):
         return member
 
     def decode(self, raw: Buffer, limit: int) -> bytes:
-        """All members, one after the other."""
-        view = memoryview(raw)
+        """The content of all members, one after the other; checksums and lengths are verified."""
+        view, engine = memoryview(raw), _isal() or _zlib()
+        decoder = engine.decompressobj(wbits=_WBITS)
         parts: list[bytes] = []
-        end, left, piece = 0, limit, len(view)
-        while end < len(view) or not parts:
-            part, end = _member(view, end, left, piece)
-            parts.append(part)
-            left -= len(part)
-            piece = _PIECE
+        start, piece = 0, len(view)
+        try:
+            while not decoder.eof or start < len(view):
+                if decoder.eof:
+                    decoder, piece = engine.decompressobj(wbits=_WBITS), _PIECE
+                if start >= len(view):
+                    raise CodecError("gzip: the bytes end too early")
+                # One byte more than is allowed: no bytes would mean no limit, and an overrun shows.
+                parts.append(decoder.decompress(view[start : start + piece], min(limit + 1, sys.maxsize)))
+                limit -= len(parts[-1])
+                if limit < 0:
+                    raise CodecError("gzip: the content is longer than expected")
+                start = min(start + piece, len(view)) - len(decoder.unused_data)
+                piece *= 2
+        except engine.error as error:
+            raise CodecError(f"gzip: the bytes are damaged: {error}") from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def head(self, raw: Buffer, most: int) -> bytes:
@@ -66,28 +77,6 @@ class GzipCodec(Declared, BytesBytesCodec):
         except engine.error as error:
             raise CodecError(f"gzip: the bytes are damaged: {error}") from error
         return found
-
-
-def _member(raw: memoryview, start: int, limit: int, piece: int) -> tuple[bytes, int]:
-    """The content of the member at `start`, checksum and length verified, and where the member ends."""
-    engine = _isal() or _zlib()
-    decoder = engine.decompressobj(wbits=_WBITS)
-    parts: list[bytes] = []
-    try:
-        while not decoder.eof:
-            if start >= len(raw):
-                raise CodecError("gzip: the bytes end too early")
-            # One byte more than is allowed: no bytes would mean no limit, and an overrun shows.
-            parts.append(decoder.decompress(raw[start : start + piece], min(limit + 1, sys.maxsize)))
-            start += piece
-            piece *= 2
-            limit -= len(parts[-1])
-            if limit < 0:
-                raise CodecError("gzip: the content is longer than expected")
-    except engine.error as error:
-        raise CodecError(f"gzip: the bytes are damaged: {error}") from error
-    end = min(start, len(raw)) - len(decoder.unused_data)
-    return parts[0] if len(parts) == 1 else b"".join(parts), end
 
 
 @cache

@@ -24,23 +24,31 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 
 from zellige import codecs
-from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec, BytesBytesCodec, LibraryCall, library
-from zellige.codecs.bitround import round_floats
+from zellige.codecs.base import (
+    ArrayArrayCodec,
+    ArrayBytesCodec,
+    ArraySpec,
+    BytesBytesCodec,
+    Codec,
+    LibraryCall,
+    library,
+)
+from zellige.codecs.bitround import BitroundCodec
 from zellige.codecs.blosc import MAX_INT, SHUFFLES, BloscCodec, Cname
-from zellige.codecs.cast import limits
-from zellige.codecs.crc32c import Checksum, crc32c
+from zellige.codecs.crc32c import Checksum, Crc32cCodec
 from zellige.codecs.extra import pcodec, zfp
-from zellige.codecs.fields import Declared, Rule, integer, number, one_of
+from zellige.codecs.fields import Rule, integer, number, one_of
 from zellige.codecs.gzip import GzipCodec
 from zellige.codecs.zstd import ZstdCodec
 from zellige.dtypes import DataType, parse_dtype
+from zellige.dtypes.cast import limits
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer
 
 _IDS = {kind: codec_id for codec_id, kind in codecs.NUMCODECS.items()}
 
 
-class NumcodecsCodec(Declared):
+class NumcodecsCodec(Codec):
     """A codec with the configuration of numcodecs without `id`; the table of `codecs` has its name."""
 
     null_is_absent: ClassVar[bool] = True
@@ -384,8 +392,7 @@ class CRC32(NumcodecsCodec, Checksum):
 
     location: Literal["start", "end"] = "start"
 
-    def checksum(self, body: AnyArray) -> int:
-        """The CRC-32."""
+    def _checksum(self, body: AnyArray) -> int:
         return int(import_module("zlib").crc32(body))
 
 
@@ -395,28 +402,23 @@ class Adler32(NumcodecsCodec, Checksum):
 
     location: Literal["start", "end"] = "start"
 
-    def checksum(self, body: AnyArray) -> int:
-        """The Adler-32."""
+    def _checksum(self, body: AnyArray) -> int:
         return int(import_module("zlib").adler32(body))
 
 
 @dataclass(frozen=True)
-class CRC32C(NumcodecsCodec, Checksum):
+class CRC32C(NumcodecsCodec, Crc32cCodec):
     """CRC-32C; at the end it is the same as the codec `crc32c`."""
 
     location: Literal["start", "end"] = "end"
-
-    def checksum(self, body: AnyArray) -> int:
-        """The CRC-32C."""
-        return crc32c(self.name, body)
 
 
 @dataclass(frozen=True)
 class Fletcher32(NumcodecsCodec, Checksum):
     """Fletcher-32 as HDF5 has it."""
 
-    def checksum(self, body: AnyArray) -> int:
-        """The Fletcher-32; the library does not take nothing."""
+    def _checksum(self, body: AnyArray) -> int:
+        # The library does not take nothing.
         stored = _numcodecs(self.name, "fletcher32").Fletcher32().encode(body)[-4:] if len(body) else b""
         return int.from_bytes(stored, "little")
 
@@ -431,8 +433,7 @@ class JenkinsLookup3(NumcodecsCodec, Checksum):
     initval: Annotated[int, integer(0, 2**32 - 1)] = 0
     prefix: Annotated[None, Rule("left out: JSON has no form for it", lambda value: value is None)] = None
 
-    def checksum(self, body: AnyArray) -> int:
-        """The lookup3."""
+    def _checksum(self, body: AnyArray) -> int:
         return int(_numcodecs(self.name, "jenkins").jenkins_lookup3(body, self.initval))
 
 
@@ -491,7 +492,7 @@ class Conversion(NumcodecsCodec, ArrayArrayCodec):
         decoded, encoded = self._types(spec)
         try:
             with np.errstate(all="ignore"):
-                fill = self._encoded(_vector(spec.fill, decoded), encoded.numpy)[0, ...]
+                fill = self._encoded(_vector(spec.fill, decoded), encoded.numpy, spec.fill)[0, ...]
         except OverflowError as error:  # a Python integer that the type cannot hold
             raise self._refused(f"{spec.dtype.name} cannot hold its parameters: {error}") from error
         return spec.refilled(fill, encoded)
@@ -500,7 +501,7 @@ class Conversion(NumcodecsCodec, ArrayArrayCodec):
         """The encoded chunk, of the same shape."""
         decoded, encoded = self._types(spec)
         with np.errstate(all="ignore"):
-            return self._encoded(_vector(chunk, decoded), encoded.numpy).reshape(chunk.shape)
+            return self._encoded(_vector(chunk, decoded), encoded.numpy, spec.fill).reshape(chunk.shape)
 
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
         """The chunk, as far as the encoded type could hold it."""
@@ -508,7 +509,7 @@ class Conversion(NumcodecsCodec, ArrayArrayCodec):
         with np.errstate(all="ignore"):
             return self._decoded(_vector(chunk, encoded), decoded.numpy).reshape(chunk.shape)
 
-    def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any], fill: AnyArray) -> AnyArray:
         """A chunk of the decoded type as one of `dtype`."""
         return chunk.astype(dtype, copy=False)
 
@@ -543,7 +544,7 @@ class Delta(Conversion):
             )
         return encoded
 
-    def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any], fill: AnyArray) -> AnyArray:
         flat = chunk.reshape(-1)
         out = np.empty(flat.shape, dtype)
         out[:1] = flat[:1]
@@ -576,32 +577,19 @@ class FixedScaleOffset(Conversion):
         if self.scale == 0:
             raise self._must_be("scale", "other than 0", self.scale)
 
-    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The encoded chunk, of the same shape."""
-        decoded, encoded = self._types(spec)
-        if decoded.numpy.kind == "f" and encoded.numpy.kind in "iu":
-            with np.errstate(all="ignore"):
-                values = _vector(chunk, decoded)
-                self._check(values, self._scaled(values).astype(np.float64), spec.fill, encoded.numpy)
-        return super().encode(chunk, spec)
-
-    def _check(self, values: AnyArray, scaled: AnyArray, fill: AnyArray, dtype: np.dtype[Any]) -> None:
-        low, high = limits(dtype)
-        # Floats next to the ends of 64 bits lie beyond them: the first that is too great is a power of two.
-        lost = ~((scaled >= low) & (scaled < float(high) + 1 if high > 1 << 53 else scaled <= high))
-        lost &= ~((values == fill) | (np.isnan(values) & np.isnan(fill)))
-        if lost.any():
-            value = values[lost][0]
-            raise CodecError(
-                f"{self.name}: {value} becomes {scaled[lost][0]}, beyond {dtype}, which is {low} to {high}; give a "
-                "wider astype, or another scale or offset"
-            )
-
-    def _scaled(self, chunk: AnyArray) -> AnyArray:
-        return np.around((chunk - self.offset) * self.scale)
-
-    def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-        return self._scaled(chunk).astype(dtype, copy=False)
+    def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any], fill: AnyArray) -> AnyArray:
+        scaled = np.around((chunk - self.offset) * self.scale)
+        if chunk.dtype.kind == "f" and dtype.kind in "iu":
+            wide, (low, high) = scaled.astype(np.float64), limits(dtype)
+            # Floats next to the ends of 64 bits lie beyond them: the first that is too great is a power of two.
+            lost = ~((wide >= low) & (wide < float(high) + 1 if high > 1 << 53 else wide <= high))
+            lost &= ~((chunk == fill) | (np.isnan(chunk) & np.isnan(fill)))
+            if lost.any():
+                raise CodecError(
+                    f"{self.name}: {chunk[lost][0]} becomes {wide[lost][0]}, beyond {dtype}, which is {low} to {high}; "
+                    "give a wider astype, or another scale or offset"
+                )
+        return scaled.astype(dtype, copy=False)
 
     def _decoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
         return (chunk / self.scale + self.offset).astype(dtype, copy=False)
@@ -620,7 +608,7 @@ class Quantize(Conversion):
 
     kinds: ClassVar[str] = "f"
 
-    def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any], fill: AnyArray) -> AnyArray:
         scale = 2.0 ** math.ceil(math.log2(10.0**self.digits))
         return (np.around(scale * chunk) / scale).astype(dtype, copy=False)
 
@@ -664,7 +652,7 @@ class PackBits(NumcodecsCodec, ArrayArrayCodec):
 
 
 @dataclass(frozen=True)
-class BitRound(NumcodecsCodec, ArrayArrayCodec):
+class BitRound(NumcodecsCodec, BitroundCodec):
     """Floats with their mantissa rounded to `keepbits`, half to even; decoding changes nothing.
 
     NaNs stay as they are: rounding could turn them into other values, which numcodecs lets happen.
@@ -679,18 +667,7 @@ class BitRound(NumcodecsCodec, ArrayArrayCodec):
             raise self._refused(f"needs floats, the chunk has {spec.dtype.name}", "name")
         if self.keepbits > np.finfo(dtype).nmant:
             raise self._must_be("keepbits", f"at most {np.finfo(dtype).nmant} for {spec.dtype.name}", self.keepbits)
-        return spec.refilled(self.encode(spec.fill, spec))
-
-    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The rounded chunk."""
-        floats = np.asarray(chunk, spec.dtype.numpy, order="C").reshape(-1)
-        bits = floats.view(f"u{floats.itemsize}")
-        rounded = round_floats(bits, int(np.finfo(floats.dtype).nmant), self.keepbits)
-        return rounded.view(floats.dtype).reshape(chunk.shape)
-
-    def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk as it is."""
-        return chunk
+        return super().resolve(spec)
 
 
 # -- arrays to bytes ------------------------------------------------------------------------------
@@ -725,7 +702,7 @@ class ZFPY(_Serializer):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
-        """Build from a document's configuration; `compression_kwargs` repeats the others."""
+        """Build from the configuration in metadata; `compression_kwargs` repeats the others."""
         if not isinstance(configuration.get("compression_kwargs", {}), Mapping):
             raise cls._must_be("compression_kwargs", "an object", repr(configuration["compression_kwargs"]))
         return super().from_configuration({k: v for k, v in configuration.items() if k != "compression_kwargs"})
@@ -837,5 +814,5 @@ class PCodec(_Serializer):
 CLASSES: dict[str, type[NumcodecsCodec]] = {
     f"numcodecs.{codec_id}": globals()[kind] for codec_id, kind in codecs.NUMCODECS.items()
 }
-"""Every codec by its name in documents."""
+"""Every codec by its name in metadata."""
 __all__ = ["CLASSES", *codecs.NUMCODECS.values()]

@@ -13,9 +13,10 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
-from zellige.codecs.cast import cast, is_float, is_integer, limits
-from zellige.codecs.fields import Declared, Rule
+from zellige.codecs.cast import cast, is_float, is_integer
+from zellige.codecs.fields import Rule
 from zellige.dtypes import DataType
+from zellige.dtypes.cast import limits
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray
 
@@ -29,7 +30,7 @@ _FILL = Rule(
 
 
 @dataclass(frozen=True)
-class ScaleOffsetCodec(Declared, ArrayArrayCodec):
+class ScaleOffsetCodec(ArrayArrayCodec):
     """Stores (x − offset) · scale, computed in the chunk's own type.
 
     `offset` and `scale` are written like fill values of that type. A step whose result the type cannot hold

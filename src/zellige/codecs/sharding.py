@@ -11,6 +11,7 @@ written is for the array to say.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd, prod
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from zellige import codecs, dtypes
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, Codec
 from zellige.codecs.chain import BoundChain, CodecChain
-from zellige.codecs.fields import REQUIRED, Declared, codecs_of, tuple_of
+from zellige.codecs.fields import REQUIRED, codecs_of, tuple_of
 from zellige.dtypes.fill import equals_fill
 from zellige.errors import CodecError, EncodeError, MetadataError, ShortReadError
 from zellige.grid.grid import BoundedDimension, ChunkGrid, DimensionGrid, FixedDimension
@@ -37,7 +38,7 @@ def _is_shape(sizes: tuple[Any, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class ShardingCodec(Declared, ArrayBytesCodec):
+class ShardingCodec(ArrayBytesCodec):
     """Cut a chunk into inner chunks that can be read one by one.
 
     Left out or empty, `codecs` are `bytes` and `zstd`, and `index_codecs` are `bytes` and `crc32c`.
@@ -84,7 +85,11 @@ class ShardingCodec(Declared, ArrayBytesCodec):
     def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard:
         """The codec for shards of one shape."""
         plain = self._plain(spec)
-        return plain if order == plain.order else BoundShard(self, spec, order, plain)
+        if order == plain.order:
+            return plain
+        turned = copy(plain)  # with the codecs of the inner chunks, which `check` has made
+        turned.order = order
+        return turned
 
     def _plain(self, spec: ArraySpec) -> BoundShard:
         """The codec for shards of one shape, their axes in order.
@@ -93,7 +98,7 @@ class ShardingCodec(Declared, ArrayBytesCodec):
         """
         kept: BoundShard | None = self.__dict__.get("_kept")
         if kept is None or kept.spec is not spec:
-            kept = self.__dict__["_kept"] = BoundShard(self, spec, tuple(range(len(spec.shape))))
+            kept = self.__dict__["_kept"] = BoundShard(self, spec)
         return kept
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -131,7 +136,7 @@ class Uneven(NamedTuple):
 def uneven(chain: CodecChain, dimensions: Sequence[DimensionGrid]) -> Uneven | None:
     """The first axis along which inner chunks do not divide every shard, also within other shards; None if they do."""
     shard = chain.shard(tuple(next(iter(dim.unique_edge_lengths)) for dim in dimensions))
-    if not isinstance(shard, BoundShard):
+    if shard is None:
         return None
     for axis, (size, dim) in enumerate(zip(shard.chunk_shape, dimensions, strict=True)):
         for edge in dim.unique_edge_lengths:
@@ -144,12 +149,10 @@ def uneven(chain: CodecChain, dimensions: Sequence[DimensionGrid]) -> Uneven | N
 class BoundShard:
     """The codec for shards of one shape, type and fill value."""
 
-    def __init__(
-        self, codec: ShardingCodec, spec: ArraySpec, order: tuple[int, ...], plain: BoundShard | None = None
-    ) -> None:
-        """With `plain`, which has its axes in order, the codecs of the inner chunks are shared."""
-        self._plain = plain
-        self.shape, self.spec, self.order = spec.shape, spec, order
+    def __init__(self, codec: ShardingCodec, spec: ArraySpec) -> None:
+        self.shape, self.spec = spec.shape, spec
+        self.order = tuple(range(len(spec.shape)))
+        """The axes of the array, as they come here."""
         if len(codec.chunk_shape) != len(spec.shape):
             raise codec._refused(
                 f"chunk_shape {list(codec.chunk_shape)} is for {len(codec.chunk_shape)} axes, "
@@ -166,8 +169,6 @@ class BoundShard:
     @cached_property
     def chain(self) -> CodecChain:
         """The codecs of the inner chunks, made on first use."""
-        if self._plain is not None:
-            return self._plain.chain
         largest = tuple(map(min, self._codec.chunk_shape, self.shape))
         return nested_chain(self._codec.codecs, self.spec.dtype, self.spec.fill, largest, "codecs")
 
@@ -208,12 +209,12 @@ class BoundShard:
         With `keep_empty`, inner chunks of fill values are stored all the same.
         """
         chunk = chunk.transpose(self.order)
-        parts: dict[int, Buffer] = {}
+        stored: dict[int, Buffer] = {}
         for number, coords in enumerate(np.ndindex(*self.counts)):
             raw = self.encode_inner(chunk[self.grid.spec(coords).slices or ...], coords, keep_empty=keep_empty)
             if raw is not None:
-                parts[number] = raw
-        return self.join(parts)
+                stored[number] = raw
+        return self.join(stored)
 
     def encode_inner(self, chunk: AnyArray, coords: Coords, *, keep_empty: bool) -> Buffer | None:
         """The bytes of an inner chunk; None for one of fill values, which need not be stored."""
@@ -227,17 +228,16 @@ class BoundShard:
         except EncodeError as error:
             raise inner_error(error, coords) from error
 
-    def join(self, parts: Mapping[int, Any]) -> list[Any]:
+    def join(self, stored: Mapping[int, Any]) -> list[Any]:
         """Inner chunks by their numbers, in row-major order, with their index."""
         table = np.full((prod(self.counts), 2), EMPTY, np.uint64)
-        numbers = sorted(parts)
-        lengths = np.array([len(parts[number]) for number in numbers], np.uint64)
-        ends = np.cumsum(lengths, dtype=np.uint64)
-        begin = self.index.size if self.index.at_start else 0
-        table[numbers, 0] = ends - lengths + np.uint64(begin)
+        numbers = sorted(stored)
+        body = [stored[number] for number in numbers]
+        lengths = np.array([*map(len, body)], np.uint64)
+        begin = np.uint64(self.index.size if self.index.at_start else 0)
+        table[numbers, 0] = begin + np.cumsum(lengths, dtype=np.uint64) - lengths
         table[numbers, 1] = lengths
         index = self.index.encode(table)
-        body = [parts[number] for number in numbers]
         return [index, *body] if self.index.at_start else [*body, index]
 
 

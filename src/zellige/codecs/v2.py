@@ -1,6 +1,6 @@
 """What only Zarr v2 has: filters of numcodecs between the chunk and its bytes (spec: 10).
 
-Filters see the chunk in the type that the document declares, byte order included, and each sees what the one before
+Filters see the chunk in the type that the metadata declares, byte order included, and each sees what the one before
 made of it. They are run by numcodecs itself, so that whatever they do is right. Other than there, every step knows
 how many bytes it must get before it is run, and compressors among the filters are ours, which stop in time.
 """
@@ -29,10 +29,10 @@ from zellige.codecs.base import (
     variable_limit,
 )
 from zellige.codecs.blosc import SHUFFLES
-from zellige.codecs.numcodecs import CLASSES, Conversion
+from zellige.codecs.numcodecs import CLASSES
 from zellige.codecs.vlen import VLenCodec
 from zellige.dtypes import from_numpy
-from zellige.dtypes.v2 import as_native, declared, filter_type
+from zellige.dtypes.v2 import CONVERSIONS, as_native, conversion, declared, filter_type
 from zellige.errors import CodecError, MetadataError, UnknownCodecError
 from zellige.types import JSON, AnyArray, Buffer, InternalName, Shape
 
@@ -158,7 +158,7 @@ class FiltersCodec(ArrayBytesCodec):
 
 
 def _made(i: int, make: Callable[..., T], *arguments: Any) -> T:
-    """A filter; whatever is wrong with its configuration is an error of the document."""
+    """A filter; whatever is wrong with its configuration is an error of the metadata."""
     try:
         return make(*arguments)
     except (ImportError, MemoryError):
@@ -210,11 +210,6 @@ def _ours(name: str, configuration: Mapping[str, JSON], kind: type[T]) -> T:
 
 # -- filters --------------------------------------------------------------------------------------
 
-_TYPES = {"categorize": ("dtype", "astype")}
-_TYPES |= {
-    name.removeprefix("numcodecs."): kind.types for name, kind in CLASSES.items() if issubclass(kind, Conversion)
-}
-"""Filters from arrays of one type to arrays of another, and where they say these."""
 _CHECKED = ("fixedscaleoffset", "quantize", "bitround", "packbits")
 """Filters whose parameters are checked by the codecs that Zarr v3 has of them."""
 
@@ -226,7 +221,7 @@ class _Step:
         self.id: str = configuration["id"]
         if self.id in _CHECKED:
             codecs.from_json(f"numcodecs.{self.id}", _options(configuration))
-        self._types = _filter_types(configuration) if self.id in _TYPES else None
+        self._types = _types_of(configuration) if self.id in CONVERSIONS else None
         self._codec = _numcodecs(configuration)
 
     def after(self, stage: _Stage | None) -> _Stage | None:
@@ -242,7 +237,7 @@ class _Step:
             if before.itemsize > _LONGEST_NUMBER:  # or some bytes could ask for any amount of memory
                 raise MetadataError(f"filter {self.id!r} cannot follow filters that make any number of bytes", field="")
             return None
-        key = f"configuration.{_TYPES[self.id][0]}"
+        key = f"configuration.{CONVERSIONS[self.id][0]}"
         if self.id == "categorize" and before != stage.dtype:
             message = f"filter 'categorize' is for {before.str}, the chunk has {stage.dtype.str}"
             raise MetadataError(message, field=key)
@@ -276,15 +271,12 @@ class _Step:
         return value if self.id == "bitround" else self._codec.decode(value)
 
 
-def _filter_types(configuration: Mapping[str, JSON]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The types that a filter goes between."""
-    name, (before, after) = configuration["id"], _TYPES[configuration["id"]]
-    decoded = filter_type(configuration.get(before), f"configuration.{before}")
-    encoded = _BYTE if name == "categorize" else decoded
-    if configuration.get(after) is not None:
-        encoded = filter_type(configuration[after], f"configuration.{after}")
-    for key, dtype in ((before, decoded), (after, encoded)):
-        if dtype.kind == "O" and (key, name) != (before, "categorize"):
+def _types_of(configuration: Mapping[str, JSON]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The types that a filter goes between, if it can."""
+    name, keys = configuration["id"], CONVERSIONS[configuration["id"]]
+    decoded, encoded = conversion(name, configuration, "configuration")
+    for key, dtype in zip(keys, (decoded, encoded), strict=True):
+        if dtype.kind == "O" and (key, name) != (keys[0], "categorize"):
             raise MetadataError(f"filter {name!r} cannot handle objects", field=f"configuration.{key}")
     if name == "delta" and not {decoded.kind, encoded.kind} <= set("biufcmM"):
         raise MetadataError(f"filter 'delta' is for numbers, not for {decoded}", field="configuration.dtype")
@@ -518,7 +510,7 @@ _HINT = "give one of numcodecs, its configuration as {'id': …}, or its name"
 
 
 def v2_config(value: Any) -> dict[str, JSON]:
-    """What users give for a filter or the compressor of a v2 array, as its document has it.
+    """What users give for a filter or the compressor of a v2 array, as its metadata has it.
 
     >>> v2_config("gzip"), v2_config({"id": "delta", "dtype": "<i4"})
     ({'id': 'gzip', 'level': 5}, {'id': 'delta', 'dtype': '<i4'})

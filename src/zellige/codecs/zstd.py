@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from zellige.codecs.base import EXPANSION, BytesBytesCodec, library
-from zellige.codecs.fields import REQUIRED, Absent, Declared, integer
+from zellige.codecs.fields import REQUIRED, Absent, integer
 from zellige.errors import CodecError
 from zellige.types import Buffer
 
@@ -25,7 +25,7 @@ _Frame = tuple[int, int, int | None]
 
 
 @dataclass(frozen=True)
-class ZstdCodec(Declared, BytesBytesCodec):
+class ZstdCodec(BytesBytesCodec):
     """One zstd frame that states the size of its content.
 
     `level` goes from -131072 (fastest) to 22 (smallest), 0 is the library's default; `checksum` lets
@@ -111,7 +111,8 @@ def _frames(raw: Buffer, limit: int) -> list[_Frame]:
                 pos = frame[1]
                 stated += frame[2] or 0
             elif magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
-                pos = _skip(raw, pos)
+                raw[pos + 7]  # IndexError if it is not there
+                pos += 8 + int.from_bytes(raw[pos + 4 : pos + 8], "little")
             else:
                 raise CodecError(f"zstd: there is no frame at byte {pos} of {len(raw)}")
     except IndexError:
@@ -145,12 +146,6 @@ def _frame(raw: Buffer, start: int) -> _Frame:
         pos += 3 + (1 if header & 6 == 2 else header >> 3)  # a run is stored as one byte
         last = header & 1
     return start, pos + (flags & 4), size
-
-
-def _skip(raw: Buffer, start: int) -> int:
-    """The end of the skippable frame at `start`."""
-    raw[start + 7]  # IndexError if it is not there
-    return start + 8 + int.from_bytes(raw[start + 4 : start + 8], "little")
 
 
 # -- decoding -------------------------------------------------------------------------------------

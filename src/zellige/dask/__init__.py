@@ -23,10 +23,8 @@ try:
 except ImportError as error:
     raise ImportError("zellige.dask needs dask: pip install 'zellige[dask]'") from error
 
-from zellige.dask.alignment import AlignmentWarning, Part, edges_of, snap
-from zellige.dask.clusters import check_reachable, forked
-from zellige.dask.reading import from_array
-from zellige.dask.writing import store, store_parts
+from zellige.dask.reader import check_reachable, forked, from_array
+from zellige.dask.writer import AlignmentWarning, Part, edges_of, snap, store, store_parts
 
 del _dask
 

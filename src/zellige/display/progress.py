@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Token
-from typing import Any, Protocol, Self, TextIO, TypeAlias
+from typing import Any, Self, TextIO, TypeAlias
 
 from zellige.settings import told
 
@@ -28,9 +28,12 @@ clock = time.monotonic
 def progress(show: bool | Callable[[int, int, str], object] = True) -> Iterator[None]:
     """Within the block, report how far each operation of this thread is: reads, writes, copies, checks and the others.
 
-    True shows a bar on stderr if that is a terminal, and uses tqdm in a notebook if it is installed. A function is
-    called as `show(done, total, name)` after each chunk, or whatever the operation counts, from any thread but one at a
-    time; what it raises stops the operation. False is silence, also for operations that were asked to report.
+    Parameters
+    ----------
+    show
+        True shows a bar on stderr if that is a terminal, and uses tqdm in a notebook if it is installed. A function is
+        called as `show(done, total, name)` after each chunk, or whatever the operation counts, from any thread but one
+        at a time; what it raises stops the operation. False is silence, also for operations that were asked to report.
 
     >>> import zellige
     >>> a = zellige.create_array(data=range(59), chunks=[[31, 28]])
@@ -51,14 +54,6 @@ def check_progress(given: Any) -> None:
     """Refuse what cannot be reported to."""
     if given is not None and not isinstance(given, bool) and not callable(given):
         raise TypeError(f"progress={given!r} must be True, a function of (done, total, key), or None")
-
-
-class _Shown(Protocol):
-    """Something that shows how far an operation is."""
-
-    def __call__(self, done: int, total: int, name: str, /) -> object: ...
-
-    def close(self) -> None: ...
 
 
 class Progress:
@@ -99,7 +94,7 @@ class Progress:
             self._shown.close()
 
 
-def _show(verb: str, unit: str) -> _Shown | None:
+def _show(verb: str, unit: str) -> Bar | _Tqdm | None:
     """What shows progress where this process runs."""
     if _in_notebook():
         try:

@@ -7,7 +7,7 @@ of 10^12 is drawn as quickly as one of a hundred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -131,12 +131,8 @@ def grid_svg(
 ) -> str:
     """The last two axes of a grid, to scale; one axis is a row of cells.
 
-    inner
-        The shape of the inner chunks of shards, which are drawn as thin lines.
-    stored
-        The coordinates of stored chunks, one in each row: cells are filled by the part of them that is stored.
-    names
-        The names of the axes.
+    The chunks of shape `inner` in shards are thin lines, and cells are filled by the part of them that is `stored`:
+    the coordinates of chunks, one in each row. `names` are those of the axes.
     """
     shape = grid.shape[-2:] if len(grid.shape) > 1 else (1, *grid.shape) if len(grid.shape) else (1, 1)
     labels = [name or "" for name in (names or [None] * len(grid.shape))][-2:]
@@ -147,8 +143,10 @@ def grid_svg(
     if inner is not None and len(grid.shape):
         parts += _inner_lines(inner[-2:], shape, down, across)
     parts += _lines(down, across)
-    right = max((len(text) for text in _row_labels(down)), default=0) * _LETTER + 8
-    parts += _labels_below(across, down.length) + _labels_right(down, across.length)
+    beside = _labels(down, lambda _: _ROW - 2)
+    right = max((len(text) for _, text in beside), default=0) * _LETTER + 8
+    parts += _labels_below(across, down.length)
+    parts += [_text(across.length + 5, middle + 4, text, "start") for middle, text in beside]
     foot, edge = down.length + _ROW + 2, across.length + right
     if title := _shortened(" × ".join(label for label in labels if label), max(edge, width)):
         foot, taken = foot + _ROW, _pixels(title)
@@ -214,8 +212,8 @@ def _lines(down: _Axis, across: _Axis) -> list[str]:
     return [_path(vertical + horizontal, ".3" if dense else ".75"), _path(frame, ".75")]
 
 
-def _path(path: str, opacity: str) -> str:
-    return f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="{opacity}"/>'
+def _path(path: str, opacity: str, more: str = "") -> str:
+    return f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="{opacity}"{more}/>'
 
 
 def _inner_lines(inner: Sequence[int], shape: Sequence[int], down: _Axis, across: _Axis) -> list[str]:
@@ -230,27 +228,21 @@ def _inner_lines(inner: Sequence[int], shape: Sequence[int], down: _Axis, across
                 for k in range(1, int((end - start - 0.01) / gap) + 1):
                     at = start + k * gap
                     path += f"M{at:.1f} 0V{other:.1f}" if axis is across else f"M0 {at:.1f}H{other:.1f}"
-    return [f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity=".25" stroke-dasharray="2 2"/>']
+    return [_path(path, ".25", ' stroke-dasharray="2 2"')]
 
 
 def _labels_below(axis: _Axis, top: float) -> list[str]:
     """The sizes of chunks below their cells, where they fit."""
-    found = []
-    for (left, right), size in zip(pairwise(axis.cuts), axis.sizes, strict=True):
-        if size is not None and len(str(size)) * _LETTER + 4 <= right - left:
-            found.append(_text((left + right) / 2, top + _ROW - 2, str(size), "middle"))
-    return found
+    fitting = _labels(axis, lambda text: len(text) * _LETTER + 4)
+    return [_text(middle, top + _ROW - 2, text, "middle") for middle, text in fitting]
 
 
-def _row_labels(axis: _Axis) -> list[str]:
-    pairs = zip(pairwise(axis.cuts), axis.sizes, strict=True)
-    return [str(size) if size is not None and b - a >= _ROW - 2 else "" for (a, b), size in pairs]
-
-
-def _labels_right(axis: _Axis, left: float) -> list[str]:
-    middles = [(a + b) / 2 for a, b in pairwise(axis.cuts)]
-    pairs = zip(_row_labels(axis), middles, strict=True)
-    return [_text(left + 5, middle + 4, text, "start") for text, middle in pairs if text]
+def _labels(axis: _Axis, room: Callable[[str], float]) -> list[tuple[float, str]]:
+    """The sizes of the chunks that have room for them, with the middles of their cells."""
+    cells = [
+        (a, b, str(size)) for (a, b), size in zip(pairwise(axis.cuts), axis.sizes, strict=True) if size is not None
+    ]
+    return [((a + b) / 2, text) for a, b, text in cells if b - a >= room(text)]
 
 
 def _pixels(words: str) -> float:
@@ -280,3 +272,41 @@ def _svg(width: float, height: float, parts: Sequence[str], words: str) -> str:
         'style="max-width:100%;height:auto" font-family="system-ui, sans-serif" font-size="11" fill="currentColor">'
     )
     return f"{head}<title>{words}</title>{''.join(parts)}</svg>"
+
+
+_STYLE = (
+    "<style>"
+    ".zellige{display:flex;flex-wrap:wrap;gap:1rem 2rem;align-items:flex-start;max-width:100%}"
+    ".zellige>*{min-width:0}"
+    ".zellige table{border-collapse:collapse;margin:0}"
+    ".zellige th,.zellige td{text-align:left;vertical-align:top;padding:.15em .8em .15em 0;background:none;"
+    "overflow-wrap:anywhere}"
+    ".zellige th{font-weight:600;white-space:nowrap}"
+    ".zellige .ruler{margin:.2em 0;overflow-wrap:anywhere}"
+    "</style>"
+)
+
+
+def array_html(
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    grid: Grid,
+    inner: Sequence[int] | None,
+    names: Sequence[str | None] | None,
+) -> str:
+    """A table of facts about an array, and pictures of its grid; `inner` and `names` as for `grid_svg`."""
+    rows = "".join(f"<tr><th scope='row'>{k}</th><td>{escape(_cut(v))}</td></tr>" for k, v in facts)
+    picture = grid_svg(grid, inner=inner, names=names)
+    rulers = "".join(
+        f"<div class='ruler'><div>{escape(name or f'axis {k}')}: {dim.extent:,} in {describe_axis(dim)}</div>"
+        f"{ruler_svg(dim)}</div>"
+        for k, (name, dim) in enumerate(zip(names or [None] * len(grid.axes), grid.axes, strict=True))
+        if len(grid.axes) > 1  # one axis alone is a ruler already
+    )
+    caption = f"<caption style='text-align:left;font-weight:600'>{escape(title)}</caption>"
+    return f"{_STYLE}<div class='zellige'><table>{caption}{rows}</table><div>{picture}</div><div>{rulers}</div></div>"
+
+
+def _cut(words: str, most: int = 160) -> str:
+    """Types and fill values of many fields would fill the page."""
+    return words if len(words) <= most else words[: most - 1] + "…"

@@ -121,6 +121,8 @@ def parse_dtype(value: Any) -> DataType:
         dtype: np.dtype[Any] = np.dtype(value)
     except (TypeError, ValueError, SyntaxError) as error:  # numpy evaluates strings with commas
         raise (
-            _unknown(value) if isinstance(value, str) else UnknownDataTypeError(str(error), field="data_type")
+            _unknown(value)
+            if isinstance(value, str)
+            else UnknownDataTypeError(f"dtype={value!r} is not known; give a name such as 'float32'", field="data_type")
         ) from error
     return from_numpy(dtype)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, Literal
@@ -99,6 +100,25 @@ def filter_type(value: JSON, field: str) -> np.dtype[Any]:
     if not isinstance(value, str):
         fail(field, "the name of a type, as '<f4'", value)
     return _simple(value, field)
+
+
+CONVERSIONS = {
+    "delta": ("dtype", "astype"),
+    "fixedscaleoffset": ("dtype", "astype"),
+    "quantize": ("dtype", "astype"),
+    "astype": ("decode_dtype", "encode_dtype"),
+    "categorize": ("dtype", "astype"),
+}
+"""Filters from arrays to arrays, and where they say the type of the first and, if it is another, of the second."""
+
+
+def conversion(name: str, configuration: Mapping[str, JSON], field: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The types that a filter goes between."""
+    before, after = CONVERSIONS[name]
+    decoded = filter_type(configuration.get(before), f"{field}.{before}")
+    if configuration.get(after) is not None:
+        return decoded, filter_type(configuration[after], f"{field}.{after}")
+    return decoded, np.dtype(np.uint8) if name == "categorize" else decoded
 
 
 def has_subarrays(dtype: np.dtype[Any]) -> bool:

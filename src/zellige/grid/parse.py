@@ -49,17 +49,19 @@ def parse_chunks(
     itemsize: int,
     dimension_names: Sequence[str | None] | None = None,
     chunk_grid: GridName | None = None,
+    called: str = "chunks",
 ) -> tuple[GridName, tuple[AxisChunks, ...]]:
-    """The grid's name for the document and how each axis is cut.
+    """The grid's name for the metadata and how each axis is cut.
 
     Uniform edges collapse to a size, unless `chunk_grid="rectilinear"` asks to keep them;
-    `chunk_grid="regular"` refuses what is not regular.
+    `chunk_grid="regular"` refuses what is not regular. Errors name the argument as it is `called`.
     """
     if chunk_grid is not None and chunk_grid not in get_args(GridName):
         names = " or ".join(map(repr, get_args(GridName)))
         raise ChunkShapeError(f"chunk_grid must be {names}, found {chunk_grid!r}")
-    entries = _entries(chunks, shape, dimension_names)
-    axes = [_axis(entry, extent, axis) for axis, (entry, extent) in enumerate(zip(entries, shape, strict=True))]
+    entries = _entries(chunks, shape, dimension_names, called)
+    pairs = zip(entries, shape, strict=True)
+    axes = [_axis(entry, extent, axis, called) for axis, (entry, extent) in enumerate(pairs)]
     if None in axes:
         axes = list(auto_chunks(shape, itemsize, axes))
     cut = [_collapse(c, n, keep=chunk_grid == "rectilinear") for c, n in zip(axes, shape, strict=True) if c is not None]
@@ -93,7 +95,9 @@ def parse_shards(
     if isinstance(shards, str) and shards == "auto":
         _, inner = parse_chunks(chunks, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
         return chunk_grid or "regular", _auto_shards(inner, shape, itemsize), _sizes(inner)
-    name, outer = parse_chunks(shards, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid)
+    name, outer = parse_chunks(
+        shards, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid, called="shards"
+    )
     common = tuple(c if isinstance(c, int) else gcd(*c.unique()) for c in outer)
     if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
         auto = _sizes(auto_chunks(common, itemsize, most=AUTO_INNER_BYTES))
@@ -139,7 +143,7 @@ def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
     if chunks is None or is_size(chunks):
         entries = [chunks] * ndim
     elif isinstance(chunks, Mapping):
-        entries = _from_mapping(chunks, (0,) * ndim, None, missing=None)
+        entries = _from_mapping(chunks, (0,) * ndim, None, "chunks", missing=None)
     elif _is_list(chunks):
         entries = list(chunks)
     else:
@@ -172,7 +176,7 @@ def auto_chunks(
     return tuple(c for c in axes if c is not None)
 
 
-def _entries(chunks: ChunksLike, shape: Shape, names: Sequence[str | None] | None) -> Sequence[Any]:
+def _entries(chunks: ChunksLike, shape: Shape, names: Sequence[str | None] | None, called: str) -> Sequence[Any]:
     """One entry for each axis."""
     rank = len(shape)
     if isinstance(chunks, ChunkGrid):
@@ -182,21 +186,21 @@ def _entries(chunks: ChunksLike, shape: Shape, names: Sequence[str | None] | Non
     if isinstance(chunks, str) or is_size(chunks):
         return [chunks] * rank
     if isinstance(chunks, Mapping):
-        return _from_mapping(chunks, shape, names, missing=-1)
+        return _from_mapping(chunks, shape, names, called, missing=-1)
     if not _is_list(chunks):
-        raise ChunkShapeError(f"chunks={chunks!r}: expected a size, one entry for each of {rank} axes, or 'auto'")
+        raise ChunkShapeError(f"{called}={chunks!r}: expected a size, one entry for each of {rank} axes, or 'auto'")
     entries = list(chunks)
     if len(entries) != rank:
         nested = f"; for uneven chunks along one axis nest them: [{entries!r}]" if rank == 1 and entries else ""
         raise ChunkShapeError(
-            f"chunks has {len(entries)} entries, the shape {shape} has {rank} axes; "
+            f"{called} has {len(entries)} entries, the shape {shape} has {rank} axes; "
             f"give one entry for each axis, -1 for a whole axis{nested}"
         )
     return entries
 
 
 def _from_mapping(
-    chunks: Mapping[Any, Any], shape: Shape, names: Sequence[str | None] | None, *, missing: Any
+    chunks: Mapping[Any, Any], shape: Shape, names: Sequence[str | None] | None, called: str, *, missing: Any
 ) -> list[Any]:
     axes = {name: axis for axis, name in enumerate(names or ()) if name is not None}
     entries = [missing] * len(shape)
@@ -206,19 +210,19 @@ def _from_mapping(
             known = (
                 ", ".join(map(repr, axes)) or f"axis numbers 0 to {len(shape) - 1}; give dimension_names= to use names"
             )
-            raise ChunkShapeError(f"chunks: there is no dimension {key!r}; known: {known}")
+            raise ChunkShapeError(f"{called}: there is no dimension {key!r}; known: {known}")
         entries[axis] = entry
     return entries
 
 
-def _axis(entry: Any, extent: int, axis: int) -> AxisChunks | None:
+def _axis(entry: Any, extent: int, axis: int, called: str) -> AxisChunks | None:
     """One axis as a size or edges; None for "auto"."""
     if entry is None or (is_size(entry) and entry == -1):
         return max(1, extent)
     if isinstance(entry, str):
         if entry == "auto":
             return None
-        raise ChunkShapeError(f"axis {axis}: chunks={entry!r} is not known; the only word is 'auto'", axis=axis)
+        raise ChunkShapeError(f"axis {axis}: {called}={entry!r} is not known; the only word is 'auto'", axis=axis)
     if is_size(entry):
         return _size(entry, axis)
     edges = _edges(entry, axis)

@@ -208,7 +208,10 @@ def _read_part(chunks: Chunks, out: AnyArray, copy: Copy) -> None:
             if found.size is not None and found.size != bound.encoded_size:
                 raise CodecError(f"bytes: {bound.encoded_size} bytes expected, {found.size} found")
             out[copy.outside] = part.decode(found.parts)
-    except (CodecError, ShortReadError) as error:
+    except ShortReadError:
+        read_chunk(chunks, out, copy)  # which says how long the value is
+        return
+    except CodecError as error:
         raise chunks.corrupt(error, copy.coords) from error
     if found is None:
         _fill(chunks, copy, out)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import os
 from _thread import allocate_lock
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 from itertools import chain
 from math import prod
@@ -32,7 +32,7 @@ from zellige.io.shard import plan_within, replaced, stored_parts, work_within
 from zellige.kernel.program import inner_shape, program_of
 from zellige.settings import told
 from zellige.stores import threads
-from zellige.stores.abilities import batch
+from zellige.stores.abilities import Folders, batch, obstacles
 from zellige.stores.files import temporary_name
 from zellige.stores.locks import Apart
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Kept, Old, Part, Shape
@@ -409,9 +409,30 @@ def copy_chunks(source: Chunks, target: Chunks, grid: ChunkGrid) -> None:
             target.store.put(target.key(item[0]), raw)
 
     inside = [c for c in source.stored(grid.ndim) if all(map(operator.lt, c[0], grid.grid_shape))]
+    _check_not_stored(source, grid, {coords for coords, _ in inside})
     crew = threads.crew(threads.farther(source.store, target.store), len(inside) << 20)
     with batch(target.store) as within:
         within(threads.run, copy, inside, len(inside), crew)
+
+
+def _check_not_stored(source: Chunks, grid: ChunkGrid, stored: Set[Coords]) -> None:
+    """Raise if a chunk that is not stored may not be missing, or something is in its place, or in that of a directory.
+
+    A listing leaves out what is no value, and a copy would have fill values for it. Reading says what it is.
+    """
+    if len(stored) < prod(grid.grid_shape) and not source.config.read_missing_chunks:
+        source.check_missing(next(coords for coords in grid.all_chunk_coords() if coords not in stored))
+    files = source.store.list(source.prefix) if source.store.ability(Folders) is not None else ()
+    for key in (*(key for key, _ in obstacles(source.store, source.prefix)), *files):
+        below = key[len(source.prefix) :]
+        while below.count("/") <= grid.ndim:
+            coords = source.keys.decode_chunk_key(below, grid.ndim)
+            if coords is not None:
+                if coords not in stored and all(map(operator.lt, coords, grid.grid_shape)):
+                    source.store.read(source.key(coords))
+                    source.check_missing(coords)
+                break
+            below += "/0"
 
 
 # -- what was written when an error stopped it ----------------------------------------------------

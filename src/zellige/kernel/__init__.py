@@ -45,9 +45,12 @@ def _load() -> ModuleType | None:
         return None
     try:
         from zellige.kernel import _native
-    except ImportError:
+    except ImportError as error:
         if os.environ.get("ZELLIGE_REQUIRE_KERNEL") == "1":
-            raise
+            raise ImportError(
+                "ZELLIGE_REQUIRE_KERNEL=1, but the kernel was not built, or not for this Python; install zellige again "
+                "where a C compiler is, or unset the variable to go on in plain Python"
+            ) from error
         return None
     return _native
 
@@ -56,10 +59,11 @@ def info() -> dict[str, Any]:
     """Whether the kernel works here, why not, and which codecs it knows.
 
     >>> sorted(info())
-    ['codecs', 'state', 'works']
+    ['codecs', 'is_off', 'state', 'works']
     """
     state = "works" if native is not None else "is off, by ZELLIGE_KERNEL" if _is_off() else "was not built"
-    return {"works": native is not None, "state": state, "codecs": {name: can(k) for k, name in _NAMES.items()}}
+    codecs = {name: can(k) for k, name in _NAMES.items()}
+    return {"works": native is not None, "is_off": _is_off(), "state": state, "codecs": codecs}
 
 
 def _is_off() -> bool:

@@ -155,10 +155,10 @@ def as_list(value: JSON, field: str) -> list[JSON]:
     return value
 
 
-def as_integer(value: JSON, field: str, low: int = 0) -> int:
-    """A JSON integer of at least `low`; booleans and 4.0 are not integers."""
-    if type(value) is not int or not low <= value <= _MOST:
-        fail(field, f"an integer >= {low}", value)
+def as_integer(value: JSON, field: str) -> int:
+    """A JSON integer of at least 0; booleans and 4.0 are not integers."""
+    if type(value) is not int or not 0 <= value <= _MOST:
+        fail(field, "an integer >= 0", value)
     return value
 
 

@@ -22,7 +22,7 @@ from zellige.dtypes import v2 as types
 from zellige.errors import MetadataError
 from zellige.metadata.groups import GroupMetadata
 from zellige.metadata.json import Extension
-from zellige.metadata.v2 import CONVERSIONS, DIMENSIONS, FILTERS, NUMBERS, ArrayV2Metadata, Step, steps_of
+from zellige.metadata.v2 import DIMENSIONS, FILTERS, NUMBERS, ArrayV2Metadata, Step, steps_of
 from zellige.metadata.v3 import ArrayV3Metadata
 from zellige.types import JSON
 
@@ -151,7 +151,7 @@ def _serializer(stored: np.dtype[Any]) -> Extension:
 
 def _after(step: Step, stored: np.dtype[Any], others: list[Step]) -> np.dtype[Any]:
     """The type that a filter makes of elements of another, byte order included."""
-    if step.id in CONVERSIONS and step.id != "categorize":
+    if step.id in types.CONVERSIONS and step.id != "categorize":
         return _converted(step, stored)
     if step.id == "bitround":
         return stored
@@ -166,14 +166,11 @@ def _after(step: Step, stored: np.dtype[Any], others: list[Step]) -> np.dtype[An
 
 
 def _converted(step: Step, stored: np.dtype[Any]) -> np.dtype[Any]:
-    before, after = CONVERSIONS[step.id]
-    given = _given(step.configuration)
-    decoded = types.filter_type(given.get(before), f"{step.place}.{before}")
-    encoded = types.filter_type(given.get(after, given[before]), f"{step.place}.{after}")
+    decoded, encoded = types.conversion(step.id, step.configuration, step.place)
     if decoded != stored:
         # numcodecs would look at the bytes as if they were of that type.
         reason = f"{step.id!r} is for {decoded.str}, the elements are {stored.str}, and Zarr v3 does not reinterpret"
-        raise _refused(f"{step.place}.{before}", reason)
+        raise _refused(f"{step.place}.{types.CONVERSIONS[step.id][0]}", reason)
     for dtype in (decoded, encoded):
         if dtype.kind not in "biufc":
             raise _refused(step.place, f"{step.id!r} in Zarr v3 is for numbers, not for {dtype.str}")

@@ -207,16 +207,6 @@ NUMBERS = {"zfpy", "pcodec"}
 _NATIVE = "little" if np.little_endian else "big"
 
 
-CONVERSIONS = {
-    "delta": ("dtype", "astype"),
-    "fixedscaleoffset": ("dtype", "astype"),
-    "quantize": ("dtype", "astype"),
-    "astype": ("decode_dtype", "encode_dtype"),
-    "categorize": ("dtype", "astype"),
-}
-"""Filters from arrays to arrays, and where they say the type of the first and, if it is another, of the second."""
-
-
 class Step(NamedTuple):
     """A filter or the compressor."""
 
@@ -291,11 +281,9 @@ def _itemsize(dtype: JSON, steps: list[Step]) -> int:
     """The size of the elements that the filters make; 1 if they are bytes."""
     size = types.declared(dtype).itemsize
     for step in steps:
-        if step.id in CONVERSIONS:
-            before, after = CONVERSIONS[step.id]
-            key = before if step.configuration.get(after) is None and step.id != "categorize" else after
-            given = step.configuration.get(key)
-            size = 1 if given is None else types.filter_type(given, f"{step.place}.{key}").itemsize
+        before, _ = types.CONVERSIONS.get(step.id, (None, None))
+        if before is not None and step.configuration.get(before) is not None:
+            size = types.conversion(step.id, step.configuration, step.place)[1].itemsize
         elif step.id != "bitround":
-            size = 1
+            size = 1  # also of a filter that lacks its type, which is refused when the codecs are made
     return size

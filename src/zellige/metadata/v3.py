@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from zellige import dtypes
+from zellige.dtypes.base import read_only
+from zellige.dtypes.fill import read_bytes
 from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
 from zellige.metadata import grids
@@ -170,9 +172,6 @@ def _as_struct(codecs: tuple[Extension, ...], fill: JSON, data_type: Any) -> tup
     The older type may lack the byte order, which then is little, and its fill value may be base64 of the bytes as
     they are stored.
     """
-    from zellige.dtypes.base import read_only
-    from zellige.dtypes.fill import read_bytes
-
     codecs, endian = _with_byte_order(codecs)
     raw = read_bytes(fill) if isinstance(fill, str) and endian == "big" else None
     if raw is not None and len(raw) == data_type.numpy.itemsize:

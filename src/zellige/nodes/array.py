@@ -37,8 +37,7 @@ from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
-from zellige.nodes.attributes import NodeHandle
-from zellige.nodes.blueprint import Blueprint, remember, remember_similar, remembered, similar
+from zellige.nodes.node import Blueprint, NodeHandle, blueprint_of, remember, remembered
 from zellige.settings import ArrayConfig, told
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, AnyArray, Casting, Coords, Shape
@@ -52,9 +51,8 @@ if TYPE_CHECKING:
     from zellige.nodes.info import Info
     from zellige.nodes.node import ArrayMetadata
     from zellige.nodes.resize import PendingAppend
-    from zellige.stores.path import StorePath
-    from zellige.tools.explain import Explanation
-    from zellige.tools.stats import Coverage, Stats
+    from zellige.stores.resolve import StorePath
+    from zellige.tools.stats import Coverage, Explanation, Stats
     from zellige.views import LazyArray
 
 
@@ -126,9 +124,6 @@ class Array(NodeHandle):
         self._chunks = Chunks(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
         self._reader: Reader | Literal[False] | None = None  # until it is asked for; False if there is none
 
-    def _blueprint(self) -> Blueprint:
-        return Blueprint(self.metadata, self.grid, self._chunks.chain, self._inner, self._uneven)
-
     def _check_shards(self, grid: ChunkGrid) -> None:
         """Refuse a grid in which inner chunks do not divide the shards, unless a setting allows to write such."""
         if self._inner is not None and (found := uneven(self._chunks.chain, grid.dimensions)) is not None:
@@ -164,13 +159,16 @@ class Array(NodeHandle):
         config: Mapping[str, Any] | ArrayConfig | None = None,
         zarr_format: int | None = None,
     ) -> Array:
-        """Open the array at a path of a store; one request, or a few for Zarr format 2."""
+        """Open the array at a path of a store; one request, or a few for Zarr format 2.
+
+        Parameters: see `zellige.open_array`.
+        """
         return open_array(*locate(store, node.normalize_path(path)), config, zarr_format)
 
     @classmethod
     def from_dict(cls, store_path: StorePath, data: Mapping[str, Any]) -> Array:
         """Return the array at a place that the content of its `zarr.json` describes; nothing is read or written."""
-        return cls.from_documents(store_path.store, store_path.path, {"zarr.json": dict(data)})
+        return cls.from_documents(store_path.store, store_path.path, {DOCUMENT: dict(data)})
 
     @classmethod
     def from_documents(
@@ -184,12 +182,8 @@ class Array(NodeHandle):
         """Return the array that parsed documents describe; nothing is read or written."""
         settings = ArrayConfig.of(config)
         try:
-            blueprint = similar(documents)
-            metadata: Any = node.parse(documents) if blueprint is None else blueprint.metadata
-            array = cls(store, path, metadata, settings, holder, blueprint)
-            if blueprint is None:
-                remember_similar(documents, array._blueprint())
-            return array
+            blueprint = blueprint_of(documents)
+            return cls(store, path, blueprint.metadata, settings, holder, blueprint)
         except RecursionError as error:
             raise MetadataError(
                 f"the codecs of the array at '/{path}' are nested too deeply", field="codecs"
@@ -266,6 +260,11 @@ class Array(NodeHandle):
             return chunk_chain(self._chunks.chain).compressors
         return self.metadata.numcodecs_compressors
 
+    @property
+    def compressor(self) -> Any:
+        """The first of the compressors, by the name that it had when there was one only."""
+        return next(iter(self.compressors), None)
+
     # -- its chunks -------------------------------------------------------------------------------
 
     @property
@@ -310,14 +309,14 @@ class Array(NodeHandle):
 
     @property
     def read_chunk_sizes(self) -> tuple[Sizes, ...]:
-        """The data sizes of the smallest pieces that can be read alone: inner chunks, where there are shards.
+        """The data sizes of the smallest chunks that can be read alone: inner chunks, where there are shards.
 
         In the form of `write_chunk_sizes`.
         """
         return tuple(map(as_tuple, map(self._read_runs, range(self.ndim))))
 
     def _read_runs(self, axis: int) -> LazyTuple:
-        """Return the data sizes along an axis of the smallest pieces that can be read alone."""
+        """Return the data sizes along an axis of the smallest chunks that can be read alone."""
         if self._inner is None:
             return self.grid.axes[axis].data_runs
         if self._uneven is None or self._is_stepped(axis):
@@ -395,12 +394,14 @@ class Array(NodeHandle):
         asked    2 requests, 120 B
         decoded  2 chunks, 120 B: 1.0 times what is wanted
         """
-        from zellige.tools.explain import explain
+        from zellige.tools.stats import explain
 
         return explain(self, select.basic(selection, self.shape), self._inner)
 
     def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
-        """Minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
+        """Return minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
+
+        `progress`: as for `zellige.copy`.
 
         >>> import zellige
         >>> zellige.array([1.0, float("nan"), 3.0], chunks=2).stats()
@@ -411,7 +412,7 @@ class Array(NodeHandle):
         return stats(self, selection, progress)
 
     def chunk_stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Iterator[tuple[Coords, Stats]]:
-        """`stats` of each chunk that a selection hits, of the elements that it picks there.
+        """Yield `stats` of each chunk that a selection hits, of what it picks there. Parameters: see `stats`.
 
         >>> import zellige
         >>> for coords, found in zellige.array([3, 1, 2], chunks=[[1, 2]]).chunk_stats():
@@ -447,7 +448,7 @@ class Array(NodeHandle):
         return self._read(select.basic(index, self.metadata.shape))
 
     def get_basic_selection(self, selection: Any = ..., *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """`array[selection]`, optionally into an array that is there already.
+        """Read `array[selection]`, optionally into an array that is there already.
 
         Parameters
         ----------
@@ -470,11 +471,11 @@ class Array(NodeHandle):
         return self._get(select.basic, selection, out, fields)
 
     def get_orthogonal_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Each axis picked on its own: `array.oindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
+        """Read, each axis picked on its own: `array.oindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
         return self._get(select.orthogonal, selection, out, fields)
 
     def get_coordinate_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Point by point: `array.vindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
+        """Read point by point: `array.vindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
         return self._get(select.points, selection, out, fields)
 
     def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
@@ -482,7 +483,7 @@ class Array(NodeHandle):
         return self._get(select.points, np.asarray(mask, bool), out, fields)
 
     def get_block_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Whole chunks by their position in the grid: `array.blocks[selection]`.
+        """Read whole chunks by their position in the grid: `array.blocks[selection]`.
 
         `out`, `fields`: see `get_basic_selection`.
         """
@@ -580,7 +581,7 @@ class Array(NodeHandle):
     def set_basic_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """`array[selection] = value`.
+        """Write `array[selection] = value`.
 
         Parameters
         ----------
@@ -598,13 +599,13 @@ class Array(NodeHandle):
     def set_orthogonal_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """`array.oindex[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
+        """Write `array.oindex[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
         self._set(select.orthogonal, selection, value, fields, casting)
 
     def set_coordinate_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """`array.vindex[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
+        """Write `array.vindex[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
         self._set(select.points, selection, value, fields, casting)
 
     def set_mask_selection(
@@ -616,7 +617,7 @@ class Array(NodeHandle):
     def set_block_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """`array.blocks[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
+        """Write `array.blocks[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
         self._set(select.blocks, selection, value, fields, casting)
 
     def _set(self, way: Way, index: Any, value: Any, fields: Fields, casting: Casting | None) -> None:
@@ -765,15 +766,10 @@ class Array(NodeHandle):
         self._bind(fresh.metadata)
 
     def with_config(self, config: Mapping[str, Any] | ArrayConfig) -> Array:
-        """Return the same array with some settings changed, such as `{"write_empty_chunks": True}`."""
+        """Return the same array with some settings changed: `config`, such as `{"write_empty_chunks": True}`."""
         return Array(self.store, self.path, self.metadata, self.config.changed(config), self._holder)
 
     # -- showing ----------------------------------------------------------------------------------
-
-    @property
-    def compressor(self) -> Any:
-        """The first of the compressors, by the name that it had when there was one only."""
-        return next(iter(self.compressors), None)
 
     @property
     def async_array(self) -> AsyncArray:
@@ -791,7 +787,7 @@ class Array(NodeHandle):
         return describe(self)
 
     def info_complete(self) -> Info:
-        """Like `info`, with the number and size of the stored chunks; lists the store."""
+        """Return `info` with the number and size of the stored chunks; lists the store."""
         from zellige.nodes.info import describe
 
         return describe(self, stored=True)
@@ -810,8 +806,6 @@ class Array(NodeHandle):
         if not isinstance(other, Array):
             return NotImplemented
         return self.store == other.store and self.path == other.path and self.metadata == other.metadata
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Array.from_documents, (self.store, self.path, self.metadata.to_documents(), self.config, self._holder)
@@ -844,7 +838,7 @@ def open_array_or(
     `consolidated` is whether those of a group may come out of its `.zmetadata`, `likely` the format to be expected.
     """
     settings = ArrayConfig.of(config)
-    read = node.reader(store, path, 3 if likely == 3 else zarr_format, consolidated=consolidated)
+    read = node.reader(store, path, zarr_format, first=3 if likely == 3 else None, consolidated=consolidated)
     raw = None if zarr_format == 2 else read(DOCUMENT)
     if raw is not None and (known := remembered(raw)) is not None:
         return warned(Array(store, path, known.metadata, settings, holder, known))
@@ -853,13 +847,12 @@ def open_array_or(
     elif zarr_format == 3:
         return None
     else:
-        ask = None if likely == 3 else read
-        documents = node.load(store, path, zarr_format=2, consolidated=consolidated, read=ask)
+        documents = node.load(store, path, zarr_format=2, consolidated=consolidated, read=read)
     if documents is None or node.is_group(documents):
         return documents
     array = Array.from_documents(store, path, documents, settings, holder)
     if raw is not None:
-        remember(raw, array._blueprint())
+        remember(raw, Blueprint(array.metadata, array.grid, array._chunks.chain, array._inner, array._uneven))
     return warned(array)
 
 

@@ -2,7 +2,7 @@
 
 The commit protocol, and where its steps are:
 
-1. `Change.begin` takes the lease of the group, the key `RECORD` in it. A second writer waits, or gets a `ConflictError`
+1. `change` takes the lease of the group, the key `RECORD` in it. A second writer waits, or gets a `ConflictError`
    before it has written anything. What a dead writer left is finished or undone first (`settle`).
 2. `Change.grow` and `create` store in the lease what is going to be done. Then chunks are written where no reader
    looks: beyond the end of arrays that grow, and below arrays that have no metadata yet.
@@ -24,10 +24,9 @@ metadata changes at once, and no lease is needed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -97,47 +96,27 @@ class Change:
         self._opened: AbstractContextManager[object] = nullcontext()
         """The store, if it was opened for this: it is closed at the end of the block."""
 
-    @classmethod
-    def begin(
-        cls,
-        store: Store,
-        path: str,
-        *,
-        below: Iterable[str] = (),
-        zarr_format: Literal[2, 3] | None = None,
-        consolidate: bool = False,
-    ) -> Change:
-        """Take the leases, and finish or undo what dead writers left. Parameters: see `zellige.change`."""
-        store.check_writable()
-        change = cls(store, path, zarr_format or config.get("default_zarr_format"), consolidate=consolidate)
-        change._take([node.join(path, place) for place in below if place])
-        try:
-            found = change.group()
-            if found is not None:
-                change.zarr_format = found.metadata.zarr_format
-            return change
-        except BaseException:
-            change.abort()
-            raise
-
     def _take(self, below: list[str]) -> None:
-        """Take the lease of the group, and see to it that nobody holds one above or below that overlaps."""
+        """Take the lease of the group, and see to it that nobody holds one above or below that overlaps.
+
+        What dead writers left is finished or undone.
+        """
         if self._lease is None:
             return
-        for turn in lease.Attempts(self.store, self._lease.key, f"the arrays of group {'/' + self.path!r}"):
-            turn.key, turn.owner = self._lease.key, self._lease.attempt()
-            if turn.owner is not None:
+        for attempt in lease.attempts(self.store, self._lease.key, f"the arrays of group {'/' + self.path!r}"):
+            attempt.key, attempt.owner = self._lease.key, self._lease.attempt()
+            if attempt.owner is not None:
                 continue
             try:
                 settle(self.store, self._lease)
                 for place in [*node.parents(self.path), *below]:
-                    turn.key, turn.owner = node.join(place, node.RECORD), owner_of(self.store, place)
-                    if turn.owner is not None:
+                    attempt.key, attempt.owner = node.join(place, node.RECORD), owner_of(self.store, place)
+                    if attempt.owner is not None:
                         break
             except BaseException:
                 self._lease.abandon()
                 raise
-            if turn.owner is None:
+            if attempt.owner is None:
                 return
             self._lease.release()
 
@@ -337,9 +316,15 @@ class Change:
     def _remove(self, new: Mapping[str, NodeMetadata]) -> None:
         """Remove the group with everything below it, in whose place others come."""
         kept = (node.RECORD,)
+
+        def forget() -> None:
+            for above in node.parents(self.path):
+                for zarr_format in (3, 2):
+                    if holds_some(self.store, above, zarr_format):
+                        Consolidated(self.store, above, zarr_format).follow(self.path)
+
         if hierarchy.check_place(self.store, self.path, GroupMetadata(), overwrite=True, kept=kept):
-            follow = partial(_forget_nodes, self.store, self.path)
-            with remove.replacing(self.store, self.path, new, between=follow, kept=kept):
+            with remove.replacing(self.store, self.path, new, between=forget, kept=kept):
                 pass
 
     def append(self, path: str, data: Any, axis: int = 0, *, chunks: int | EdgeEntries | None = None) -> None:
@@ -525,7 +510,7 @@ class Change:
                 entries[node.relative(place, top)] = bare(documents)
 
         attributes = record.attributes.get(top, {}) if top == self.path else {}
-        return change_entries(self.store, top, self.zarr_format, change, attributes)
+        return change_entries(self.store, top, self.zarr_format, change, attributes)[1] is not None
 
     def abort(self) -> None:
         """Give the change up: remove what was written; nothing happens after a commit."""
@@ -538,7 +523,7 @@ class Change:
         try:
             content = self._lease.stored()
             if content is None:
-                return  # another one has taken over, and removes it
+                return  # another process has taken over, and removes it
             # What is stored decides: the answer to the commit may have been lost.
             settle(self.store, self._lease, content)
         except BaseException:
@@ -624,7 +609,15 @@ def change(
     ([(59,), (59,)], [(90,), (90,)])
     """
     where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
-    begun = Change.begin(where, top, below=below, zarr_format=zarr_format, consolidate=consolidate)
+    where.check_writable()
+    begun = Change(where, top, zarr_format or config.get("default_zarr_format"), consolidate=consolidate)
+    begun._take([node.join(top, place) for place in below if place])
+    try:
+        if (found := begun.group()) is not None:
+            begun.zarr_format = found.metadata.zarr_format
+    except BaseException:
+        begun.abort()
+        raise
     begun._opened = finishing(store, where)
     return begun
 
@@ -722,37 +715,28 @@ def _consolidate(store: Store, path: str) -> None:
     Group.open(store, path if root is None else "", use_consolidated=False)._consolidate()
 
 
-def _forget_nodes(store: Store, path: str) -> None:
-    """Take a removed group out of the consolidated metadata of those above."""
-    for above in node.parents(path):
-        for zarr_format in (3, 2):
-            if holds_some(store, above, zarr_format):
-                Consolidated(store, above, zarr_format).follow(path)
-
-
 def _grow(store: Store, path: str, growth: Growth) -> Documents | None:
     """Update the metadata of an array; returns it, nothing if it was removed, None if another program changed it."""
     names = [DOCUMENT] if "chunk_grid" in growth.after else [ARRAY_V2, ATTRIBUTES_V2]
-    result: list[Documents | None] = []
 
-    def rewrite(documents: Documents) -> tuple[Documents, None]:
-        result[:] = [growth.applied(documents)]
-        return result[0] or documents, None
+    def rewrite(documents: Documents) -> tuple[Documents, Documents | None]:
+        longer = growth.applied(documents)
+        return longer or documents, longer
 
     try:
-        node.update(store, path, names, rewrite)
+        longer = node.update(store, path, names, rewrite)
     except ConflictError:
         if store.exists(node.join(path, names[0])):
             raise
         return {}
-    if result[0] is None and growth.is_behind(node.load(store, path) or {}):
+    if longer is None and growth.is_behind(node.load(store, path) or {}):
         return {}  # another writer has finished this change already, and grown the array further
-    return result[0]
+    return longer
 
 
 def _create_all(store: Store, created: Mapping[str, Documents]) -> None:
     """Store the metadata of new nodes, from the depth upwards; what is there already stays."""
-    for batch in _by_depth(created):
+    for batch in reversed(node.levels(created)):
         _flushed(lambda place: node.put_documents(store, place, created[place]), batch, store)
 
 
@@ -766,16 +750,10 @@ def _flushed(write: Callable[[S], T], items: Sequence[S], store: Store) -> list[
         return list(threads.map(write, items))
 
 
-def _by_depth(paths: Iterable[str]) -> Iterator[list[str]]:
-    """Yield paths of the same depth together, the deepest first."""
-    for _, batch in groupby(sorted(paths, key=node.depth, reverse=True), key=node.depth):
-        yield list(batch)
-
-
 def _undo(store: Store, record: Record) -> None:
     """Remove what was written for a change that is not committed; may be repeated."""
     gather(lambda place: _shorten(store, place, record.grown[place]), list(record.grown), store)
-    for batch in _by_depth(record.created):
+    for batch in reversed(node.levels(record.created)):
         gather(lambda place: _uncreate(store, place, record.created[place]), batch, store)
 
 

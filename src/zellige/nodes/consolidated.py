@@ -14,7 +14,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from zellige.errors import CompatibilityWarning, MetadataError, StaleMetadataError, StaleMetadataWarning
+from zellige.errors import (
+    BrokenNodeWarning,
+    CompatibilityWarning,
+    ConflictError,
+    MetadataError,
+    StaleMetadataError,
+    StaleMetadataWarning,
+    warn_caller,
+)
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.grids import spelled_out
 from zellige.metadata.groups import (
@@ -24,6 +32,7 @@ from zellige.metadata.groups import (
     GROUP_V2,
     Documents,
     Entries,
+    GroupMetadata,
     attributes_of,
     block_entries,
     block_of,
@@ -31,7 +40,7 @@ from zellige.metadata.groups import (
     consolidated_entries,
     with_attributes,
 )
-from zellige.metadata.json import comparable, copied
+from zellige.metadata.json import comparable, copied, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.stores import Store
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata
 
 _BLOCK = "consolidated_metadata"
+_TRIES = 16  # attempts to store consolidated metadata of Zarr format 2 that others change meanwhile
 
 _CODED = (
     *("data_type", "codecs", "chunk_key_encoding", "storage_transformers"),
@@ -93,6 +103,16 @@ class Consolidated:
             self._names = entries, names
         return names.get(node.relative(path, self.path), [])
 
+    def walk(self, path: str, max_depth: int | None) -> Iterator[tuple[str, Documents]]:
+        """Yield the paths and documents of all nodes below a path of the store, level by level."""
+        groups, depth = [path], 0
+        while groups and (max_depth is None or depth <= max_depth):
+            places = [node.join(group, name) for group in groups for name in self.children(group)]
+            level = [(place, self.documents(place) or {}) for place in places]
+            yield from level
+            groups = [place for place, documents in level if node.is_group(documents)]
+            depth += 1
+
     # -- following changes ------------------------------------------------------------------------
 
     def follow(self, *paths: str, below: bool = False) -> None:
@@ -107,7 +127,8 @@ class Consolidated:
                     holder._take(entries, place)
             if below:
                 _drop(entries, node.relative(path, holder.path), keep=True)
-                for place, found in node.walk(self.store, path, None, holder._load):
+                first = self.zarr_format
+                for place, found in node.walk(self.store, path, None, lambda p: node.load(self.store, p, first=first)):
                     if isinstance(found, dict):
                         entries[node.relative(place, holder.path)] = bare(found)
 
@@ -147,14 +168,11 @@ class Consolidated:
             for path in mine:
                 change(self, entries, path)
 
-        def remember(_: Documents, entries: Entries | None) -> None:
-            self._remember(entries)
+        def remember(written: _Written) -> None:
+            if written[1] is not None:
+                self._entries = {path: documents for path, documents in written[1].items() if path}
 
         change_entries(self.store, self.path, self.zarr_format, change_mine, follow=remember)
-
-    def _remember(self, entries: Entries | None) -> None:
-        if entries is not None:
-            self._entries = {path: documents for path, documents in entries.items() if path}
 
     def _between(self, path: str) -> list[str]:
         """Return the paths of groups between this one and a node below."""
@@ -172,9 +190,6 @@ class Consolidated:
         if found is not None and (relative or self.zarr_format == 2):
             entries[relative] = bare(found)
 
-    def _load(self, path: str) -> Documents | None:
-        return node.load(self.store, path, first=self.zarr_format)
-
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the entries, which can be large; they are read again if somebody asks for them.
         return Consolidated, (self.store, self.path, self.zarr_format, None, self.outer)
@@ -182,6 +197,8 @@ class Consolidated:
 
 _Change: TypeAlias = Callable[[Consolidated, Entries, str], None]
 """Changes the entry of the node at a path of the store, among those that a holder has."""
+_Written: TypeAlias = tuple[Documents, Entries | None]
+"""The document with consolidated metadata that was written, and its entries; None if it has none that can be read."""
 
 
 def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]:
@@ -219,7 +236,7 @@ def holds_some(store: Store, path: str, zarr_format: int) -> bool:
     return raw is not None and b'"consolidated_metadata"' in raw
 
 
-def stored_entries(store: Store, path: str, zarr_format: int) -> Entries | None:
+def stored_entries(store: Store, path: str, zarr_format: int | None = None) -> Entries | None:
     """Return the documents that a group holds, by the paths of nodes relative to it; None if it holds none."""
     found = node.load(store, path, zarr_format=zarr_format, consolidated=True, expect="group")
     metadata = None if found is None else node.parse(found)
@@ -229,24 +246,63 @@ def stored_entries(store: Store, path: str, zarr_format: int) -> Entries | None:
 # -- in the store ---------------------------------------------------------------------------------
 
 
+def consolidate(store: Store, path: str, metadata: GroupMetadata) -> Entries:
+    """Write the documents of all nodes below a group into the group's own; returns them.
+
+    Members are read after what is replaced: a change meanwhile that was followed there is not lost.
+    """
+
+    def with_block(documents: Documents) -> tuple[Documents, Entries]:
+        entries = _collected(store, path, 3)
+        return _with_entries(documents, entries), entries
+
+    if metadata.zarr_format == 3:
+        return node.update(store, path, [DOCUMENT], with_block)
+    key = node.join(path, CONSOLIDATED_V2)
+    for _ in range(_TRIES):  # also in place of some that cannot be read
+        old = store.read(key)
+        entries = _collected(store, path, 2)
+        raw = write_json(consolidated_document({"": _own_documents(store, path, metadata), **entries}))
+        if store.create(key, raw) if old is None else store.replace(key, raw, old.tag):
+            return entries
+    raise ConflictError(f"key {key!r} in {store!r} kept changing; nothing was written, try again", key=key)
+
+
+def _collected(store: Store, path: str, zarr_format: int) -> Entries:
+    """Return the documents of all nodes below a group as they are in the store; a warning names what is left out."""
+    entries: Entries = {}
+    for place, found in node.walk(store, path, None, lambda place: node.load(store, place, first=zarr_format)):
+        name = node.relative(place, path)
+        reason = found if not isinstance(found, dict) else f"it has Zarr format {5 - zarr_format}"
+        if isinstance(found, dict) and (DOCUMENT in found) == (zarr_format == 3):
+            entries[name] = bare(found)
+        else:
+            warn_caller(f"{name!r} is not in the consolidated metadata of '/{path}': {reason}", BrokenNodeWarning)
+    return entries
+
+
+def _own_documents(store: Store, path: str, metadata: GroupMetadata) -> Documents:
+    """Return a group's own documents as they are in the store."""
+    found = node.load(store, path, zarr_format=metadata.zarr_format, expect="group")
+    return bare(found or metadata.to_documents())
+
+
 def change_entries(
     store: Store,
     path: str,
     zarr_format: int,
     change: Callable[[Entries], object],
     attributes: Mapping[str, JSON] | None = None,
-    follow: Callable[[Documents, Entries | None], object] = node.nothing,
-) -> bool:
-    """Change entries of the consolidated metadata of one group by one write; False if it has none that can be read.
+    follow: Callable[[_Written], object] = node.nothing,
+) -> _Written:
+    """Change entries of the consolidated metadata of one group by one write; returns what was written.
 
     `change` changes entries in place. It is called once they were read, and again if others changed them meanwhile;
     what it raises leaves everything as it is. `attributes` is what the group itself gets beside the attributes that it
-    has, in Zarr format 3, which has both in one document. `follow` is called with the document that was written, and
-    its entries, in the order of the writes.
+    has, in Zarr format 3, which has both in one document. `follow`: see `node.update`.
     """
-    done: list[Entries | None] = []
 
-    def rewrite(documents: Documents) -> tuple[Documents, tuple[Documents, Entries | None]]:
+    def rewrite(documents: Documents) -> tuple[Documents, _Written]:
         if attributes and zarr_format == 3:
             documents = with_attributes(documents, {**attributes_of(documents), **attributes})
         if (entries := _entries_in(documents)) is not None:
@@ -254,12 +310,7 @@ def change_entries(
             documents = _with_entries(documents, entries)
         return documents, (documents, entries)
 
-    def remember(result: tuple[Documents, Entries | None]) -> None:
-        done.append(result[1])
-        follow(*result)
-
-    node.update(store, path, [DOCUMENT if zarr_format == 3 else CONSOLIDATED_V2], rewrite, remember)
-    return done[-1] is not None
+    return node.update(store, path, [DOCUMENT if zarr_format == 3 else CONSOLIDATED_V2], rewrite, follow)
 
 
 def _entries_in(documents: Documents) -> Entries | None:
@@ -295,12 +346,20 @@ def follow_changes(
     """
     above = {place for node_path in [*changed, *attributes, path] for place in node.parents(node_path)}
     known, holders = dict(changed), set[str]()
+
+    def put(group: str, entries: Entries) -> None:
+        for place, documents in known.items():
+            relative = node.relative(place, group)
+            is_held = node.is_below(place, group) and (relative or GROUP_V2 in documents)
+            if is_held and not (relative in entries and is_newer(place, entries[relative])):
+                entries[relative] = bare(documents)
+
     for place in sorted({*above, *attributes, path}, key=node.depth, reverse=True):
         found = node.load(store, place, expect="group")
-        if found is not None and node.is_group(found):
-            put = partial(_put_entries, place, known, is_newer)
-            if _follow_in(store, place, found, known, attributes.get(place, {}), put):
-                holders.add(place)
+        if found is None or not node.is_group(found):
+            continue
+        if _follow_in(store, place, found, known, attributes.get(place, {}), partial(put, place)):
+            holders.add(place)
     return not holders.isdisjoint([*node.parents(path), path])
 
 
@@ -318,31 +377,17 @@ def _follow_in(
         documents = with_attributes(documents, {**attributes_of(documents), **attributes})
         return documents, documents
 
-    def remember(documents: Documents, _entries: Entries | None = None) -> None:
-        if attributes:
-            known[path] = bare(documents)
-
-    if DOCUMENT in found:
-        holds = isinstance(found[DOCUMENT].get(_BLOCK), dict)
-        if holds or attributes:
-            change_entries(store, path, 3, put, attributes, remember)
-        return holds
+    in_v3 = DOCUMENT in found
+    holds = isinstance(found[DOCUMENT].get(_BLOCK), dict) if in_v3 else holds_some(store, path, 2)
+    if in_v3 and (holds or attributes):
+        found, _ = change_entries(store, path, 3, put, attributes)
+    elif attributes:
+        found = node.update(store, path, [GROUP_V2, ATTRIBUTES_V2], add_attributes)
     if attributes:
-        node.update(store, path, [GROUP_V2, ATTRIBUTES_V2], add_attributes, remember)
-    holds = store.exists(node.join(path, CONSOLIDATED_V2))
-    if holds:
+        known[path] = bare(found)
+    if holds and not in_v3:  # its entries have the group itself among them
         change_entries(store, path, 2, put)
     return holds
-
-
-def _put_entries(path: str, known: Entries, is_newer: Callable[[str, Documents], bool], entries: Entries) -> None:
-    """Put the documents of changed nodes below a group into its entries."""
-    for place, documents in known.items():
-        relative = node.relative(place, path)
-        if relative in entries and is_newer(place, entries[relative]):
-            continue
-        if node.is_below(place, path) and (relative or GROUP_V2 in documents):
-            entries[relative] = bare(documents)
 
 
 # -- what others make of it -----------------------------------------------------------------------
@@ -366,6 +411,25 @@ def _is_rectilinear(documents: Documents) -> bool:
 # -- comparing ------------------------------------------------------------------------------------
 
 
+def check_entries(store: Store, path: str, metadata: GroupMetadata) -> None:
+    """Raise `StaleMetadataError` if the consolidated metadata of a group differs from the nodes below it."""
+    held = metadata.consolidated
+    if held is None:
+        raise ValueError(f"the group '/{path}' in {store!r} has no consolidated metadata to check")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BrokenNodeWarning)
+        stored = _collected(store, path, metadata.zarr_format)
+    if metadata.zarr_format == 2:
+        held = {"": metadata.with_consolidated(None).to_documents(), **held}
+        stored = {"": _own_documents(store, path, metadata), **stored}
+    if found := tuple(differences(held, stored)):
+        raise StaleMetadataError(
+            f"the consolidated metadata of '/{path}' in {store!r} is not up to date: {_some(found)}; call "
+            "consolidate_metadata, or open with use_consolidated=False",
+            differences=found,
+        )
+
+
 def differences(held: Entries, found: Entries) -> Iterator[str]:
     """Yield how entries differ from what is in the store, one sentence each."""
     for path in sorted(held.keys() | found.keys()):
@@ -374,11 +438,11 @@ def differences(held: Entries, found: Entries) -> Iterator[str]:
         elif path not in held:
             yield f"'{path}' is in the store only"
         elif meaning(held[path]) != meaning(found[path]):
-            yield f"'{path}' has another document in the store"
+            yield f"'{path}' has other metadata in the store"
 
 
 def meaning(documents: Documents) -> Documents:
-    """Documents in one spelling for all that mean the same; what cannot be read is left as it stands.
+    """Return documents in one spelling for all that mean the same; what cannot be read is left as it stands.
 
     Stores may spell a document anew, as icechunk does with the edges of chunks, and so do other libraries.
     """
@@ -392,7 +456,7 @@ def meaning(documents: Documents) -> Documents:
 
 
 def _without_nothing(documents: Documents) -> Documents:
-    """Documents without what means the same as nothing; an empty shape is that of an array without axes."""
+    """Return documents without what means the same as nothing; an empty shape is that of an array without axes."""
 
     def meant(content: Any) -> Any:
         told = {k: v for k, v in content.items() if k in _SIZES or v not in ({}, [], None)}
@@ -422,7 +486,7 @@ def conflict(held: Documents, found: Documents) -> str | None:
     except MetadataError:
         return None
     if not theirs:
-        return "an array by its document, a group in the consolidated metadata"
+        return "an array by its own metadata, a group in the consolidated metadata"
     theirs, ours = _array_document(meaning(held)), _array_document(meaning(found))
     name = next((name for name in _CODED if theirs.get(name) != ours.get(name)), None)
     if _is_shorter(ours.get("shape"), theirs.get("shape")):
@@ -431,7 +495,8 @@ def conflict(held: Documents, found: Documents) -> str | None:
         name = next((name for name in _GRIDS if _contradict(theirs, ours, name)), None)
     if name is None:
         return None
-    return f"{name} {_worded(ours.get(name))} in its document, {_worded(theirs.get(name))} in the consolidated metadata"
+    mine, held_of_it = _worded(ours.get(name)), _worded(theirs.get(name))
+    return f"{name} {mine} in its own metadata, {held_of_it} in the consolidated metadata"
 
 
 def _array_document(documents: Documents) -> dict[str, JSON]:
@@ -475,10 +540,10 @@ def compare(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> dict[s
     differences = tuple(f"'{path}': {found}" for path, found in conflicts.items())
     place = f", {holder.path!r}" if holder.path else ""
     raise StaleMetadataError(
-        f"documents of arrays in {holder.store!r} contradict the consolidated metadata of group '/{holder.path}', as "
-        f"after a change by another program, or after old documents came back from a backup: {_some(differences)}. "
-        f"Nothing was written. If the documents are right, call zellige.consolidate_metadata(…{place}) and write "
-        "again. If the consolidated metadata is right, restore the documents: zellige.repair does so where stored "
+        f"metadata of arrays in {holder.store!r} contradicts the consolidated metadata of group '/{holder.path}', as "
+        f"after a change by another program, or after old files came back from a backup: {_some(differences)}. Nothing "
+        f"was written. If the metadata of the arrays is right, call zellige.consolidate_metadata(…{place}) and write "
+        "again. If the consolidated metadata is right, restore that of the arrays: zellige.repair does so where stored "
         "chunks tell",
         differences=differences,
     )
@@ -504,7 +569,7 @@ def _growth(holder: Consolidated, held: Any, metadata: ArrayMetadata) -> list[st
         return []
     names = metadata.dimension_names or [None] * len(held)
     return [
-        f"{n} along {f'axis {axis}' if name is None else repr(name)} in its document, {seen} in the consolidated "
+        f"{n} along {f'axis {axis}' if name is None else repr(name)} in its own metadata, {seen} in the consolidated "
         f"metadata of '/{holder.path}'"
         for axis, (name, n, seen) in enumerate(zip(names, metadata.shape, held, strict=True))
         if n > seen
@@ -520,13 +585,11 @@ def refuse_lost(store: Store, paths: Collection[str]) -> None:
     told: dict[str, str] = {}
     for place in sorted({above for path in paths for above in node.parents(path)}):
         try:
-            found = node.load(store, place, consolidated=True, expect="group")
-            entries = None if found is None else getattr(node.parse(found), "consolidated", None)
+            entries = stored_entries(store, place) or {}
         except MetadataError:
             continue  # it is broken; nothing in it can be compared
-        cut = len(place and place + "/")
-        for path in (path for path in paths if entries is not None and node.is_below(path, place)):
-            entry = (entries or {}).get(path[cut:])
+        for path in paths:
+            entry = entries.get(node.relative(path, place)) if node.is_below(path, place) else None
             if entry is None or node.is_group(entry) or node.load(store, path) is not None:
                 continue
             if any(True for _ in store.list(path + "/")):
@@ -534,11 +597,11 @@ def refuse_lost(store: Store, paths: Collection[str]) -> None:
     if not told:
         return
     differences = tuple(
-        f"document {key!r} is missing, the consolidated metadata of '/{top}' has it" for key, top in told.items()
+        f"{key!r} is missing, the consolidated metadata of '/{top}' has it" for key, top in told.items()
     )
     raise StaleMetadataError(
-        f"documents of arrays in {store!r} are missing, while their chunks are there: {_some(differences)}. Nothing "
-        "was written. zellige.repair(…, dry_run=False) restores them from there; write again after that",
+        f"metadata of arrays in {store!r} is missing, while their chunks are there: {_some(differences)}. Nothing "
+        "was written. zellige.repair(…, dry_run=False) restores it from there; write again after that",
         differences=differences,
     )
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ from zellige.codecs.sharding import ShardingCodec, chunk_chain
 from zellige.dtypes import DataType, parse_dtype
 from zellige.dtypes.cast import as_value, as_values, unmasked
 from zellige.dtypes.fill import fill_bits
-from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError, as_mapping
+from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError, as_flag
 from zellige.grid.parse import ChunksLike, GridName, parse_shards
 from zellige.io.write import copy_chunks
 from zellige.metadata import ArrayV3Metadata
@@ -151,15 +151,35 @@ def make(
     copy: Callable[[Array, Any], None] | None = None,
     between: Callable[[], object] = node.nothing,
 ) -> Array:
-    """Create an array with the options of `create_array`.
+    """Create an array with the options of `create_array`; an error, or a kill, leaves no array by half.
 
+    Values that are not in memory are read first if they are few. If they are many, the metadata comes after them.
     `copy` writes the data, by default `copy_values`. `between`: see `hierarchy.create`.
     """
+    from zellige.nodes import hierarchy  # only for those who write
+
     given = dict(options)
     overwrite, write_data = given.pop("overwrite", False), given.pop("write_data", True)
     target, path = locate(store, path, storage_options=given.pop("storage_options", None))
     array, data = new_array(target, path, **given)
-    put(array, data, overwrite=overwrite, write_data=write_data, copy=copy or copy_values, between=between)
+    write, metadata = copy or copy_values, array.metadata
+    if isinstance(data, np.ndarray):
+        as_value(data, array.dtype, array.config.casting)  # refuses what does not fit
+    elif overwrite and data is not None:
+        from zellige.nodes.sources import refuse_to_remove
+
+        refuse_to_remove(data, target, path)
+    values = data if write_data else None
+    if values is not None and not isinstance(values, np.ndarray):
+        if array.nbytes > _AT_ONCE:
+            with hierarchy.filling(target, path, metadata, overwrite=overwrite, between=between):
+                write(array, values)
+            return array
+        values = values if isinstance(values, Array) else _loaded(values)
+    hierarchy.create(target, {path: metadata}, overwrite=overwrite, between=between)
+    if values is not None:
+        with hierarchy.undone_by_errors(target, path):
+            write(array, values)
     return array
 
 
@@ -189,12 +209,13 @@ def new_array(store: Store, path: str, **options: Any) -> tuple[Array, Any]:
     if not _is_auto(given.compressors) and not _is_auto(given.compressor):
         raise ValueError("compressors= and its old name compressor= are both given; leave one out")
     given.compressors = given.compressors if _is_auto(given.compressor) else given.compressor
+    as_flag(given.checksum, "checksum")
     form = check_format(given.zarr_format)
     dtype = given.dtype
     is_object = dtype is object or (dtype is None and getattr(given.data, "dtype", np.dtype(bool)).kind == "O")
     if form == 2 and is_object:
         dtype = _object_type(given.filters)
-    data = as_data(given.data, dtype)
+    data = _as_data(given.data, dtype)
     shape, data_type = _shape_and_type(given.shape, dtype, data)
     names = _check_dimension_names(given.dimension_names, len(shape))
     grid, axes, inner = parse_shards(
@@ -210,8 +231,8 @@ def new_array(store: Store, path: str, **options: Any) -> tuple[Array, Any]:
     declared = dtype if dtype is not None else data_type if data is None else type_of(data)
     layout = _Layout(shape, data_type, declared, grid, axes, inner, names)
     metadata: ArrayMetadata = _metadata_v3(layout, given) if form == 3 else _metadata_v2(layout, given)
-    order = {"order": given.order} if given.order else {}
-    array = Array(store, path, metadata, ArrayConfig.of({**_as_dict(given.config), **order}))
+    config = ArrayConfig.of(given.config).changed({"order": given.order} if given.order else None)
+    array = Array(store, path, metadata, config)
     array._check_shards(array.grid)
     return array, data
 
@@ -249,7 +270,7 @@ def _codecs(spec: ArraySpec, given: SimpleNamespace) -> list[Codec]:
         serializer = parse_codec(given.serializer)
     if not _is_auto(given.compressors):
         compressors = parse_codecs(given.compressors)
-    else:  # around a shard, a compressor would hide its parts; it belongs inside
+    else:  # around a shard, a compressor would hide its inner chunks; it belongs inside
         compressors = [] if isinstance(serializer, ShardingCodec) else [parse_codec("zstd")]
     return [*filters, serializer, *compressors, *([parse_codec("crc32c")] if given.checksum else [])]
 
@@ -345,16 +366,10 @@ def check_format(zarr_format: Any) -> ZarrFormat:
     found: Any = settings.get("default_zarr_format") if zarr_format is None else zarr_format
     if type(found) is not int or found not in (2, 3):
         raise ValueError(f"zarr_format={zarr_format!r} must be 3 or 2")
-    return found  # type: ignore[return-value]
+    return 2 if found == 2 else 3
 
 
-def _as_dict(config: Mapping[str, Any] | ArrayConfig | None) -> dict[str, Any]:
-    if isinstance(config, ArrayConfig):
-        return {name: getattr(config, name) for name in config.__slots__}
-    return dict(as_mapping(config or {}, "config"))
-
-
-def as_data(data: Any, dtype: Any) -> Any:
+def _as_data(data: Any, dtype: Any) -> Any:
     """Return data that has a shape; of the array's own type where numpy would guess another, as for strings."""
     if data is None or (hasattr(data, "shape") and not isinstance(data, np.ndarray)):
         return data
@@ -380,6 +395,8 @@ def type_of(data: Any) -> Any:
 
 def _as_shape(shape: Any) -> Shape:
     given = (shape,) if isinstance(shape, int | np.integer) and not isinstance(shape, bool) else shape
+    if isinstance(given, Mapping | Set):
+        raise ValueError(f"shape={shape!r} has no order; give one integer >= 0 for each axis")
     try:
         lengths = tuple(int(n) if isinstance(n, int | np.integer) and not isinstance(n, bool) else -1 for n in given)
     except TypeError:
@@ -412,42 +429,7 @@ def _log_choice(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> No
     getLogger("zellige").info("'auto' chose chunks %s of %s, %s each%s", chosen, dtype.name, nbytes, shards)
 
 
-# -- the node, and its data -----------------------------------------------------------------------
-
-
-def put(
-    array: Array,
-    data: Any,
-    *,
-    overwrite: bool,
-    write_data: bool,
-    copy: Callable[[Array, Any], None],
-    between: Callable[[], object],
-) -> None:
-    """Store a new array with its values, if there are any; an error, or a kill, leaves no array by half.
-
-    Values that are not in memory are read first if they are few. If they are many, the metadata comes after them.
-    """
-    from zellige.nodes import hierarchy  # only for those who write
-
-    if isinstance(data, np.ndarray):
-        as_value(data, array.dtype, array.config.casting)  # refuses what does not fit
-    elif overwrite and data is not None:
-        from zellige.nodes.sources import refuse_to_remove
-
-        refuse_to_remove(data, array.store, array.path)
-    store, path, metadata = array.store, array.path, array.metadata
-    values = data if write_data else None
-    if values is not None and not isinstance(values, np.ndarray):
-        if array.nbytes > _AT_ONCE:
-            with hierarchy.filling(store, path, metadata, overwrite=overwrite, between=between):
-                copy(array, values)
-            return
-        values = values if isinstance(values, Array) else _loaded(values)
-    hierarchy.create(store, {path: metadata}, overwrite=overwrite, between=between)
-    if values is not None:
-        with hierarchy.undone_by_errors(store, path):
-            copy(array, values)
+# -- data -----------------------------------------------------------------------------------------
 
 
 def _loaded(data: Any) -> Any:
@@ -456,11 +438,11 @@ def _loaded(data: Any) -> Any:
 
 
 def copy_values(target: Array, data: Any) -> None:
-    """Write all values of something array-like, in pieces if they are many."""
+    """Write all values of something array-like, chunk by chunk if they are many."""
     if isinstance(data, np.ndarray) or target.nbytes <= _AT_ONCE:
         target[...] = _loaded(data)
         return
-    for chunk in target.grid:  # in pieces, so that memory stays bounded
+    for chunk in target.grid:  # so that memory stays bounded
         target[chunk.slices] = np.asarray(unmasked(data[chunk.slices]))
 
 
@@ -527,7 +509,7 @@ def modern_options(options: dict[str, Any], zarr_format: Any = None) -> dict[str
         found["serializer"] = serializers[0] if serializers else "auto"
         found["compressors"] = [codec for codec in chain if isinstance(codec, BytesBytesCodec)]
     if (write_empty := found.pop("write_empty_chunks", None)) is not None:
-        found["config"] = {**_as_dict(found.get("config")), "write_empty_chunks": write_empty}
+        found["config"] = ArrayConfig.of(found.get("config")).changed({"write_empty_chunks": write_empty})
     mode = found.pop("mode", None)
     return found if mode is None else {**found, "overwrite": mode == "w"}
 

@@ -14,7 +14,6 @@ import numpy as np
 from zellige.dtypes import parse_dtype
 from zellige.errors import (
     BrokenNodeWarning,
-    ConflictError,
     ContainsArrayError,
     ContainsGroupError,
     GroupNotFoundError,
@@ -22,38 +21,25 @@ from zellige.errors import (
     NodeNameError,
     NodeNotFoundError,
     RemoteError,
-    StaleMetadataError,
-    warn_caller,
+    as_mapping,
 )
-from zellige.metadata.groups import (
-    CONSOLIDATED_V2,
-    Documents,
-    Entries,
-    GroupMetadata,
-    attributes_of,
-    block_of,
-    consolidated_document,
-    with_attributes,
-)
-from zellige.metadata.json import new_attributes, write_json
-from zellige.metadata.v3 import DOCUMENT
+from zellige.metadata.groups import Documents, GroupMetadata, attributes_of, with_attributes
+from zellige.metadata.json import new_attributes
 from zellige.nodes import node
 from zellige.nodes.array import Array, open_array_or, warned
-from zellige.nodes.attributes import NodeHandle
-from zellige.nodes.consolidated import Consolidated, bare, differences, warn_of_rectilinear
+from zellige.nodes.consolidated import Consolidated, check_entries, consolidate, holds_some, warn_of_rectilinear
 from zellige.nodes.create import copy_array, copy_values, like, make, modern_options, options_of, zero
+from zellige.nodes.node import NodeHandle
 from zellige.stores import Store, StoreLike, locate
 from zellige.stores.base import is_key
 from zellige.types import JSON, NOT_GIVEN
 
 if TYPE_CHECKING:
-    from zellige.display.tree import Tree
+    from zellige.display.text import Tree
     from zellige.nodes.hierarchy import NodeLike
     from zellige.nodes.info import Info
 
 Node: TypeAlias = "Array | Group"
-
-_TRIES = 16  # attempts to store consolidated metadata that others change meanwhile
 
 
 class Group(NodeHandle):
@@ -106,8 +92,7 @@ class Group(NodeHandle):
     ) -> Group:
         """Open the group at a path of a store; one request, or a few for Zarr format 2.
 
-        `use_consolidated` takes what is known of the members from the group's consolidated metadata: by default
-        if there is some; True demands it. `check` compares it with the members and raises if they differ.
+        Parameters: see `zellige.open_group`.
         """
         store, path = locate(store, node.normalize_path(path))
         used = use_consolidated is not False
@@ -127,12 +112,12 @@ class Group(NodeHandle):
                 "or leave use_consolidated out"
             )
         if check:
-            group._check_consolidated()
+            check_entries(store, path, group.metadata)
         return group
 
     def _follow_zmetadata(self) -> None:
         """Consolidated metadata of Zarr format 2 that is not used for reading has to be followed all the same."""
-        if self.metadata.zarr_format == 2 and self.store.exists(node.join(self.path, ".zmetadata")):
+        if self.metadata.zarr_format == 2 and holds_some(self.store, self.path, 2):
             self._holder = Consolidated(self.store, self.path, 2, None, self._holder)
 
     @classmethod
@@ -144,7 +129,7 @@ class Group(NodeHandle):
         zarr_format: Literal[2, 3] = 3,
         overwrite: bool = False,
     ) -> Group:
-        """Create a group at the root of a store, or at a `StorePath`."""
+        """Create a group at the root of a store, or at a `StorePath`. Parameters: see `zellige.create_group`."""
         target, path = locate(store)
         return make_group(target, path, zarr_format, attributes, overwrite=overwrite)
 
@@ -210,7 +195,7 @@ class Group(NodeHandle):
             if node.there(self.store, place) is not None:
                 mark = remove.read_mark(self.store, place)
                 if mark is not None and mark.source is not None:
-                    return f": a move of '/{mark.source}' was stopped, or is under way; run the same move again"
+                    return f": a move of '/{mark.source}' was stopped, or is in progress; run the same move again"
                 return (
                     ": it is in the store, but the consolidated metadata does not name it; call consolidate_metadata, "
                     "or open the group with use_consolidated=False"
@@ -256,34 +241,21 @@ class Group(NodeHandle):
 
     # -- going through members --------------------------------------------------------------------
 
-    def _walk(
-        self, max_depth: int | None, *, as_arrays: bool
-    ) -> Iterator[tuple[str, Array | Documents | MetadataError]]:
-        """Yield all nodes below, level by level: their documents, or what is wrong with them.
-
-        With `as_arrays` there may be arrays instead, where that is quicker: of documents that were met before.
-        """
+    def _below(self, max_depth: int | None) -> Iterator[tuple[str, Node | MetadataError]]:
+        """Yield all nodes below with their paths relative to this group, level by level, or what is wrong with them."""
         form, known = self.metadata.zarr_format, self._known
 
         def read(place: str) -> Array | Documents | None:
-            if as_arrays and form == 3:
+            if form == 3:  # metadata that was met before is not even parsed
                 return open_array_or(self.store, place, holder=self._holder, consolidated=False, likely=form)
             return node.load(self.store, place, first=form)
 
+        walked: Iterator[tuple[str, Array | Documents | MetadataError]]
         if known is None:
-            yield from node.walk(self.store, self.path, max_depth, read)
-            return
-        groups, depth = [self.path], 0
-        while groups and (max_depth is None or depth <= max_depth):
-            places = [node.join(path, name) for path in groups for name in known.children(path)]
-            level = [(place, known.documents(place) or {}) for place in places]
-            yield from level
-            groups = [place for place, documents in level if node.is_group(documents)]
-            depth += 1
-
-    def _below(self, max_depth: int | None) -> Iterator[tuple[str, Node | MetadataError]]:
-        """Yield all nodes below with their paths relative to this group, or what is wrong with them."""
-        for path, found in self._walk(max_depth, as_arrays=True):
+            walked = node.walk(self.store, self.path, max_depth, read)
+        else:
+            walked = known.walk(self.path, max_depth)
+        for path, found in walked:
             name = node.relative(path, self.path)
             try:
                 yield name, self._node(path, found) if isinstance(found, dict) else found
@@ -298,17 +270,14 @@ class Group(NodeHandle):
             else:
                 yield name, found
 
-    def _without_consolidated(self) -> Group:
-        """Return the same group, whose members are read from the store."""
-        return Group(self.store, self.path, self.metadata, self._holder, use_consolidated=False)
-
     def members(
         self, max_depth: int | None = 0, *, use_consolidated_for_children: bool = True
     ) -> tuple[tuple[str, Node], ...]:
         """Return the nodes below as (path, node): direct ones, those down to a depth, or all for None.
 
-        The metadata of each is read once, several at a time; none at all if it is consolidated. A node that cannot be
-        read is left out with a `BrokenNodeWarning` that names it.
+        The metadata of each is read once, several at a time; none at all if it is consolidated, unless
+        `use_consolidated_for_children` is False. A node that cannot be read is left out with a `BrokenNodeWarning` that
+        names it.
 
         >>> import zellige
         >>> root = zellige.create_group()
@@ -316,11 +285,13 @@ class Group(NodeHandle):
         >>> [name for name, _ in root.members(max_depth=None)]
         ['a', 'a/b']
         """
-        group = self if use_consolidated_for_children else self._without_consolidated()
+        group = self
+        if not use_consolidated_for_children:
+            group = Group(self.store, self.path, self.metadata, self._holder, use_consolidated=False)
         return tuple(group._members(_checked_depth(max_depth)))
 
     def nmembers(self, max_depth: int | None = 0) -> int:
-        """Return the number of nodes below, as in `members`."""
+        """Return the number of nodes below, down to `max_depth` as in `members`."""
         return sum(not isinstance(found, MetadataError) for _, found in self._below(_checked_depth(max_depth)))
 
     def items(self) -> Iterator[tuple[str, Node]]:
@@ -443,24 +414,35 @@ class Group(NodeHandle):
         return made
 
     def require_group(self, name: str, *, overwrite: bool = False) -> Group:
-        """Return the group at a path, created if there is nothing; with `overwrite` always anew."""
+        """Return the group at a path below, its `name`, created if there is nothing; with `overwrite` always anew."""
         found = None if overwrite else self.get(name)
         if found is None:
             try:
                 return self.create_group(name, overwrite=overwrite)
             except ContainsGroupError:
-                found = self[name]  # another one was quicker
+                found = self[name]  # another process was first
         return self._as_group(name, found)
 
     def require_groups(self, *names: str) -> tuple[Group, ...]:
-        """Several groups, created where there are none."""
+        """Return the groups at the paths `names` below, created where there are none."""
         return tuple(self.require_group(name) for name in names)
 
     def create_hierarchy(self, nodes: Mapping[str, NodeLike], *, overwrite: bool = False) -> Iterator[tuple[str, Node]]:
-        """Create several nodes below this group at once; see `zellige.create_hierarchy`."""
-        from zellige.nodes.hierarchy import create_members
+        """Create several nodes below this group at once. Parameters: see `zellige.create_hierarchy`."""
+        from zellige.nodes.hierarchy import create_below
 
-        return iter(create_members(self, nodes, overwrite=overwrite).items())
+        places = [self._new(path) for path in as_mapping(nodes, "nodes")]
+        form = self.metadata.zarr_format
+        try:
+            made = create_below(
+                self.store, self.path, nodes, overwrite=overwrite, forget=self._forget, zarr_format=form
+            )
+        finally:
+            self._follow(*places, below=True)
+        made.pop("", None)
+        for found in made.values():
+            found._holder = self._holder
+        return iter(made.items())
 
     def create_array(self, name: str, **options: Any) -> Array:
         """Create an array below this group, of its Zarr format. Parameters: see `zellige.create_array`.
@@ -485,9 +467,10 @@ class Group(NodeHandle):
         return made
 
     def require_array(self, name: str, *, shape: Any, dtype: Any = None, exact: bool = False, **options: Any) -> Array:
-        """Return the array at a path, created if there is nothing; raises if its shape or type is another.
+        """Return the array at a path below, its `name`, created if there is nothing; raises if its shape differs.
 
-        The type must be one that values of the array can be cast to safely, or with `exact` the same.
+        `dtype` must be one that values of the array can be cast to safely, or with `exact` the same. Options: see
+        `zellige.create_array`.
         """
         found = self.get(name)
         if found is None:
@@ -504,42 +487,45 @@ class Group(NodeHandle):
     require_dataset = require_array
 
     def array(self, name: str, data: Any, **options: Any) -> Array:
-        """Create an array with the values, and by default the chunks, of anything array-like."""
+        """Create an array with the values of anything array-like. Parameters: see `zellige.from_array`."""
         if isinstance(data, Mapping | Group):
             raise TypeError(f"{name!r}: a {type(data).__name__} is no array; use zellige.copy for groups")
         return self._make(name, options_of(data, self._options(options)), copy_array)
 
     def zeros(self, *, name: str, shape: Any, **options: Any) -> Array:
-        """Create an array of zeros."""
+        """Create an array of zeros. Parameters: see `zellige.create_array`."""
         return self.full(name=name, shape=shape, fill_value=zero(options.get("dtype")), **options)
 
     def ones(self, *, name: str, shape: Any, **options: Any) -> Array:
-        """Create an array of ones."""
+        """Create an array of ones. Parameters: see `zellige.create_array`."""
         return self.full(name=name, shape=shape, fill_value=1, **options)
 
     def empty(self, *, name: str, shape: Any, **options: Any) -> Array:
-        """Create an array to be filled."""
+        """Create an array to be filled. Parameters: see `zellige.create_array`."""
         return self.create_array(name, shape=shape, **options)
 
     def full(self, *, name: str, shape: Any, fill_value: Any, **options: Any) -> Array:
-        """Create an array of one value."""
+        """Create an array of one value. Parameters: see `zellige.create_array`."""
         return self.create_array(name, shape=shape, fill_value=fill_value, **options)
 
     def zeros_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of zeros with the shape, type and chunks of another."""
+        """Create an array of zeros with the shape, type and chunks of `data`. Options: see `zellige.create`."""
         given = like(data, self._options(options))
         return self._make(name, modern_options({**given, "fill_value": zero(given["dtype"])}))
 
     def ones_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of ones with the shape, type and chunks of another."""
+        """Create an array of ones with the shape, type and chunks of `data`. Options: see `zellige.create`."""
         return self.full_like(name=name, data=data, fill_value=1, **options)
 
     def empty_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array to be filled with the shape, type and chunks of another."""
+        """Create an array to be filled with the shape, type and chunks of `data`. Options: see `zellige.create`."""
         return self._make(name, modern_options(like(data, self._options(options))))
 
     def full_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of one value, by default the fill value of another, with the shape, type and chunks of it."""
+        """Create an array of one value, by default the fill value of `data`, with its shape, type and chunks.
+
+        Options: see `zellige.create`.
+        """
         options.setdefault("fill_value", getattr(data, "fill_value", NOT_GIVEN))
         return self.empty_like(name=name, data=data, **options)
 
@@ -590,7 +576,7 @@ class Group(NodeHandle):
         >>> list(root), root["old/a"][:]
         (['old'], array([1, 2, 3]))
         """
-        from zellige.nodes.move import move, was_begun
+        from zellige.nodes.hierarchy import move, was_begun
 
         new = self._new(dest)
         try:
@@ -602,7 +588,7 @@ class Group(NodeHandle):
         if self._trusts and node.there(self.store, old) is None and not was_begun(self.store, old, new):
             raise NodeNotFoundError(
                 f"there is no node {source!r} in {self.store!r}, although the consolidated metadata of {self.name!r} "
-                "names it: a removal or a move of it was stopped, or is under way; run that again, or call "
+                "names it: a removal or a move of it was stopped, or is in progress; run that again, or call "
                 "consolidate_metadata"
             )
         if node.is_below(new, old):
@@ -661,73 +647,12 @@ class Group(NodeHandle):
     def _consolidate(self) -> Group:
         """Do as `consolidate_metadata`, without its warning; this group follows its new metadata from now on."""
         self._check_writable()
-        entries = self._store_block() if self.metadata.zarr_format == 3 else self._store_zmetadata()
+        entries = consolidate(self.store, self.path, self.metadata)
         own = self._holder is not None and self._holder.path == self.path
         outer = self._holder.outer if own and self._holder is not None else self._holder
         self._holder = Consolidated(self.store, self.path, self.metadata.zarr_format, entries, outer)
         self.metadata = self.metadata.with_consolidated(entries)
         return Group(self.store, self.path, self.metadata, self._holder)
-
-    def _store_block(self) -> Entries:
-        """Store consolidated metadata of Zarr format 3; returns the entries."""
-        found: list[Entries] = []
-
-        # Members are read after the document that is replaced: a change meanwhile that was followed there is not lost.
-        def with_block(documents: Documents) -> tuple[Documents, None]:
-            found[:] = [self._collect()]
-            return {DOCUMENT: {**documents[DOCUMENT], "consolidated_metadata": block_of(found[0])}}, None
-
-        node.update(self.store, self.path, [DOCUMENT], with_block)
-        return found[0]
-
-    def _store_zmetadata(self) -> Entries:
-        """Store consolidated metadata of Zarr format 2, in place of any that cannot be read; returns the entries."""
-        key = node.join(self.path, CONSOLIDATED_V2)
-        for _ in range(_TRIES):
-            old = self.store.read(key)
-            entries = self._collect()
-            raw = write_json(consolidated_document({"": self._own_documents(), **entries}))
-            if self.store.create(key, raw) if old is None else self.store.replace(key, raw, old.tag):
-                return entries
-        raise ConflictError(f"key {key!r} in {self.store!r} kept changing; nothing was written, try again", key=key)
-
-    def _collect(self) -> Entries:
-        """Return the documents of all nodes below as they are in the store; a warning names what is left out."""
-        entries: Entries = {}
-        form = self.metadata.zarr_format
-        for path, found in self._without_consolidated()._walk(None, as_arrays=False):
-            name = node.relative(path, self.path)
-            reason = found if not isinstance(found, dict) else f"it has Zarr format {5 - form}"
-            if isinstance(found, dict) and (DOCUMENT in found) == (form == 3):
-                entries[name] = bare(found)
-            else:
-                message = f"{name!r} is not in the consolidated metadata of {self.name!r}: {reason}"
-                warn_caller(message, BrokenNodeWarning)
-        return entries
-
-    def _own_documents(self) -> Documents:
-        """Return the group's own documents as they are in the store."""
-        found = node.load(self.store, self.path, zarr_format=self.metadata.zarr_format, expect="group")
-        return bare(found or self.metadata.to_documents())
-
-    def _check_consolidated(self) -> None:
-        held = self.metadata.consolidated
-        if held is None:
-            raise ValueError(f"the group {self.name!r} in {self.store!r} has no consolidated metadata to check")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", BrokenNodeWarning)
-            stored = self._collect()
-        if self.metadata.zarr_format == 2:
-            held = {"": self.metadata.with_consolidated(None).to_documents(), **held}
-            stored = {"": self._own_documents(), **stored}
-        found = tuple(differences(held, stored))
-        if found:
-            shown = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
-            raise StaleMetadataError(
-                f"the consolidated metadata of {self.name!r} in {self.store!r} is not up to date: {shown}; call "
-                "consolidate_metadata, or open with use_consolidated=False",
-                differences=found,
-            )
 
     # -- showing ----------------------------------------------------------------------------------
 
@@ -755,7 +680,7 @@ class Group(NodeHandle):
         └── a
             └── t (59,) float32
         """
-        from zellige.display.tree import Tree
+        from zellige.display.text import Tree
         from zellige.nodes.info import tree_members
 
         found = tree_members(self, level)
@@ -772,7 +697,7 @@ class Group(NodeHandle):
         return describe_group(self)
 
     def info_complete(self) -> Info:
-        """Like `info`, with the number of members; lists the store."""
+        """Return `info` with the number of members; lists the store."""
         from zellige.nodes.info import describe_group
 
         return describe_group(self, complete=True)
@@ -786,16 +711,11 @@ class Group(NodeHandle):
         same = self.store == other.store and self.path == other.path
         return same and self.metadata.with_consolidated(None) == other.metadata.with_consolidated(None)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the consolidated metadata, which can be large; it is read again if somebody asks for it.
         bare = self.metadata.with_consolidated(None).to_documents()
-        return _unpickle, (self.store, self.path, bare, self._holder, self._trusts)
-
-
-def _unpickle(store: Store, path: str, documents: Documents, holder: Consolidated | None, trusts: bool) -> Group:
-    return Group.from_documents(store, path, documents, holder, use_consolidated=trusts)
+        make = partial(Group.from_documents, use_consolidated=self._trusts)
+        return make, (self.store, self.path, bare, self._holder)
 
 
 def make_group(

@@ -1,13 +1,13 @@
-"""How new nodes come into a hierarchy: one or several with the groups above, or data first and metadata last."""
+"""How nodes come into a hierarchy: new ones with the groups above, data first if need be; and how they move."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from zellige.errors import ConflictError, ContainsArrayError, NotANodeError, as_mapping
+from zellige.errors import ConflictError, ContainsArrayError, NotANodeError, as_flag, as_mapping
 from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node, remove
@@ -15,10 +15,11 @@ from zellige.nodes.lease import Lease, busy
 from zellige.nodes.remove import WORK, Chunks, Mark, Removal, Work
 from zellige.settings import ArrayConfig
 from zellige.stores import Store, StoreLike, locate
+from zellige.stores.abilities import Folders
 from zellige.stores.threads import gather
 
 if TYPE_CHECKING:
-    from zellige.nodes.group import Group, Node
+    from zellige.nodes.group import Node
     from zellige.nodes.node import NodeMetadata
 
 NodeLike: TypeAlias = "NodeMetadata | Mapping[str, Any]"
@@ -43,6 +44,8 @@ def create(
     nodes below them. `forget` gets the paths of these before anything is removed, and `between` is called for each when
     its metadata is gone and its chunks are not. Returns the documents of all nodes that were created, by their paths.
     """
+    as_flag(overwrite, "overwrite")
+    store.check_writable()
     for path in filter(None, nodes):
         node.check_names(path)
     missing = missing_parents(store, *nodes)
@@ -73,8 +76,7 @@ def create(
             return node.put_new(store, path, nodes[path])
 
     made: dict[str, Documents] = {}
-    for _, level in groupby(sorted(sorted({*missing, *gone, *nodes}), key=node.depth), key=node.depth):
-        paths = list(level)
+    for paths in node.levels({*missing, *gone, *nodes}):
         new_documents = zip(paths, gather(make, paths, store), strict=True)
         made |= {path: documents for path, documents in new_documents if documents is not None}
     return made
@@ -177,41 +179,28 @@ def create_hierarchy(
     ['', 'a', 'a/t', 'a/u']
     """
     target, base = locate(store)
-    return iter(_create_below(target, base, nodes, overwrite=overwrite).items())
+    return iter(create_below(target, base, as_mapping(nodes, "nodes"), overwrite=overwrite).items())
 
 
-def create_members(group: Group, nodes: Mapping[str, NodeLike], *, overwrite: bool) -> dict[str, Node]:
-    """Create nodes below a group, by their paths relative to it."""
-    for path in as_mapping(nodes, "nodes"):
-        group._new(path)  # refuses what cannot name a member
-    if any(_metadata(path, value).zarr_format != group.metadata.zarr_format for path, value in nodes.items()):
-        raise ValueError(f"the members of group {group.name!r} have its Zarr format, {group.metadata.zarr_format}")
-    try:
-        made = _create_below(group.store, group.path, nodes, overwrite=overwrite, forget=group._forget)
-    finally:
-        group._follow(*(node.join(group.path, path) for path in nodes), below=True)
-    made.pop("", None)
-    for found in made.values():
-        found._holder = group._holder
-    return made
-
-
-def _create_below(
+def create_below(
     store: Store,
     base: str,
     nodes: Mapping[str, NodeLike],
     *,
     overwrite: bool,
     forget: Callable[..., object] = node.nothing,
+    zarr_format: Literal[2, 3] | None = None,
 ) -> dict[str, Node]:
-    """Create nodes below a path; returns those that were made, by their paths below it."""
+    """Create nodes below a path, of one format; returns those that were made, by their paths below it."""
     from zellige.nodes.group import Group
 
-    nodes = as_mapping(nodes, "nodes")
     given = {node.new_path(path): _metadata(path, value) for path, value in nodes.items()}
     if len(given) < len(nodes):
         raise ValueError("duplicate paths: some of them are the same without outer slashes")
-    if len({metadata.zarr_format for metadata in given.values()}) > 1:
+    formats = {metadata.zarr_format for metadata in given.values()}
+    if zarr_format is not None and formats - {zarr_format}:
+        raise ValueError(f"the members of group '/{base}' have its Zarr format, {zarr_format}")
+    if len(formats) > 1:
         raise ValueError("the nodes of a hierarchy have one Zarr format; found 2 and 3")
     arrays = {path for path, metadata in given.items() if not isinstance(metadata, GroupMetadata)}
     for path in given:
@@ -249,7 +238,6 @@ def _handle(store: Store, path: str, metadata: NodeMetadata) -> Node:
 
 # -- data first, metadata last --------------------------------------------------------------------
 
-
 Left: TypeAlias = Literal["nothing", "parts", "mark"]
 
 
@@ -268,6 +256,8 @@ def begin(
     `between`: see `create`. Returns what an earlier call has left that was asked for the same: nothing, parts of it, or
     all of it with nothing but the mark to be removed. In a transaction there is no mark, and metadata may come first.
     """
+    as_flag(overwrite, "overwrite")
+    store.check_writable()
     if path:
         node.check_names(path)
     missing = missing_parents(store, path)
@@ -304,7 +294,7 @@ def _check_below(store: Store, path: str, new: Mapping[str, NodeMetadata]) -> No
                 raise remove.lost_chunk(store, node.join(place, stray))
 
 
-_FILLING = "a new array is being filled here by the process that is named; it has no document until that is done"
+_FILLING = "a new array is being filled here by the process that is named; it has no metadata until that is done"
 
 
 @contextmanager
@@ -320,7 +310,7 @@ def filling(
 
     A process that is killed leaves no array, but a mark and a lease of its own, so that the next call begins anew. One
     that finds the other still at work gets a `ConflictError`. After an exception nothing is left. Yields a function
-    that raises if another one has taken over. In a transaction, never seen by half, the metadata comes first.
+    that raises if another process has taken over. In a transaction, never seen by half, the metadata comes first.
     """
     if store.traits.transactional:
         create(store, {path: metadata}, overwrite=overwrite, between=between)
@@ -337,7 +327,7 @@ def filling(
 
     try:
         left = begin(store, path, work, {"": metadata}, overwrite=overwrite, between=between)
-        if left == "mark":  # one that was killed had done everything
+        if left == "mark":  # a process that was killed had done everything
             end()
             node.check_free(store, path)
         lease.take("this place")
@@ -359,9 +349,141 @@ def undone_by_errors(store: Store, path: str) -> Iterator[None]:
     """Remove a node that was made for a block which fails: nobody else knows of it."""
     try:
         yield
-    except ConflictError:  # what is there may be that of another one
+    except ConflictError:  # what is there may be that of another process
         raise
     except BaseException:
         with suppress(Exception):  # the first error is the one to be told
             remove.clear(store, path)
         raise
+
+
+# -- to another place -----------------------------------------------------------------------------
+
+
+def move(
+    store: Store,
+    source: str,
+    dest: str,
+    zarr_format: Literal[2, 3],
+    follow: Callable[[], object],
+    forget: Callable[[], object] | None = None,
+) -> None:
+    """Move a node and everything below it, other keys too, and make the groups above it.
+
+    `follow` is called as soon as the node is at the new place only. `forget`, if there is consolidated metadata, takes
+    the node out of it, and is called before a step after which its chunks would be missed at the old place.
+    """
+    node.check_names(dest)
+    if (error := node.there(store, dest)) is not None:
+        if not was_begun(store, source, dest):
+            raise error
+        _end_move(store, source, dest, follow)
+        return
+    missing = missing_parents(store, dest)
+    taken = any(True for _ in store.list(dest + "/"))
+    if taken and not remove.is_begun(store, dest):
+        raise NotANodeError(f"'/{dest}' in {store!r} holds keys but no Zarr node; choose another path")
+    put_groups(store, missing, zarr_format)
+    if taken or not _rename(store, source, dest, follow, forget):
+        # What is left at the new place may still be named by consolidated metadata, like the node that it was.
+        _move_keys(store, source, dest, follow, between=follow if taken else node.nothing)
+
+
+def was_begun(store: Store, source: str, dest: str) -> bool:
+    """Return whether a node was being moved from one path to another.
+
+    Where both are the same, it was to be renamed, and that step has not come.
+    """
+    found = remove.read_mark(store, dest)
+    return found is not None and found.source == source
+
+
+def _rename(
+    store: Store, source: str, dest: str, follow: Callable[[], object], forget: Callable[[], object] | None
+) -> bool:
+    """Move a node in one step; False, and nothing done, if that cannot be.
+
+    Consolidated metadata cannot change in the same step: it names the node at neither place meanwhile. The mark goes
+    with the node and says from where it came.
+    """
+    store.check_writable()
+    folders = store.ability(Folders)
+    if folders is None:
+        return False
+
+    def names() -> list[str]:
+        return [node.relative(key, source) for key in store.list_dir(source + "/")[0]]
+
+    with remove.undisturbed(store, source, names, tuple):
+        return _rename_folder(store, folders, source, dest, follow, forget)
+
+
+def _rename_folder(
+    store: Store,
+    folders: Folders,
+    source: str,
+    dest: str,
+    follow: Callable[[], object],
+    forget: Callable[[], object] | None,
+) -> bool:
+    if forget is None:
+        done = folders.rename(source + "/", dest + "/")
+        if done:
+            follow()
+        return done
+    remove.write_mark(store, source, Mark({}, source))
+    try:
+        forget()
+        done = folders.rename(source + "/", dest + "/")
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to be told
+            follow()
+            remove.remove_mark(store, source)
+        raise
+    follow()
+    remove.remove_mark(store, dest if done else source)
+    return done
+
+
+def _move_keys(
+    store: Store, source: str, dest: str, follow: Callable[[], object], between: Callable[[], object]
+) -> None:
+    """Copy all keys, the main document last, and then remove them."""
+
+    def copy(key: str) -> None:
+        raw = store.get(node.join(source, key))
+        if raw is not None:
+            store.put(node.join(dest, key), raw)
+
+    def find() -> Removal:
+        return Removal(store, source)
+
+    with (
+        remove.undisturbed(store, source, find, attrgetter("keys")) as origin,
+        remove.replacing(store, dest, whole=False, coming=origin, between=between),
+    ):
+        try:
+            for batch in node.copy_order(origin.keys, transactional=store.traits.transactional):
+                gather(copy, batch, store, large=True)
+        except BaseException:
+            remove.clear(store, dest, more=origin.keys)  # there was nothing before
+            raise
+        remove.clear(store, source, more=origin.keys, between=follow)
+
+
+def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:
+    """Remove what is still at the old place, after the node was whole at the new one."""
+    left = Removal(store, source).keys
+
+    def differs(key: str) -> bool:
+        raw = store.get(node.join(source, key))
+        return raw is not None and raw != store.get(node.join(dest, key))
+
+    for key, different in zip(left, gather(differs, left, store), strict=True):
+        if different:
+            raise ConflictError(
+                f"'/{source}' in {store!r} was being moved to '/{dest}' when that was stopped, and key {key!r} was "
+                "changed in one of them since; delete the one that is not wanted"
+            )
+    remove.clear(store, source, more=left, between=follow)
+    remove.remove_mark(store, dest)

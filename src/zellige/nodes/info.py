@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from zellige.display.text import human_bytes
-from zellige.display.tree import Member
+from zellige.display.text import Member, human_bytes
 from zellige.errors import MetadataError, UnfinishedError
 from zellige.grid.axis import as_axis
 from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
@@ -25,6 +25,11 @@ class Info:
 
     items: tuple[tuple[str, str], ...]
 
+    @classmethod
+    def of(cls, items: Iterable[tuple[str, Any]]) -> Info:
+        """Return labels with values of any type."""
+        return cls(tuple((label, str(value)) for label, value in items))
+
     def __getitem__(self, label: str) -> str:
         return dict(self.items)[label]
 
@@ -36,6 +41,8 @@ class Info:
 def describe(array: Array, *, stored: bool = False) -> Info:
     """Return what an array is; `stored` adds what is in the store, which takes a listing."""
     nchunks, chain = array.grid.get_nchunks(), array._chunks.chain
+    largest = prod(max(dim.unique_edge_lengths) for dim in array.grid.dimensions)
+    counts = " × ".join(map(str, array.grid.grid_shape)) or "1"
     items: list[tuple[str, Any]] = [
         ("Name", array.name),
         ("Type", "Array"),
@@ -43,9 +50,9 @@ def describe(array: Array, *, stored: bool = False) -> Info:
         ("Data type", array.metadata.data_type.label),
         ("Fill value", array.fill_value),
         ("Shape", _shape_text(array)),
-        ("Chunk grid", f"{array.metadata.chunk_grid.name}, {_times(array.grid.grid_shape)} = {nchunks:,} chunks"),
+        ("Chunk grid", f"{array.metadata.chunk_grid.name}, {counts} = {nchunks:,} chunks"),
         *((f"Chunks, {name}", _axis_text(dim)) for name, dim in zip(_names(array), array.grid.dimensions, strict=True)),
-        ("Largest chunk", human_bytes(_largest(array) * array.dtype.itemsize)),
+        ("Largest chunk", human_bytes(largest * array.dtype.itemsize)),
         ("Order", array.order),
         ("Read-only", array.read_only),
         ("Store", repr(array.store)),
@@ -61,12 +68,12 @@ def describe(array: Array, *, stored: bool = False) -> Info:
         items.append(("Stored", human_bytes(nbytes)))
         items.append(("Ratio", f"{array.nbytes / nbytes:.1f}" if nbytes else "-"))
         items.append(("Chunks stored", f"{array._chunks.count(array.grid):,} of {nchunks:,}"))
-    return Info(tuple((label, str(value)) for label, value in items))
+    return Info.of(items)
 
 
 def html(array: Array) -> str:
     """Return what `repr` says, and pictures; nothing is read."""
-    from zellige.display.html import array_html
+    from zellige.display.svg import array_html
 
     grid, inner = array.grid, array._inner
     count = grid.get_nchunks()
@@ -96,19 +103,16 @@ def describe_group(group: Group, *, complete: bool = False) -> Info:
         ("Consolidated", group.metadata.consolidated is not None),
     ]
     if complete:
-        found = dict(group._below(None))
-        below = [member for member in found.values() if not isinstance(member, MetadataError)]
-        arrays = sum(hasattr(member, "shape") for member in below)
-        items += [("Members", len(below)), ("Arrays", arrays), ("Groups", len(below) - arrays)]
-        broken = {name: type(member) for name, member in found.items() if isinstance(member, MetadataError)}
-        unfinished = [name for name, kind in broken.items() if kind is UnfinishedError]
-        unreadable = [name for name, kind in broken.items() if kind is not UnfinishedError]
-        items += [
-            (what, ", ".join(names))
-            for what, names in (("Unfinished", unfinished), ("Cannot be read", unreadable))
-            if names
-        ]
-    return Info(tuple((label, str(value)) for label, value in items))
+        names: dict[str, list[str]] = {"Arrays": [], "Groups": [], "Unfinished": [], "Cannot be read": []}
+        for name, found in group._below(None):
+            if isinstance(found, MetadataError):
+                names["Unfinished" if isinstance(found, UnfinishedError) else "Cannot be read"].append(name)
+            else:
+                names["Arrays" if isinstance(found, Array) else "Groups"].append(name)
+        counts = {what: len(names.pop(what)) for what in ("Arrays", "Groups")}
+        items += [("Members", sum(counts.values())), *counts.items()]
+        items += [(what, ", ".join(found)) for what, found in names.items() if found]
+    return Info.of(items)
 
 
 def tree_members(group: Group, level: int | None) -> list[Member]:
@@ -151,17 +155,9 @@ def _shape_text(array: Array) -> str:
 
 
 def _axis_text(dim: DimensionGrid) -> str:
-    """One axis of the grid: `10` for a size that repeats, `[31, 28, 31, …(24)]` for edges."""
+    """Return one axis of the grid: `10` for a size that repeats, `[31, 28, 31, …(24)]` for edges."""
     chunks = as_axis(dim).declared
     if isinstance(chunks, int):
         return str(chunks)
     head = ", ".join(map(str, chunks[:4]))
     return f"[{head}, …({len(chunks)})]" if len(chunks) > 4 else f"[{head}]"
-
-
-def _largest(array: Array) -> int:
-    return prod(max(dim.unique_edge_lengths) for dim in array.grid.dimensions)
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return " × ".join(map(str, shape)) or "1"

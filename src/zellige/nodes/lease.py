@@ -19,6 +19,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -143,15 +144,15 @@ class Lease:
 
     def take(self, what: str) -> None:
         """Take the lease; wait for another owner, and raise `ConflictError` if that one stays at work."""
-        for turn in Attempts(self.store, self.key, what):
-            turn.owner = self.attempt()
-            if turn.owner is None:
+        for attempt in attempts(self.store, self.key, what):
+            attempt.owner = self.attempt()
+            if attempt.owner is None:
                 return
 
     # -- holding ----------------------------------------------------------------------------------
 
     def write(self, content: dict[str, Any]) -> None:
-        """Store what the owner is doing; raises `ConflictError` if another one has taken over."""
+        """Store what the owner is doing; raises `ConflictError` if another process has taken over."""
         self._update(lambda _: content)
 
     def renew(self) -> None:
@@ -179,7 +180,7 @@ class Lease:
         return self.store.replace(self.key, document, tag) or self.store.get(self.key) == document
 
     def stored(self) -> dict[str, Any] | None:
-        """Return what is stored of what the owner is doing; None if another one has taken over. One request."""
+        """Return what is stored of what the owner is doing; None if another process has taken over. One request."""
         raw = None if self._lost else self.store.get(self.key)
         return read(raw).content if raw is not None and self._owns(raw) else None
 
@@ -188,13 +189,13 @@ class Lease:
         return self.stored() is not None
 
     def confirm(self) -> None:
-        """Raise `ConflictError` if another one has taken over; one request."""
+        """Raise `ConflictError` if another process has taken over; one request."""
         if not self.is_held():
             self._lost = True
             raise self._lost_error()
 
     def check(self) -> None:
-        """Raise `ConflictError` if another one may have taken over, because the lease was not renewed for long.
+        """Raise `ConflictError` if another process may have taken over, because the lease was not renewed for long.
 
         That happens to a process that was stopped for a while. It costs nothing as long as the lease is renewed.
         """
@@ -203,7 +204,7 @@ class Lease:
             self.confirm()
 
     def release(self) -> None:
-        """Give the lease back; nothing happens if another one has taken over."""
+        """Give the lease back; nothing happens if another process has taken over."""
         try:
             with self._lock:
                 if self.is_held():
@@ -243,26 +244,27 @@ class Lease:
         self.__dict__.update(state, _lock=threading.Lock(), thread=0)
 
 
-class Attempts:
-    """The attempts to take a lease: one, and others after growing pauses, until the setting `lease.wait` has passed.
+@dataclass
+class Attempt:
+    """One attempt to take a lease: whoever makes it sets the owner, and leaves the loop if there is none."""
 
-    Each turn of the loop sets `owner`: None once the lease is taken, and the loop is left. At its end, or if it is this
-    thread itself that holds the lease, `ConflictError` is raised.
+    key: str
+    owner: Owner | None = None
+
+
+def attempts(store: Store, key: str, what: str) -> Iterator[Attempt]:
+    """Yield attempts to take a lease, with growing pauses, until the setting `lease.wait` has passed.
+
+    Then, or at once if it is this thread itself that holds the lease, `ConflictError` is raised.
     """
-
-    def __init__(self, store: Store, key: str, what: str) -> None:
-        self.store, self.key, self.what = store, key, what
-        self.owner: Owner | None = None
-
-    def __iter__(self) -> Iterator[Attempts]:
-        until, pause = time.monotonic() + config.get("lease.wait"), 0.02
-        yield self
-        assert self.owner is not None
-        while time.monotonic() < until and not self.owner.is_this_thread():
-            time.sleep(random.uniform(0, pause))
-            pause = min(1.0, pause * 1.5)
-            yield self
-        raise busy(self.store, self.key, self.what, self.owner)
+    until, pause, attempt = time.monotonic() + config.get("lease.wait"), 0.02, Attempt(key)
+    while True:
+        yield attempt
+        assert attempt.owner is not None
+        if time.monotonic() >= until or attempt.owner.is_this_thread():
+            raise busy(store, attempt.key, what, attempt.owner)
+        time.sleep(random.uniform(0, pause))
+        pause = min(1.0, pause * 1.5)
 
 
 def busy(store: Store, key: str, what: str, owner: Owner) -> ConflictError:

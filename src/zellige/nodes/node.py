@@ -6,20 +6,29 @@ Zarr format 2. Nothing above this module asks which.
 
 from __future__ import annotations
 
+import marshal
+from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
+from zellige.codecs.chain import CodecChain
+from zellige.codecs.sharding import Uneven, uneven
 from zellige.errors import (
     ConflictError,
     ContainsArrayError,
     ContainsGroupError,
     MetadataError,
     NodeNameError,
+    ReadOnlyError,
+    RemoteError,
     UnfinishedError,
+    shown,
 )
+from zellige.grid.grid import ChunkGrid
 from zellige.metadata import ArrayV3Metadata
 from zellige.metadata.groups import (
     ARRAY_V2,
@@ -29,13 +38,13 @@ from zellige.metadata.groups import (
     Documents,
     GroupMetadata,
 )
-from zellige.metadata.json import read_attributes, read_json, write_json
+from zellige.metadata.json import as_attributes, copied, new_attributes, plain, read_attributes, read_json, write_json
 from zellige.metadata.v3 import DOCUMENT
-from zellige.stores import Store
+from zellige.stores import Store, StorePath
 from zellige.stores.abilities import Folders
 from zellige.stores.base import Tag, is_key
 from zellige.stores.threads import gather, is_busy
-from zellige.types import JSON
+from zellige.types import JSON, Shape
 
 if TYPE_CHECKING:
     from zellige.metadata.v2 import ArrayV2Metadata
@@ -110,6 +119,15 @@ def depth(path: str) -> int:
     return path.count("/") + bool(path)
 
 
+def levels(paths: Iterable[str]) -> list[list[str]]:
+    """Return paths with those of the same depth together, sorted, from the root downwards.
+
+    >>> levels(["a/b", "", "c", "a"])
+    [[''], ['a', 'c'], ['a/b']]
+    """
+    return [list(level) for _, level in groupby(sorted(sorted(paths), key=depth), key=depth)]
+
+
 def is_below(path: str, top: str) -> bool:
     """Return whether a path is that of a node, or of one below it."""
     return not top or path == top or path.startswith(top + "/")
@@ -128,21 +146,21 @@ def check_names(path: str) -> None:
     for name in path.split("/"):
         if not name.strip(".") or name.startswith(OWN) or name == DOCUMENT or not _is_text(name):
             raise NodeNameError(
-                f"{_shortened(name)!r} in path {_shortened(path)!r} cannot name a node: a name is not empty, is not "
-                f"made of dots only, does not begin with {OWN!r}, is not {DOCUMENT!r}, and is text without NUL; write "
-                "paths as 'a/b'",
+                f"{shown(name)} in path {shown(path)} cannot name a node: a name is not empty, is not made of dots "
+                f"only, does not begin with {OWN!r}, is not {DOCUMENT!r}, and is text without NUL; write paths as "
+                "'a/b'",
                 name=name,
             )
         if len(name.encode()) > _MOST_BYTES:
             raise NodeNameError(
-                f"{_shortened(name)!r} cannot name a node: it has {len(name)} characters, and file systems take names "
-                f"of {_MOST_BYTES} bytes; use a shorter one",
+                f"{shown(name)} cannot name a node: it has {len(name)} characters, and file systems take names of "
+                f"{_MOST_BYTES} bytes; use a shorter one",
                 name=name,
             )
     if len(path.encode()) > _LONGEST_PATH:
         raise NodeNameError(
-            f"path {_shortened(path)!r} has {len(path)} characters, and object stores take keys of 1,024 bytes; use a "
-            "shorter one",
+            f"path {shown(path)} has {len(path)} characters, and object stores take keys of 1,024 bytes; use a shorter "
+            "one",
             name=path,
         )
 
@@ -154,10 +172,6 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return is_key(name) is not None
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 80 else text[:60] + "…"
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -179,27 +193,19 @@ def load(
     reads `.zmetadata` as well, and then nothing else if it is there. `expect` is looked for first. `read` is how to
     read, if some of it has been read already.
     """
-    if read is None and first is None:
-        read = reader(store, path, zarr_format, consolidated=consolidated)
-    for candidate in (2, 3) if first == 2 else (3, 2):
-        if zarr_format in (None, candidate):
-            ask = read or reader(store, path, candidate, consolidated=consolidated)
-            if candidate == 3:
-                names = [DOCUMENT]
-            else:
-                groups = [CONSOLIDATED_V2, GROUP_V2] if consolidated else [GROUP_V2]
-                names = [*groups, ARRAY_V2] if expect == "group" else [ARRAY_V2, *groups]
-            for name in names:
-                if (found := _load_one(ask, store, path, name)) is not None:
-                    # Consolidated metadata holds the group's own documents, too.
-                    alone = name in (DOCUMENT, CONSOLIDATED_V2)
-                    return found if alone else {**found, **(_load_one(ask, store, path, ATTRIBUTES_V2) or {})}
+    read = read or reader(store, path, zarr_format, first=first, consolidated=consolidated)
+    groups = [CONSOLIDATED_V2, GROUP_V2] if consolidated else [GROUP_V2]
+    in_v2 = [*groups, ARRAY_V2] if expect == "group" else [ARRAY_V2, *groups]
+    for name in [*in_v2, DOCUMENT] if first == 2 else [DOCUMENT, *in_v2]:
+        asked = zarr_format in (None, 3 if name == DOCUMENT else 2)
+        if asked and (raw := read(name)) is not None:
+            found = {name: parse_document(store, path, name, raw)}
+            # Consolidated metadata holds the group's own documents, too.
+            alone = name in (DOCUMENT, CONSOLIDATED_V2)
+            if not alone and (raw := read(ATTRIBUTES_V2)) is not None:
+                found[ATTRIBUTES_V2] = parse_document(store, path, ATTRIBUTES_V2, raw)
+            return found
     return None
-
-
-def _load_one(read: Read, store: Store, path: str, name: str) -> Documents | None:
-    raw = read(name)
-    return None if raw is None else {name: parse_document(store, path, name, raw)}
 
 
 def parse_document(store: Store, path: str, name: str, raw: bytes) -> dict[str, JSON]:
@@ -210,17 +216,20 @@ def parse_document(store: Store, path: str, name: str, raw: bytes) -> dict[str, 
         raise MetadataError(f"{name} of '/{path}' in {store!r}: {error}", field=error.field) from error
 
 
-def reader(store: Store, path: str, zarr_format: int | None = None, *, consolidated: bool = False) -> Read:
+def reader(
+    store: Store, path: str, zarr_format: int | None = None, *, first: int | None = None, consolidated: bool = False
+) -> Read:
     """Return a function that reads documents of a node by name.
 
-    Where requests are waited for, all documents that may be there are asked for at the same time. What goes wrong with
-    one is raised only if that one is needed: without the right to list, some stores refuse what is not there.
+    Where requests are waited for, all documents that may be there are asked for at the same time; but for those of the
+    format that is not `first`, if that is given. What goes wrong with one is raised only if that one is needed: without
+    the right to list, some stores refuse what is not there.
     """
     if store.traits.concurrency is None or zarr_format == 3 or is_busy():
         return partial(read_document, store, path)
-    names = [ARRAY_V2, GROUP_V2, ATTRIBUTES_V2] + [CONSOLIDATED_V2] * consolidated
-    if zarr_format != 2:
-        names = [DOCUMENT, *names]
+    in_v2 = [ARRAY_V2, GROUP_V2, ATTRIBUTES_V2] + [CONSOLIDATED_V2] * consolidated
+    batches = [[DOCUMENT], in_v2] if first or zarr_format == 2 else [[DOCUMENT, *in_v2]]
+    found: dict[str, bytes | Exception | None] = {}
 
     def look(name: str) -> bytes | Exception | None:
         try:
@@ -228,9 +237,10 @@ def reader(store: Store, path: str, zarr_format: int | None = None, *, consolida
         except Exception as error:  # noqa: BLE001  (raised by whoever needs it)
             return error
 
-    found = dict(zip(names, gather(look, names, store), strict=True))
-
     def read(name: str) -> bytes | None:
+        if name not in found:
+            names = next(batch for batch in batches if name in batch)
+            found.update(zip(names, gather(look, names, store), strict=True))
         answer = found[name]
         if isinstance(answer, Exception):
             raise answer
@@ -379,16 +389,20 @@ def there(store: Store, path: str) -> ContainsArrayError | ContainsGroupError | 
 
 def why_missing(store: Store, path: str) -> str:
     """Return the end of a message about a node that is not there: that it is unfinished, if it is; else nothing."""
-    from zellige.nodes.remove import hint  # only for those who have found nothing
+    from zellige.nodes import remove  # only for those who have found nothing
 
-    return hint(store, path)
+    with suppress(RemoteError):  # who may not ask is told no more
+        found = remove.read_mark(store, path)
+        if found is not None and found.work is not None:
+            return f": {remove.words(found.work)}"
+    return ""
 
 
 # -- storing --------------------------------------------------------------------------------------
 
 
 def put_new(store: Store, path: str, metadata: NodeMetadata) -> Documents:
-    """Store the documents of a new node, whose place was checked; raises if another one was quicker."""
+    """Store the documents of a new node, whose place was checked; raises if another process was first."""
     documents = metadata.to_documents()
     if not put_documents(store, path, documents):
         raise there(store, path) or ConflictError(f"'/{path}' in {store!r} was created and removed meanwhile")
@@ -396,7 +410,7 @@ def put_new(store: Store, path: str, metadata: NodeMetadata) -> Documents:
 
 
 def put_documents(store: Store, path: str, documents: Documents) -> bool:
-    """Store the documents of a new node; False if another one was quicker."""
+    """Store the documents of a new node; False if another process was first."""
     (name, main), *others = [(name, _dumped(store, path, name, found)) for name, found in documents.items()]
     key = join(path, name)
     if name == DOCUMENT:
@@ -445,14 +459,14 @@ def update(
     path: str,
     names: Sequence[str],
     change: Callable[[Documents], tuple[Documents, T]],
-    follow: Callable[[T], object] = lambda _: None,
+    follow: Callable[[T], object] = nothing,
     stored: Stored | None = None,
-) -> None:
+) -> T:
     """Read documents of a node, change them and write them back, so that no other change is lost.
 
-    The first name is the document that must be there; the others may be missing. `follow` gets what `change` gave
-    beside the documents, in the order of the writes. `stored` is what was read before: it is read again only if it has
-    changed since.
+    The first name is the document that must be there; the others may be missing. What `change` gives beside the
+    documents is returned; `follow` gets it first, in the order of the writes. `stored` is what was read before: it is
+    read again only if it has changed since.
     """
     for _ in range(_TRIES):
         with store.lock(join(path, names[0])):
@@ -461,7 +475,7 @@ def update(
             after, result = change(before.documents)
             if _replace(store, path, names, before, after):
                 follow(result)
-                return
+                return result
     raise ConflictError(f"'/{path}' in {store!r} kept changing; nothing was written, try again")
 
 
@@ -488,12 +502,202 @@ def copy_order(keys: Iterable[str], *, transactional: bool = False) -> list[list
     >>> copy_order(["zarr.json", "a/zarr.json", "a/c/0", "b/.zarray", "b/.zattrs", "b/0"])
     [['a/c/0', 'b/0'], ['b/.zattrs'], ['a/zarr.json', 'b/.zarray'], ['zarr.json']]
     """
-    batches = [list(batch) for _, batch in groupby(sorted(keys, key=_turn), key=_turn)]
+
+    def order(key: str) -> tuple[bool, int, bool]:
+        name = key.rpartition("/")[2]
+        is_main = name in (DOCUMENT, ARRAY_V2, GROUP_V2)
+        is_document = is_main or name in (ATTRIBUTES_V2, CONSOLIDATED_V2)
+        return (True, -key.count("/"), is_main) if is_document else (False, 0, False)
+
+    batches = [list(batch) for _, batch in groupby(sorted(keys, key=order), key=order)]
     return batches[::-1] if transactional else batches
 
 
-def _turn(key: str) -> tuple[bool, int, bool]:
-    name = key.rpartition("/")[2]
-    is_main = name in (DOCUMENT, ARRAY_V2, GROUP_V2)
-    is_document = is_main or name in (ATTRIBUTES_V2, CONSOLIDATED_V2)
-    return (True, -key.count("/"), is_main) if is_document else (False, 0, False)
+# -- handles --------------------------------------------------------------------------------------
+
+
+class Attributes(MutableMapping[str, JSON]):
+    """A node's attributes as a dict: reading costs nothing, every change is written at once.
+
+    Values are JSON: strings, numbers, booleans, None, lists and dicts. numpy scalars and arrays are converted. NaN and
+    infinities come back as they were set; they are stored as NaN, Infinity and -Infinity, as Python's json and
+    zarr-python do. Readers of strict JSON do not know these: the setting `strict_json` refuses them.
+    """
+
+    def __init__(self, node: NodeHandle) -> None:
+        self._node = node
+
+    def __getitem__(self, key: str) -> JSON:
+        return self._node.metadata.attributes[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update({key: value})
+
+    def __delitem__(self, key: str) -> None:
+        self._node._change_attributes(lambda attributes: attributes.__delitem__(key))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._node.metadata.attributes)
+
+    def __len__(self) -> int:
+        return len(self._node.metadata.attributes)
+
+    def update(self, values: Any = (), /, **named: Any) -> None:
+        """Change several attributes in one write."""
+        new = plain(dict(values, **named))
+        self._node._change_attributes(lambda attributes: attributes.update(new))
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Replace all attributes."""
+        new = new_attributes(values)
+
+        def replace(attributes: dict[str, JSON]) -> None:
+            attributes.clear()
+            attributes.update(new)
+
+        self._node._change_attributes(replace)
+
+    def asdict(self) -> dict[str, JSON]:
+        """Return a copy as a plain dict."""
+        return dict(copied(self._node.metadata.attributes))
+
+    def __repr__(self) -> str:
+        return f"Attributes({self.asdict()!r})"
+
+
+class NodeHandle:
+    """A handle on an array or a group."""
+
+    __slots__ = ()
+
+    _kind: ClassVar[str]
+
+    if TYPE_CHECKING:
+        store: Store
+        path: str
+        metadata: Any
+
+    @abstractmethod
+    def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
+        """Change the stored attributes in place, by one write."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close the store, with all that was opened in it; a zip file is complete then, or after an error as before."""
+        self.store.__exit__(*exc)
+
+    @property
+    def name(self) -> str:
+        """The path with a leading slash."""
+        return "/" + self.path
+
+    @property
+    def basename(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def store_path(self) -> StorePath:
+        """The store and the path as one value."""
+        return StorePath(self.store, self.path)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return self.store.read_only
+
+    @property
+    def attrs(self) -> Attributes:
+        """The attributes, as a dict that writes every change."""
+        return Attributes(self)
+
+    def update_attributes(self, new_attributes: Mapping[str, Any]) -> Self:
+        """Change several attributes in one write: `new_attributes`; others stay."""
+        self.attrs.update(new_attributes)
+        return self
+
+    def _check_writable(self) -> None:
+        if self.store.read_only:
+            try:
+                self.store.check_writable()
+            except ReadOnlyError as error:
+                raise ReadOnlyError(f"{self._kind} {self.name!r} was not changed: {error}") from error
+
+
+# -- what the metadata of an array comes to -------------------------------------------------------
+
+
+_MOST, _LONGEST = 1024, 16 << 10  # blueprints that are remembered, and bytes of the metadata of each
+_known: dict[bytes, Blueprint] = {}
+
+
+class Blueprint(NamedTuple):
+    """An array without its place and its settings; shared by handles, so nothing here ever changes."""
+
+    metadata: ArrayMetadata
+    grid: ChunkGrid
+    chain: CodecChain
+    inner: Shape | None
+    """The shape of the inner chunks of shards."""
+    uneven: Uneven | None
+    """Where inner chunks do not divide the shards."""
+
+    @classmethod
+    def of(cls, metadata: ArrayMetadata) -> Blueprint:
+        """Check what the metadata says, and bring it together."""
+        grid = ChunkGrid.from_metadata(metadata)
+        shape = tuple(next(iter(dim.unique_edge_lengths)) for dim in grid.dimensions)
+        chain = CodecChain.from_json(metadata.codecs, metadata.data_type, metadata.fill_value, shape)
+        shard = chain.shard(shape)
+        if shard is None:
+            return cls(metadata, grid, chain, None, None)
+        return cls(metadata, grid, chain, shard.chunk_shape, uneven(chain, grid.dimensions))
+
+
+def remember(raw: bytes, blueprint: Blueprint) -> None:
+    """Keep what the bytes of a document, or its fingerprint, came to."""
+    if len(raw) <= _LONGEST:
+        if len(_known) >= _MOST:
+            _known.clear()
+        _known[raw] = _copied(blueprint)
+
+
+def remembered(raw: bytes) -> Blueprint | None:
+    """Return what the bytes of a document came to before; its attributes can be changed in place."""
+    found = _known.get(raw)
+    return None if found is None else _copied(found)
+
+
+def blueprint_of(documents: Documents) -> Blueprint:
+    """Return what parsed documents come to; those that differ in nothing but the attributes are checked once."""
+    key = _fingerprint(documents)
+    found = None if key is None else _known.get(key)
+    if found is not None:
+        attributes = as_attributes(documents[DOCUMENT].get("attributes"))
+        return found._replace(metadata=found.metadata.with_attributes(attributes))
+    metadata: Any = parse(documents)
+    blueprint = Blueprint.of(metadata)
+    if key is not None:
+        remember(key, blueprint._replace(metadata=metadata.with_attributes({})))
+    return blueprint
+
+
+def _fingerprint(documents: Documents) -> bytes | None:
+    """Return the bytes of a document without its attributes; None for Zarr format 2, and for what is no JSON."""
+    if documents.keys() != {DOCUMENT} or type(documents[DOCUMENT]) is not dict:  # another kind has a key twice
+        return None
+    rest = {key: value for key, value in documents[DOCUMENT].items() if key != "attributes"}
+    try:
+        return b"\0" + marshal.dumps(rest, 2)  # later versions write equal values in more than one way
+    except ValueError:
+        return None
+
+
+def _copied(blueprint: Blueprint) -> Blueprint:
+    """Return the same with attributes of its own."""
+    metadata = blueprint.metadata
+    if not metadata.attributes:
+        return blueprint
+    return blueprint._replace(metadata=metadata.with_attributes(copied(metadata.attributes)))

@@ -33,7 +33,7 @@ from zellige.settings import ArrayConfig
 from zellige.stores import Store, StoreLike, finishing, locate, opened, reopened
 
 if TYPE_CHECKING:
-    from zellige.display.tree import Tree
+    from zellige.display.text import Tree
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "w-"]
 
@@ -95,12 +95,8 @@ def open(
     """
     mode = _mode(mode, store)
     wants_array = "shape" in create or "data" in create
-    common: dict[str, Any] = {
-        "mode": mode,
-        "zarr_format": zarr_format,
-        "path": path,
-        "storage_options": storage_options,
-    }
+    common: dict[str, Any] = {"mode": mode, "zarr_format": zarr_format, "path": path}
+    common["storage_options"] = storage_options
     if mode not in ("w", "w-"):
         target, place = _find(store, path, mode, storage_options)
         found = open_array_or(target, place, config, zarr_format)
@@ -205,7 +201,8 @@ def open_group(
     >>> zellige.open_group(store, mode="r")["runs"].name
     '/runs'
     """
-    _check_older(older)
+    if unknown := sorted(older.keys() - NO_MEANING):
+        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")
     mode = _mode(mode, store)
     if mode in ("w", "w-"):
         return create_group(
@@ -253,19 +250,8 @@ def create_group(
     return make_group(target, place, check_format(zarr_format), attributes, overwrite=overwrite)
 
 
-def group(
-    store: StoreLike = None,
-    *,
-    overwrite: bool = False,
-    path: str | None = None,
-    zarr_format: ZarrFormat | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    **older: Any,
-) -> Group:
-    """Open the group at a place, created if there is nothing; with `overwrite` always anew.
-
-    Parameters: see `open_group`.
+def group(store: StoreLike = None, *, overwrite: bool = False, **options: Any) -> Group:
+    """Open the group at a place, created if there is nothing; with `overwrite` always anew. Options: see `open_group`.
 
     >>> import zellige
     >>> root = zellige.group()
@@ -273,27 +259,13 @@ def group(
     >>> root["x"][1:]
     array([2, 3])
     """
-    return open_group(
-        store,
-        mode="w" if overwrite else "a",
-        path=path,
-        zarr_format=zarr_format,
-        attributes=attributes,
-        storage_options=storage_options,
-        **older,
-    )
+    return open_group(store, mode="w" if overwrite else "a", **options)
 
 
 def _check_known(options: Mapping[str, Any]) -> None:
     """Refuse keywords that `create_array` would refuse, also where it is not called."""
     if unknown := sorted(options.keys() - NO_MEANING - KNOWN_OPTIONS):
         raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}; see create_array for those that there are")
-
-
-def _check_older(options: Mapping[str, Any]) -> None:
-    """Refuse keywords that never had a meaning."""
-    if unknown := sorted(options.keys() - NO_MEANING):
-        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")
 
 
 def open_like(a: Any, path: StoreLike, **options: Any) -> Array:

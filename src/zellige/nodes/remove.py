@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zellige.errors import (
     ConflictError,
@@ -34,7 +35,6 @@ from zellige.errors import (
     ContainsGroupError,
     MetadataError,
     NotANodeError,
-    RemoteError,
 )
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, GroupMetadata
 from zellige.metadata.json import read_json
@@ -45,7 +45,7 @@ from zellige.metadata.keys import (
     parse_chunk_key_encoding,
 )
 from zellige.metadata.v3 import DOCUMENT
-from zellige.nodes import node
+from zellige.nodes import lease, node
 from zellige.stores import Store, abilities
 from zellige.stores.abilities import Folders
 from zellige.stores.threads import gather
@@ -53,6 +53,8 @@ from zellige.types import JSON
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata, NodeMetadata
+
+T = TypeVar("T")
 
 WORK = f"{node.OWN}_work"
 """Beside the mark while a node is being made: what the operation keeps, such as which parts are done."""
@@ -193,7 +195,7 @@ def write_mark(store: Store, path: str, mark: Mark) -> None:
 
 
 def create_mark(store: Store, path: str, mark: Mark) -> None:
-    """Leave a mark where there is none; raises if somebody else was quicker."""
+    """Leave a mark where there is none; raises if another process was first."""
     if not store.traits.transactional and not store.create(mark_key(path), mark.to_bytes()):
         raise ConflictError(f"'/{path}' in {store!r}: another operation began there meanwhile; nothing was written")
 
@@ -220,19 +222,10 @@ def words(work: Work) -> str:
     )
 
 
-def hint(store: Store, path: str) -> str:
-    """Return the end of a message about a node that is not there: why, if it is unfinished; else nothing."""
-    with suppress(RemoteError):  # who may not ask is told no more
-        found = read_mark(store, path)
-        if found is not None and found.work is not None:
-            return f": {words(found.work)}"
-    return ""
-
-
 # -- what goes, and what stays --------------------------------------------------------------------
 
 # Consolidated metadata speaks of all nodes below, and the newer format hides the older: neither may be uncovered.
-_ORDER = {name: turn for turn, name in enumerate((CONSOLIDATED_V2, GROUP_V2, ARRAY_V2, ATTRIBUTES_V2, DOCUMENT))}
+_ORDER = {name: order for order, name in enumerate((CONSOLIDATED_V2, GROUP_V2, ARRAY_V2, ATTRIBUTES_V2, DOCUMENT))}
 _MARKS = (node.PENDING, node.RECORD, node.UNFINISHED)
 
 
@@ -335,11 +328,11 @@ class Removal:
     def remove_documents(self) -> None:
         """Remove the documents from the top downwards."""
 
-        def turn(key: str) -> tuple[int, int]:
+        def order(key: str) -> tuple[int, int]:
             return key.count("/"), _ORDER[_split(key)[1]]
 
-        documents = sorted((key for key in self.own if _split(key)[1] in _ORDER), key=turn)
-        for _, batch in groupby(documents, key=turn):
+        documents = sorted((key for key in self.own if _split(key)[1] in _ORDER), key=order)
+        for _, batch in groupby(documents, key=order):
             self._delete(batch)
 
     def remove_rest(self) -> None:
@@ -414,10 +407,17 @@ def removing(
         between()
         yield
         return
-    with store.lock(mark_key(path)):
-        if not whole:
+
+    def find() -> Removal:
+        return Removal(store, path, more, kept)
+
+    with ExitStack() as held:
+        held.enter_context(store.lock(mark_key(path)))
+        if whole:
+            removal = held.enter_context(undisturbed(store, path, find, attrgetter("keys")))
+        else:
             node.check_free(store, path)
-        removal = Removal(store, path, more, kept)
+            removal = find()
         removal.refuse_chunks_of(new or {})
         mark = Mark(removal.nodes) if coming is None else Mark({**removal.nodes, **coming.nodes}, coming.path)
         write_mark(store, path, mark)
@@ -425,6 +425,58 @@ def removing(
         between()
         removal.remove_rest()
         yield
+
+
+@contextmanager
+def undisturbed(store: Store, path: str, find: Callable[[], T], keys: Callable[[T], Iterable[str]]) -> Iterator[T]:
+    """Give what `find` lists at a path, once nobody changes the shape of arrays there, and keep them out meanwhile.
+
+    An append, or a change of several arrays, writes chunks that a removal would take, and then shows the array as if
+    they were there. Whoever is at work is waited for, and gets in the way of nothing: `ConflictError` after the setting
+    `lease.wait`. A dead one is finished or undone first. Who begins later writes chunks that were not listed, and so
+    are not removed; it fails if the array is gone, or adds to the one that has come in its place.
+
+    Parameters
+    ----------
+    store, path
+        The node that goes.
+    find
+        Lists what is there; called again if somebody was waited for.
+    keys
+        Gives the keys, relative to the node, of what was listed.
+    """
+    from zellige.nodes import commit  # which is built on this
+
+    if store.traits.transactional:
+        yield find()
+        return
+    for attempt in lease.attempts(store, mark_key(path), f"what is at '/{path}', or a group above it"):
+        with ExitStack() as locks:
+            attempt.owner, found = None, find()
+            while _is_changing_above(store, path):
+                attempt.owner = commit.owner_above(store, path)
+                if attempt.owner is not None:
+                    break
+                found = find()  # a dead writer's change was finished or undone
+            begun = [key for key in keys(found) if _split(key)[1] in (node.PENDING, node.RECORD)]
+            if begun:
+                names = set(keys(found))
+                for folder, name in map(_split, sorted(begun)):  # who appends to a local array holds this lock
+                    if name == node.PENDING:
+                        document = DOCUMENT if node.join(folder, DOCUMENT) in names else ARRAY_V2
+                        locks.enter_context(store.lock(node.join(path, node.join(folder, document))))
+                found = find()
+                raws = gather(lambda key: store.get(node.join(path, key)), begun, store)
+                owners = [lease.read(raw).live_owner for raw in raws if raw is not None]
+                attempt.owner = next((owner for owner in owners if owner is not None), attempt.owner)
+            if attempt.owner is None:
+                yield found
+                return
+
+
+def _is_changing_above(store: Store, path: str) -> bool:
+    records = [node.join(parent, node.RECORD) for parent in node.parents(path)]
+    return any(raw is not None for raw in gather(store.get, records, store))
 
 
 @contextmanager

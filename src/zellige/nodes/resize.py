@@ -34,7 +34,7 @@ from zellige.io.write import encoded, load, write
 from zellige.nodes import lease as leases
 from zellige.nodes import node
 from zellige.nodes.array import Array
-from zellige.nodes.lease import Attempts, Lease, Owner
+from zellige.nodes.lease import Lease, Owner
 from zellige.stores import threads
 from zellige.stores.locks import Apart
 from zellige.types import Buffer, Coords, Encoded, Shape
@@ -57,7 +57,7 @@ def append(array: Array, data: Any, axis: int = 0, chunks: int | EdgeEntries | N
         new = tuple(slice(n if k == axis else 0, None) for k, n in enumerate(held.grid.shape))
         held.recover()
         try:
-            held.mark()
+            held.announce()
             if array.store.traits.transactional:
                 # Nobody sees the shape before the data, and there are such stores that take no chunk outside of it.
                 held.commit(grid)
@@ -84,7 +84,7 @@ def resize(array: Array, new_shape: int | Sequence[int], chunks: ChunksLike = No
         if not any(map(operator.lt, shape, held.grid.shape)):
             held.commit(grid)
             return
-        held.mark()
+        held.announce()
         if array.store.traits.transactional:
             # icechunk hides chunks outside of a smaller shape, and would show them again when it grows.
             trim(array._chunks, grid)
@@ -158,15 +158,15 @@ def lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> I
     from zellige.nodes import commit  # which is built on this
 
     key = node.join(array.path, node.PENDING)
-    for turn in Attempts(array.store, key, f"the shape of array {array.name!r}"):
+    for attempt in leases.attempts(array.store, key, f"the shape of array {array.name!r}"):
         with array.store.lock(node.join(array.path, node.document_names(array.metadata)[0])):
             held = Held(array, kept or Lease(array.store, key, _BEYOND), handed_over=kept is not None)
             if kept is not None:
                 kept.confirm()
             try:
                 if kept is None:
-                    turn.owner = held.take() or (None if inside else commit.owner_above(array.store, array.path))
-                if turn.owner is None:
+                    attempt.owner = held.take() or (None if inside else commit.owner_above(array.store, array.path))
+                if attempt.owner is None:
                     held.read()
                     yield held
                     return
@@ -217,7 +217,7 @@ class Held:
             trim(self.array._chunks, self.grid)
             self.clean()
 
-    def mark(self) -> None:
+    def announce(self) -> None:
         """Say, so that it outlives a crash, that something may lie beyond the end from now on."""
         self._left = True
         if self._is_leased:
@@ -258,7 +258,7 @@ class Held:
     def undo(self, before: ArrayMetadata) -> None:
         """Take an append back: remove what lies beyond the end; in a transaction also the shape, which came first."""
         if self._is_leased and not self._lease.is_held():
-            return  # another one took over, and has removed it
+            return  # another process took over, and has removed it
         if self._store.traits.transactional:
             trim(self.array._chunks, ChunkGrid.from_metadata(before))
             self.array._update(lambda found: before.with_attributes(found.attributes))
@@ -338,7 +338,10 @@ def check_appended(data: Shape, shape: Shape, axis: int) -> None:
 
 def _parse_shape(shape: int | Sequence[int], ndim: int) -> Shape:
     try:
-        given = (operator.index(shape),) if isinstance(shape, int | np.integer) else tuple(map(operator.index, shape))
+        lengths = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        if any(isinstance(n, bool) for n in lengths):
+            raise TypeError("True and False are no lengths")
+        given = tuple(map(operator.index, lengths))
     except TypeError as error:
         raise ValueError(f"the new shape {shape!r} must be integers") from error
     if len(given) != ndim or any(not 0 <= n < 2**63 for n in given):
@@ -347,7 +350,7 @@ def _parse_shape(shape: int | Sequence[int], ndim: int) -> Shape:
 
 
 def _by_axis(chunks: ChunksLike, names: Sequence[str | None]) -> ChunksLike:
-    """Names of dimensions in a mapping replaced by axis numbers."""
+    """Return chunks with names of dimensions, in a mapping, replaced by axis numbers."""
     if not isinstance(chunks, Mapping):
         return chunks
     return {names.index(key) if key in names else key: value for key, value in chunks.items()}

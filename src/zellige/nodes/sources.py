@@ -19,8 +19,7 @@ Region: TypeAlias = tuple[slice, ...]
 
 _GETTERS = ("getter", "getter_nofancy", "getter_inline", "getitem")
 """The functions of dask, and of Python, that take an array and an index."""
-
-
+_TASKS = "dask._task_spec"
 _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -30,12 +29,8 @@ class Read(NamedTuple):
     place: StorePath
     region: Region | None = None
     """Which part of it; None if that is not known, and all of it may be."""
-
-
-def reads(data: Any) -> Iterator[Read]:
-    """Yield what is read when data is: an array, a view, a collection of dask, something of xarray, or anything."""
-    for found, _ in _reads(data):
-        yield found
+    exact: bool = False
+    """Whether an index of the value is one of the array."""
 
 
 def refuse_to_remove(data: Any, store: Store, path: str) -> None:
@@ -60,7 +55,7 @@ def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
     """Return what each task of a graph of dask reads."""
     tasks = dict(graph)
     # Arrays that have a key of their own are read by those who index them.
-    arrays = {key: found for key, task in tasks.items() if _may_be_array(task) and (found := list(_reads(task)))}
+    arrays = {key: found for key, task in tasks.items() if _may_be_array(task) and (found := list(reads(task)))}
     held: _Held = {}
     return {
         key: TaskReads([], []) if key in arrays else _task(task, held, tasks, arrays) for key, task in tasks.items()
@@ -71,23 +66,21 @@ _Held: TypeAlias = dict[int, tuple[Any, list[Any]]]
 """Each function of a graph and what it holds, by its `id`, which is its own as long as it is here: tasks share many."""
 
 
-def _task(
-    task: Any, held: _Held, keys: Container[Any] = (), arrays: Mapping[Any, list[tuple[Read, bool]]] = _NONE
-) -> TaskReads:
+def _task(task: Any, held: _Held, keys: Container[Any] = (), arrays: Mapping[Any, list[Read]] = _NONE) -> TaskReads:
     known = getattr(task, "dependencies", None) if type(task).__module__ == _TASKS else None
     found = TaskReads([], [] if known is None else [key for key in known if key not in arrays])
     todo: list[tuple[Any, Region | None]] = [(task, None)]
     while todo:
         part, region = todo.pop()
-        kind = _kinds.get(type(part)) or _kind_of(part)
+        kind = _kinds[type(part)]
         if kind == "plain":
             continue
         key = getattr(part, "key", None) if kind == "reference" else part if known is None else None
         is_key = key is not None and _is_key(key, keys)
-        origins = arrays.get(key, []) if is_key else list(_reads(part)) if kind == "array" else []
+        origins = arrays.get(key, []) if is_key else list(reads(part)) if kind == "array" else []
         if origins:
             indexed = region is not None
-            found.reads.extend(read._replace(region=region) if exact and indexed else read for read, exact in origins)
+            found.reads.extend(read._replace(region=region) if read.exact and indexed else read for read in origins)
         elif is_key:
             if known is None:
                 found.needs.append(key)
@@ -102,30 +95,34 @@ def _task(
 
 Kind: TypeAlias = Literal["plain", "reference", "constant", "holder", "array"]
 
-_TASKS = "dask._task_spec"
-_kinds: dict[type, Kind] = {}
-"""What values of a type are in a task, for those that were met; a graph has millions of them."""
+
+class _Kinds(dict[type, Kind]):
+    """Whether values of a type may be arrays, hold others, mean another task, or are none of this.
+
+    A graph has millions of values, and few types.
+    """
+
+    def __missing__(self, of: type) -> Kind:
+        library = of.__module__.split(".")[0]
+        kind: Kind = "plain"
+        if of.__module__ == _TASKS and of.__name__ in ("TaskRef", "DataNode"):
+            kind = "reference" if of.__name__ == "TaskRef" else "constant"
+        elif issubclass(of, str | list | tuple | set | frozenset | Mapping | partial | FunctionType | MethodType):
+            kind = "holder"
+        elif library in ("zellige", "zarr", "xarray") or callable(getattr(of, "__dask_graph__", None)):
+            kind = "array"
+        elif library == "dask":
+            kind = "holder"
+        self[of] = kind
+        return kind
 
 
-def _kind_of(part: Any) -> Kind:
-    """Return whether a value may be read from an array, holds others, means another task, or is none of this."""
-    kind, library = type(part), type(part).__module__.split(".")[0]
-    found: Kind = "plain"
-    if kind.__module__ == _TASKS and kind.__name__ in ("TaskRef", "DataNode"):
-        found = "reference" if kind.__name__ == "TaskRef" else "constant"
-    elif isinstance(part, str | list | tuple | set | frozenset | Mapping | partial | FunctionType | MethodType):
-        found = "holder"
-    elif library in ("zellige", "zarr", "xarray") or callable(getattr(kind, "__dask_graph__", None)):
-        found = "array"
-    elif library == "dask":
-        found = "holder"
-    _kinds[kind] = found
-    return found
+_kinds = _Kinds()
 
 
 def _may_be_array(task: Any) -> bool:
     value = getattr(task, "value", task) if type(task).__module__ == _TASKS else task
-    return (_kinds.get(type(value)) or _kind_of(value)) == "array"
+    return _kinds[type(value)] == "array"
 
 
 def _is_key(key: Any, keys: Container[Any]) -> bool:
@@ -180,7 +177,7 @@ def _held_by(function: FunctionType | MethodType) -> list[Any]:
             todo += [one for one in named if not isinstance(one, FunctionType)]
         elif isinstance(part, partial):
             todo += [part.func, *part.args, *part.keywords.values()]
-        elif (_kinds.get(type(part)) or _kind_of(part)) == "array":
+        elif _kinds[type(part)] == "array":
             found.append(part)
     return found
 
@@ -211,22 +208,22 @@ def _region_of(part: Any, inner: list[Any]) -> Region | None:
 # -- one value ------------------------------------------------------------------------------------
 
 
-def _reads(data: Any) -> Iterator[tuple[Read, bool]]:
-    """Yield what a value is read from, and whether an index of the value is one of the array."""
+def reads(data: Any) -> Iterator[Read]:
+    """Yield what is read when data is: an array, a view, a collection of dask, something of xarray, or anything."""
     library = type(data).__module__.split(".")[0]
     if isinstance(data, Array):
-        yield Read(data.store_path, _all(data)), True
+        yield Read(data.store_path, _all(data), exact=True)
     elif library == "zellige":
         yield from _reads_of_ours(data)
     elif library == "zarr" and hasattr(data, "store_path"):
         place = data.store_path
-        yield Read(StorePath(resolve(place.store, read_only=True), place.path), _all(data)), True
+        yield Read(StorePath(resolve(place.store, read_only=True), place.path), _all(data), exact=True)
     elif library == "xarray":
         yield from _reads_of_xarray(data)
     elif callable(getattr(type(data), "__dask_graph__", None)):
-        yield from ((found, False) for found in _reads_of_graph(data.__dask_graph__()))
+        yield from (found._replace(exact=False) for found in _reads_of_graph(data.__dask_graph__()))
     elif library == "dask" and hasattr(data, "value"):  # a constant in a task
-        yield from _reads(data.value)
+        yield from reads(data.value)
 
 
 def _all(array: Any) -> Region:
@@ -234,34 +231,31 @@ def _all(array: Any) -> Region:
     return tuple(slice(0, n) for n in array.shape)
 
 
-def _reads_of_ours(data: Any) -> Iterator[tuple[Read, bool]]:
+def _reads_of_ours(data: Any) -> Iterator[Read]:
     place = getattr(data, "store_path", None)
     if isinstance(place, StorePath):  # the handle that tasks of dask have, unless it is what they write to
         if not getattr(data, "writes", False):
-            yield Read(place, _all(data)), True
+            yield Read(place, _all(data), exact=True)
     elif type(data).__module__.startswith("zellige.views"):
         from zellige.views import arrays_of
 
-        yield from (
-            (Read(found.store_path, _all(found)), False) for found in arrays_of(data) if isinstance(found, Array)
-        )
+        yield from (Read(found.store_path, _all(found)) for found in arrays_of(data) if isinstance(found, Array))
     elif hasattr(data, "_array"):  # in the engine for xarray
-        yield from _reads(data._array)
+        yield from reads(data._array)
 
 
-def _reads_of_xarray(data: Any) -> Iterator[tuple[Read, bool]]:
-    """Behind a dataset, a data array, a variable, or one of the objects that index, decode or copy lazily."""
+def _reads_of_xarray(data: Any) -> Iterator[Read]:
+    """Look behind a dataset, a data array, a variable, or one of the objects that index, decode or copy lazily."""
     if isinstance(variables := getattr(data, "variables", None), Mapping):
         for variable in variables.values():
-            yield from _reads(variable)
+            yield from reads(variable)
         return
     for name in ("variable", "_data", "array", "_array"):  # the last one around an array of zarr-python
         inner = getattr(data, name, None)
         if inner is not None and inner is not data:
-            exact = _is_whole(getattr(data, "key", None)) and getattr(data, "shape", None) == getattr(
-                inner, "shape", ()
-            )
-            yield from ((found, exact and same) for found, same in _reads(inner))
+            same = getattr(data, "shape", None) == getattr(inner, "shape", ())
+            exact = same and _is_whole(getattr(data, "key", None))
+            yield from (found._replace(exact=exact and found.exact) for found in reads(inner))
             return
 
 

@@ -4,8 +4,7 @@ from zellige.stores import abilities
 from zellige.stores.base import Store
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
-from zellige.stores.path import StorePath
-from zellige.stores.resolve import StoreLike, finishing, locate, opened, reopened, resolve
+from zellige.stores.resolve import StoreLike, StorePath, finishing, locate, opened, reopened, resolve
 
 __all__ = ["abilities", "Store", "LocalStore", "MemoryStore", "StorePath", "StoreLike"]
 __all__ += ["finishing", "locate", "opened", "reopened", "resolve"]

@@ -1,7 +1,6 @@
-"""What only some stores can do, and what happens with those that cannot.
+"""What only some stores can do, and functions for all stores that use it where it is there.
 
-`Store.ability` gives an ability of a store, or None. A wrapper hands on that of the store inside, maybe with something
-around it. The functions here are for all stores: they use the ability where there is one.
+`Store.ability` returns an ability of a store, or None. A wrapper returns that of the store inside, maybe wrapped, too.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zellige.types import AnyArray, Buffer, Splice
+from zellige.types import AnyArray, Buffer
 
 if TYPE_CHECKING:
     from zellige.stores.base import Store
@@ -112,7 +111,7 @@ def prune(store: Store, prefix: str, owned: Callable[[str], bool]) -> None:
 
 
 class Forks(ABC):
-    """A transaction that other processes can write to as well."""
+    """A transaction that other processes can write to."""
 
     @abstractmethod
     def fork(self) -> Any:
@@ -124,21 +123,36 @@ class Forks(ABC):
 
 
 def fork(store: S) -> S:
-    """Return the same data as other processes may write to it; what they wrote comes back by `merge`.
+    """Return a store for other processes to write to: a fork of a transaction, else the store itself.
 
-    That is a fork in a transaction, else the store itself.
+    `merge` takes over what they wrote.
+
+    Parameters
+    ----------
+    store
+        The store; a transaction of one process only raises TypeError.
+
     """
     if not store.traits.transactional or store.read_only:
         return store
     forks = store.ability(Forks)
     if forks is None:
         raise TypeError(f"{store!r} is written by one process; write to another store, or without a cluster")
-    found: S = forks.fork()
-    return found
+    forked: S = forks.fork()
+    return forked
 
 
 def merge(store: Store, forks: Iterable[Store]) -> None:
-    """Take over what was written to forks of a store."""
+    """Take over what was written to forks of a store.
+
+    Parameters
+    ----------
+    store
+        The store that was forked; nothing happens unless it is a transaction.
+    forks
+        What `fork` returned, each after other keys were written to it.
+
+    """
     own = store.ability(Forks)
     if own is not None and store.traits.transactional:
         own.merge(forks)
@@ -152,33 +166,25 @@ class Batches(ABC):
 
     @abstractmethod
     def batch(self) -> AbstractContextManager[Callable[..., Any]]:
-        """Make many writes durable together; see `batch`."""
+        """Enter a batch; see the function `batch`."""
 
 
 def batch(store: Store) -> AbstractContextManager[Callable[..., Any]]:
     """Make many writes durable together, at the end of the block.
 
-    Gives a function that calls another one with its arguments as a part of the batch, and with it the threads that
-    `threads.run` starts for it.
+    Yields a function that calls another one with its arguments as part of the batch; threads that `threads.run` starts
+    for that call belong to the batch, too.
     """
     batches = store.ability(Batches)
     return nullcontext(operator.call) if batches is None else batches.batch()
 
 
-# -- values that are changed or decoded -----------------------------------------------------------
-
-
-class Splices(ABC):
-    """Changes of values that are not read as a whole, or need not be written as any other value is."""
-
-    @abstractmethod
-    def splice_value(self, key: str, change: Splice) -> None:
-        """Do what `Store.splice` does."""
+# -- decoded chunks -------------------------------------------------------------------------------
 
 
 class DecodedChunks(ABC):
-    """Decoded chunks that are kept."""
+    """A cache of decoded chunks."""
 
     @abstractmethod
     def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
-        """Return what `decode` makes of a value, maybe kept from another call with the same `how`; None if missing."""
+        """Return what `decode` makes of a value, maybe in an earlier call with the same `how`; None if missing."""

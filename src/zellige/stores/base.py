@@ -9,8 +9,8 @@ A store implements five methods, states facts about itself in its `traits`, and 
 * `delete` and `list` do what they say.
 * `lock` serialises reading, changing and writing one key.
 
-Everything else in `Store` is made of these, once, and not to be overridden. What only some stores can do is an ability
-of its own, see `zellige.stores.abilities`.
+Everything else that is public in `Store` is made of these, once, and not to be overridden. What only some stores can do
+is an ability of its own, see `zellige.stores.abilities`.
 
 Keys are relative, `/`-separated and checked by every method, so that nothing leaves the store's root.
 """
@@ -27,7 +27,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from zellige.errors import ConflictError, ReadOnlyError, ShortReadError, StoreKeyError
-from zellige.stores.abilities import Folders, Splices
+from zellige.stores.abilities import Folders
 from zellige.stores.locks import KeyLock
 from zellige.types import TEMPORARY as TEMPORARY
 from zellige.types import Buffer, Durability, Encoded, Kept, Old, Span, Splice
@@ -39,13 +39,12 @@ T = TypeVar("T")
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
-
 DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
-"""The names of the keys that are no chunks."""
+"""The names of metadata; other keys are chunks."""
 
 
 def check_key(key: str) -> str:
-    """Return the key itself; raise `StoreKeyError` if it could leave the root or is no key at all."""
+    """Return `key` itself; raise `StoreKeyError` if it could leave the root or is no key at all."""
     if not is_key(key):
         raise StoreKeyError(
             f"key {key!r}: a key has no empty, '.' or '..' segment, no outer '/', no NUL, no lone surrogate "
@@ -56,7 +55,7 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return the prefix itself: empty, or a valid key followed by `/`."""
+    """Return `prefix` itself; raise `StoreKeyError` unless it is empty, or a key followed by `/`."""
     if prefix:
         if not prefix.endswith("/"):
             raise StoreKeyError(f"prefix {prefix!r} must be empty or end in '/'", key=prefix)
@@ -83,7 +82,7 @@ def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[i
 
 
 def coalesced(spans: Sequence[Span], gap: int, most: int) -> list[Span]:
-    """Join ranges whose distance is at most the gap, up to a length of `most`, so that each is one request.
+    """Coalesce ranges whose distance is at most the gap, up to a length of `most`: each result is one request.
 
     >>> coalesced([(0, 10), (15, 5), (100, 10), (-8, None)], gap=5, most=50)
     [(0, 20), (100, 10), (-8, None)]
@@ -101,7 +100,7 @@ def coalesced(spans: Sequence[Span], gap: int, most: int) -> list[Span]:
 
 
 def divided(spans: Sequence[Span], found: Mapping[Span, Buffer]) -> list[Buffer]:
-    """Cut the ranges out of those that they were joined to.
+    """Cut ranges out of those that they were coalesced to.
 
     >>> divided([(15, 5), (0, 3), (7, 0)], {(0, 20): b"abcdefghijklmnopqrst"})
     [b'pqrst', b'abc', b'']
@@ -120,6 +119,12 @@ def divided(spans: Sequence[Span], found: Mapping[Span, Buffer]) -> list[Buffer]
     return parts
 
 
+def slices(key: str, whole: Buffer, spans: Sequence[Span]) -> list[Buffer]:
+    """Return ranges of a value."""
+    found = [resolve_span(key, *span, len(whole)) for span in spans]
+    return [whole[start : start + length] for start, length in found]
+
+
 def digest(value: Buffer) -> str:
     """Return a short name for these bytes, for tags and locks."""
     from hashlib import blake2b
@@ -128,7 +133,7 @@ def digest(value: Buffer) -> str:
 
 
 def check_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return the keys themselves; raise unless all are keys. A text is no sequence of them."""
+    """Return `keys` themselves; raise unless all are keys. A single text is not a sequence of keys."""
     if isinstance(keys, str):
         raise TypeError(f"keys is the text {keys!r}; give a list of keys")
     for key in keys:
@@ -144,7 +149,7 @@ def parts_of(value: Encoded) -> Sequence[Buffer]:
 
 
 def joined(value: Encoded) -> bytes:
-    """Return a value to be written as bytes that nobody can change."""
+    """Return `value`, which is to be written and may be in parts, as immutable bytes."""
     return value if type(value) is bytes else b"".join(parts_of(value))
 
 
@@ -164,9 +169,9 @@ class Traits:
     coalesce_gap: int = 8 << 10
     """Ranges of one value that are no further apart are better read as one."""
     optimistic: bool = False
-    """Whether changes lock nobody out, but are written on condition. No such store can delete on condition."""
+    """Whether changes take no lock, but are conditional writes, retried. No such store can delete on condition."""
     transactional: bool = False
-    """Whether others see what is written only as a whole, later: a kill leaves nothing half done."""
+    """Whether others see what is written only as a whole, later: a killed process leaves nothing half done."""
     local_path: str | None = None
     """The directory whose files are the values, up to its last `/`, where nothing else is between keys and files."""
     follow_links: bool = False
@@ -224,11 +229,8 @@ class Value(NamedTuple):
 
     @classmethod
     def cut(cls, key: str, whole: Buffer, spans: Sequence[Span] | None, tag: Tag | None) -> Self:
-        """Return the answer to `Store.read` for a store that has the whole value at hand."""
-        if spans is None:
-            return cls((whole,), len(whole), tag)
-        places = [resolve_span(key, *span, len(whole)) for span in spans]
-        return cls([whole[start : start + count] for start, count in places], len(whole), tag)
+        """Return what `Store.read` returns for `key` and `spans`, given the whole value and its tag."""
+        return cls((whole,) if spans is None else slices(key, whole, spans), len(whole), tag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,20 +251,33 @@ class Listing:
 
     @classmethod
     def one_level(cls, prefix: str, keys: Iterable[str]) -> Self:
-        """Return one level out of all keys that start with a prefix."""
+        """Return one level out of all `keys` that start with `prefix`."""
         ends = {key: key.find("/", len(prefix)) + 1 for key in keys}
         return cls([key for key, end in ends.items() if not end], {key[:end] for key, end in ends.items() if end})
 
 
-_TRIES = 64  # how often a change is made again that lost against another
-_AT_ONCE = 1000  # keys that are removed with one call
+_TRIES = 64  # attempts of a change, while others change the value
+_AT_ONCE = 1000  # keys for one call of `delete`
 
 
 class Store(ABC):
     """A map from keys to bytes; see the module's text for the promises, and `docs/stores.md` for how to write one.
 
     A subclass implements `read`, `write`, `delete`, `list` and `identity`, and sets its `traits`; `lock` if it can keep
-    others out than the threads of this process. The methods below these are made of them, and not to be overridden.
+    out more than the threads of this process. The methods below these are made of them, and not to be overridden.
+
+    The parameters mean the same in all methods:
+
+    key, keys
+        Relative paths, with `/` between their segments; `StoreKeyError` for anything else.
+    prefix
+        Empty, or a key followed by `/`.
+    value
+        Bytes, or a list of bytes that are stored one after the other as one value.
+    spans
+        Ranges as (start, length): a negative start counts from the end, a length of None means up to the end.
+    tag, if_tag
+        The tag of a value that was read, or `ABSENT` for no value: the condition of a write.
     """
 
     traits: Traits = Traits()
@@ -273,13 +288,13 @@ class Store(ABC):
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
         """Read a whole value, or exactly these ranges of it; None if there is no such key.
 
-        All ranges are of one version, if the value has a tag. A negative start counts from the end; no length means up
-        to the end. A range beyond the value raises `ShortReadError`. No ranges (`()`) give the size and the tag alone.
+        All ranges are of one version, if the value has a tag. A range beyond the value raises `ShortReadError`. No
+        ranges (`()`) give the size and the tag alone.
         """
 
     @abstractmethod
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
-        """Store a value, maybe in parts, all or nothing; False, and nothing changed, if a condition does not hold.
+        """Store a value, all or nothing; False, and nothing changed, if a condition does not hold.
 
         The condition is that the value still has this tag, or with `ABSENT` that there is none.
         """
@@ -290,7 +305,7 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
-        """List all keys that start with the prefix (empty, or ending in `/`), or one level: keys and sub-prefixes.
+        """List all keys that start with the prefix, or with `recursive=False` one level: keys and sub-prefixes.
 
         A sub-prefix may outlive its last key, where prefixes are directories.
         """
@@ -305,11 +320,11 @@ class Store(ABC):
         """Equal for two stores of one process exactly when they hold the same data."""
 
     def name(self, key: str) -> Hashable:
-        """Return the same name for a key of all stores of this process that mean the same value by it."""
+        """Return a name that is the same in all stores of this process in which the key means the same value."""
         return self.identity, check_key(key)
 
     def ability(self, kind: type[T]) -> T | None:
-        """Return an ability, see `zellige.stores.abilities`; None if this store does not have it."""
+        """Return an ability, given by its class in `zellige.stores.abilities`; None if this store does not have it."""
         return self if kind in type(self).__mro__ else None  # type: ignore[return-value]
 
     # -- reading ----------------------------------------------------------------------------------
@@ -337,7 +352,7 @@ class Store(ABC):
         return self.read(key, ()) is not None
 
     def list_dir(self, prefix: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """Return the keys directly below the prefix and the sub-prefixes (ending in `/`), both whole and sorted."""
+        """Return the keys and the sub-prefixes directly below the prefix, both whole and sorted."""
         found = self.list(prefix, recursive=False)
         return sorted(found.keys), sorted(found.prefixes)
 
@@ -373,22 +388,25 @@ class Store(ABC):
         self.splice(key, changed)
 
     def splice(self, key: str, change: Splice) -> None:
-        """Update a value by a change that keeps most of it, which then need not be read."""
+        """Update a value by a change that keeps most of it, which then need not be read.
+
+        `change` gets the old value, with its `size` and `read(start, length)`, or None, and returns the new one in
+        parts: bytes, and `Kept` ranges of the old value; or None to remove it. It may be called again.
+        """
         if self.traits.read_only:
             self.check_writable()
-        own = self.ability(Splices)
-        if own is not None:
-            own.splice_value(key, change)
-            return
+        self._splice(key, change)
+
+    def _splice(self, key: str, change: Splice) -> None:
         import random  # loaded by those who change parts of values
         import time
 
-        # Where changes are optimistic, the threads of this process still take turns, not to work in vain.
+        # Where changes are optimistic, a lock still saves the threads of this process retries.
         with self.lock(key):
-            for turn in range(_TRIES):
+            for attempt in range(_TRIES):
                 if self._try_splice(key, change):
                     return
-                time.sleep(random.uniform(0, min(1.0, 0.005 * 2**turn)))
+                time.sleep(random.uniform(0, min(1.0, 0.005 * 2**attempt)))
         raise ConflictError(
             f"key {key!r} in {self!r}: others changed it {_TRIES} times while it was changed here; nothing was written",
             key=key,
@@ -436,7 +454,7 @@ class Store(ABC):
         return KeyLock(self.name(key))
 
     def _writing(self, key: str) -> KeyLock:
-        """Keep writes of a key apart in this process; not by `lock`: a write waits for nobody's read-modify-write."""
+        """Keep writes of a key apart in this process; not by `lock`: a write does not wait for a read-modify-write."""
         return KeyLock(("writing", self.identity, key))
 
     def as_read_only(self) -> Self:
@@ -444,14 +462,14 @@ class Store(ABC):
         return self._view(read_only=True)
 
     def with_durability(self, durability: Durability) -> Self:
-        """Return the same data through a store whose writes survive this."""
+        """Return the same data through a store whose writes survive a crash of the "process", or of "power" as well."""
         now = self.traits.durability
         if durability == now:
             return self
         raise ValueError(f"durability={durability!r}: {self!r} supports durability={now!r} only")
 
     def with_concurrency(self, most: int) -> Self:
-        """Return the same data through a store that is asked for no more than this at once."""
+        """Return the same data through a store that gets at most so many requests at once."""
         now = self.traits.concurrency
         return self if now is None or now <= most else self._view(concurrency=most)
 
@@ -480,7 +498,7 @@ class Store(ABC):
 
 
 class WholeValue(NamedTuple):
-    """A value that is changed and is there as a whole."""
+    """A value that is being changed, in memory; see `Old`."""
 
     key: str
     raw: memoryview
@@ -490,7 +508,7 @@ class WholeValue(NamedTuple):
         """How many bytes it has."""
         return len(self.raw)
 
-    def read(self, start: int, length: int) -> memoryview:
-        """Some of them."""
-        begin, count = resolve_span(self.key, start, length, self.size)
-        return self.raw[begin : begin + count]
+    def read(self, start: int, length: int) -> Buffer:
+        """Return a range of it."""
+        (part,) = slices(self.key, self.raw, [(start, length)])
+        return part

@@ -30,7 +30,7 @@ from zellige.stores.base import (
     check_key,
     check_keys,
     digest,
-    resolve_span,
+    slices,
 )
 from zellige.stores.wrappers import FoldersAround, WrapperStore
 from zellige.types import AnyArray, Buffer, Encoded, Span
@@ -46,51 +46,61 @@ class CacheStatistics:
     """What a cache has done so far, and what it holds."""
 
     hits: int = 0
-    """Requests that were answered without the value being fetched."""
+    """Requests that were answered from the cache."""
     misses: int = 0
     hit_bytes: int = 0
     miss_bytes: int = 0
     evictions: int = 0
-    """Entries that had to make room."""
+    """Entries that were removed to make room."""
     nbytes: int = 0
-    """The bytes of values in memory, with what each entry takes."""
+    """The bytes of values in memory, with the overhead of each entry."""
     decoded_nbytes: int = 0
     """The bytes of decoded chunks."""
 
 
-class _Kept(NamedTuple):
-    """What is kept of one version of a value: the value, a decoded chunk, or the ranges that were asked for."""
+@dataclass(frozen=True, slots=True)
+class _CachedTag:
+    """The tag of a cached value: a text that differs where tags do; in a folder there is only that text."""
+
+    text: str
+    tag: Tag | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class _Entry(NamedTuple):
+    """What is cached of one version of a value: the value, a decoded chunk, or the ranges that were asked for."""
 
     value: Any
-    mark: str | None
-    """A short text that differs where tags do."""
+    tag: _CachedTag | None
     since: float
     """The time before the store was asked."""
-    tag: Tag | None = None
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """The tag of a value that may have been kept; its own tag is not known if it comes from a folder."""
-
-    mark: str
-    tag: Tag | None = field(compare=False)
-
-    def __repr__(self) -> str:
-        return self.mark
-
-
 class CacheStore(WrapperStore, DecodedChunks):
-    """Keeps the values that are read from another store, up to a number of bytes, those used last the longest.
+    """Keeps the values that are read from another store, up to a number of bytes; those used least recently go first.
 
-    `max_bytes` is for encoded values in memory, `folder_bytes` for those in a `folder`, which several processes may
-    share and which outlives them, and `decoded_bytes` for decoded chunks of arrays without shards. All arrays that
-    use this store share them.
+    All arrays that use this store share the cache. What is written through this store is never answered from before.
+    Changes by others are not noticed, except with `ttl` or `validate`. That a key is missing is not remembered.
 
-    What is written through this store is never answered from before. Changes by others are not noticed, unless
-    entries are used for `ttl` seconds only, or with `validate=True` each time the store says that the value is still
-    the same, which takes a small request. That a key is missing is not remembered.
+    Parameters
+    ----------
+    inner
+        The store whose values are cached.
+    max_bytes
+        The limit of encoded values in memory.
+    folder
+        A directory for values that outlive the process; several processes may share it.
+    folder_bytes
+        The limit of encoded values in the folder.
+    decoded_bytes
+        The limit of decoded chunks in memory, of arrays without shards; 0 keeps none.
+    ttl
+        The seconds that an entry is used for; None for no limit.
+    validate
+        Whether to ask the store before each use whether the value is still the same, by a small request.
 
     >>> from zellige.storage import MemoryStore
     >>> store = CacheStore(MemoryStore({"a": b"value"}))
@@ -119,8 +129,8 @@ class CacheStore(WrapperStore, DecodedChunks):
             raise ValueError(f"ttl={ttl!r} must be None or seconds > 0")
         self._ttl, self._validate = ttl, validate
         self._settings = {"max_bytes": max_bytes, "folder_bytes": folder_bytes, "decoded_bytes": decoded_bytes}
-        kept = None if folder is None else _Folder(folder, folder_bytes, _lasting(inner))
-        self._cache = _Cache(max_bytes, decoded_bytes, kept)
+        on_disk = None if folder is None else _Folder(folder, folder_bytes, _lasting(inner))
+        self._cache = _Cache(max_bytes, decoded_bytes, on_disk)
 
     @property
     def statistics(self) -> CacheStatistics:
@@ -128,46 +138,41 @@ class CacheStore(WrapperStore, DecodedChunks):
         return self._cache.statistics()
 
     def clear(self) -> None:
-        """Forget everything that is kept."""
+        """Empty the cache."""
         self._cache.drop("")
 
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """Return the whole value, or ranges of it, kept or fetched; see `Store.read`."""
+        """Return the whole value, or ranges of it, cached or fetched; see `Store.read`."""
         found = self._read(key, [_WHOLE] if spans is None else spans)
-        if found is None:
-            return None
-        return Value(found.value, found.size, None if found.mark is None else _Mark(found.mark, found.tag))
+        return None if found is None else Value(found.value, found.size, found.tag)
 
-    def ability(self, kind: type[T]) -> T | None:
+    def ability(self, kind: type[T]) -> Any:
         """Return that of the store inside; what it changes is forgotten here."""
         if kind is DecodedChunks and self._settings["decoded_bytes"]:
-            return self  # type: ignore[return-value]
+            return self
         found: Any = super().ability(kind)
-        if found is not None and kind is Folders:
-            found = FoldersAround(found, "", self._cache.written)
-        ability: T | None = found
-        return ability
+        return FoldersAround(found, "", self._cache.written) if found is not None and kind is Folders else found
 
     def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
-        """Return what `decode` makes of a value, kept or made anew; None if there is no such key."""
+        """Return what `decode` makes of a value, from the cache or anew; None if there is no such key."""
         chunk: AnyArray
-        kept = self._cache.find_chunk(check_key(key), how)
-        if kept is not None and self._is_current(key, kept):
-            chunk = kept.value
+        cached = self._cache.find_chunk(check_key(key), how)
+        if cached is not None and self._is_current(key, cached):
+            chunk = cached.value
             self._cache.count(chunk.nbytes, hit=True)
             return chunk
         with self._cache.fetching(key) as is_valid:
             found = self._read(key, [_WHOLE])
             if found is None:
                 return None
-            chunk = np.array(decode(found.value[0]))  # a copy, which does not keep the encoded bytes
+            chunk = np.array(decode(found.value[0]))  # a copy, which does not hold the encoded bytes
             chunk.flags.writeable = False
             self._cache.keep_chunk(is_valid, key, how, found._replace(value=chunk))
             return chunk
 
-    def _read(self, key: str, spans: Sequence[Span]) -> _Kept | None:
+    def _read(self, key: str, spans: Sequence[Span]) -> _Entry | None:
         """Return ranges as one entry, whose value they are."""
         found = self._cache.find(check_key(key), spans)
         if found is not None and self._is_current(key, found):
@@ -177,8 +182,7 @@ class CacheStore(WrapperStore, DecodedChunks):
             found = self._cache.load(key, spans)
             hit = found is not None and self._is_current(key, found)
             if not hit:
-                since = time.time()
-                found = _as_kept(self.inner.read(key, None if list(spans) == [_WHOLE] else spans), since)
+                found = self._fetch(key, spans)
             self._cache.count(0 if found is None else sum(map(len, found.value)), hit=hit)
             if found is None:
                 self._cache.forget(key)
@@ -186,12 +190,21 @@ class CacheStore(WrapperStore, DecodedChunks):
                 self._cache.keep(is_valid, key, spans, found, new=not hit)
             return found
 
-    def _is_current(self, key: str, kept: _Kept) -> bool:
-        """Whether something kept may be used still; if not, all that is kept of the key is forgotten."""
-        good = self._ttl is None or 0 <= time.time() - kept.since < self._ttl
+    def _fetch(self, key: str, spans: Sequence[Span]) -> _Entry | None:
+        """Read ranges from the store inside."""
+        since = time.time()
+        found = self.inner.read(key, None if list(spans) == [_WHOLE] else spans)
+        if found is None:
+            return None
+        parts = [part if type(part) is bytes else bytes(part) for part in found.parts]
+        return _Entry(parts, _cached(found.tag), since, found.size)
+
+    def _is_current(self, key: str, entry: _Entry) -> bool:
+        """Whether an entry may still be used; if not, all that is cached of the key is forgotten."""
+        good = self._ttl is None or 0 <= time.time() - entry.since < self._ttl
         if good and self._validate:
-            now = None if kept.mark is None else self.inner.read(key, ())
-            good = now is not None and _mark(now.tag) == kept.mark
+            now = None if entry.tag is None else self.inner.read(key, ())
+            good = now is not None and _cached(now.tag) == entry.tag
         if not good:
             self._cache.forget(key)
         return good
@@ -199,17 +212,17 @@ class CacheStore(WrapperStore, DecodedChunks):
     # -- writing ----------------------------------------------------------------------------------
 
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
-        """Store a value in the store inside, maybe on a condition, and forget what was kept of it."""
+        """Store a value in the store inside, maybe on a condition, and forget what was cached of it."""
         self.check_writable()
         check_key(key)
-        if isinstance(if_tag, _Mark):
+        if isinstance(if_tag, _CachedTag):
             if_tag = if_tag.tag
-            if if_tag is None:  # it comes from the folder, which does not keep tags; the next read is a fresh one
+            if if_tag is None:  # from the folder, which keeps no tags; the next read asks the store
                 self._cache.written(key)
                 return False
         try:
             return self.inner.write(key, value, if_tag)
-        finally:  # also if it failed: nobody knows what is there
+        finally:  # also if it failed: it is not known what is there
             self._cache.written(key)
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -224,7 +237,7 @@ class CacheStore(WrapperStore, DecodedChunks):
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Hold the lock of the store inside; what is read under it is read anew, of a document all of its node."""
+        """Hold the lock of the store inside; what is read under it is read anew: of metadata, all of its node."""
         folder, _, name = key.rpartition("/")
         with self.inner.lock(key):
             for other in DOCUMENTS if name in DOCUMENTS else [name]:
@@ -243,7 +256,7 @@ class CacheStore(WrapperStore, DecodedChunks):
 
 
 def _lasting(store: Store) -> str:
-    """Return what a store is called in a folder, also by other processes."""
+    """Return a name of a store that means the same in other processes."""
 
     def is_text(name: object) -> bool:
         return isinstance(name, str) or (isinstance(name, tuple) and all(map(is_text, name)))
@@ -253,41 +266,33 @@ def _lasting(store: Store) -> str:
     return repr(store.identity)
 
 
-def _mark(tag: Tag | None) -> str | None:
-    return None if tag is None else digest(repr(tag).encode(errors="replace"))
-
-
-def _as_kept(answer: Value | None, since: float) -> _Kept | None:
-    """Return what a store has answered, as it is kept."""
-    if answer is None:
-        return None
-    parts = [part if type(part) is bytes else bytes(part) for part in answer.parts]
-    return _Kept(parts, _mark(answer.tag), since, answer.tag, answer.size)
+def _cached(tag: Tag | None) -> _CachedTag | None:
+    return None if tag is None else _CachedTag(digest(repr(tag).encode(errors="replace")), tag)
 
 
 # -- in memory ------------------------------------------------------------------------------------
 
 
 class _Lru:
-    """Entries by key and by part, which is a range or a way of decoding, up to so many bytes."""
+    """Entries by key and by part, which is a range or a way of decoding, up to a number of bytes."""
 
     def __init__(self, most: int) -> None:
         self.most, self.nbytes, self.evictions = most, 0, 0
-        self._entries: OrderedDict[tuple[str, Hashable], tuple[_Kept, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, Hashable], tuple[_Entry, int]] = OrderedDict()
         self._parts: dict[str, set[Hashable]] = {}
 
-    def find(self, key: str, part: Hashable) -> _Kept | None:
+    def find(self, key: str, part: Hashable) -> _Entry | None:
         found = self._entries.get((key, part))
         if found is None:
             return None
         self._entries.move_to_end((key, part))
         return found[0]
 
-    def any_of(self, key: str) -> _Kept | None:
+    def any_of(self, key: str) -> _Entry | None:
         part = next(iter(self._parts.get(key, ())), None)
         return None if part is None else self._entries[key, part][0]
 
-    def keep(self, key: str, part: Hashable, entry: _Kept, nbytes: int) -> None:
+    def keep(self, key: str, part: Hashable, entry: _Entry, nbytes: int) -> None:
         self._remove(key, part)
         nbytes += _OVERHEAD
         if nbytes > self.most:
@@ -320,16 +325,16 @@ def _is_prefix(name: str) -> bool:
 
 
 class _Cache:
-    """What a `CacheStore` and its views keep together."""
+    """The entries of a `CacheStore`, which its views share."""
 
     def __init__(self, max_bytes: int, decoded_bytes: int, folder: _Folder | None) -> None:
         self.folder = folder
         self._values, self._chunks = _Lru(max_bytes), _Lru(decoded_bytes)
         self._fetches: dict[object, str] = {}
-        """The keys of requests that are under way; one that is dropped meanwhile is missing here."""
+        """The keys of requests in flight; one whose answer must not be cached is removed."""
         self._counts = {True: [0, 0], False: [0, 0]}
         self._written: set[str] = set()
-        """Keys and prefixes that were written here: another process may put what it read before into the folder."""
+        """Keys and prefixes that were written here: another process may add what it read before to the folder."""
         self.lock = threading.Lock()
         _caches.add(self)
 
@@ -348,12 +353,11 @@ class _Cache:
 
     # -- finding ----------------------------------------------------------------------------------
 
-    def find_chunk(self, key: str, how: Hashable) -> _Kept | None:
-        """Find a decoded chunk."""
+    def find_chunk(self, key: str, how: Hashable) -> _Entry | None:
         with self.lock:
             return self._chunks.find(key, how)
 
-    def find(self, key: str, spans: Sequence[Span]) -> _Kept | None:
+    def find(self, key: str, spans: Sequence[Span]) -> _Entry | None:
         """Find ranges in memory, all of one value."""
         with self.lock:
             if not spans:
@@ -361,7 +365,7 @@ class _Cache:
                 return None if known is None or known.size is None else known._replace(value=[])
             return _joined(key, spans, lambda span: self._values.find(key, span))
 
-    def load(self, key: str, spans: Sequence[Span]) -> _Kept | None:
+    def load(self, key: str, spans: Sequence[Span]) -> _Entry | None:
         """Find ranges in the folder, all of one value."""
         folder = self.folder
         if folder is None or not spans or self._was_written(key):
@@ -377,7 +381,7 @@ class _Cache:
 
     @contextmanager
     def fetching(self, key: str) -> Iterator[Callable[[], bool]]:
-        """Note a request; gives whether its answer may be kept, as nothing was written meanwhile."""
+        """Note a request; yield a function that tells whether its answer may be cached: nothing was written since."""
         token = object()
         with self.lock:
             self._fetches[token] = key
@@ -387,7 +391,7 @@ class _Cache:
             with self.lock:
                 self._fetches.pop(token, None)
 
-    def keep(self, is_valid: Callable[[], bool], key: str, spans: Sequence[Span], found: _Kept, *, new: bool) -> None:
+    def keep(self, is_valid: Callable[[], bool], key: str, spans: Sequence[Span], found: _Entry, *, new: bool) -> None:
         """Keep ranges in memory, and new ones in the folder too."""
 
         def place(temporary: str, path: str) -> bool:
@@ -397,8 +401,8 @@ class _Cache:
             files.unlink(temporary)
             return False
 
-        # Without a mark nobody could tell whether two ranges are of one value.
-        kept = [(s, p) for s, p in zip(spans, found.value, strict=True) if s == _WHOLE or found.mark is not None]
+        # Without a tag it is not known whether two ranges are of one value.
+        kept = [(s, p) for s, p in zip(spans, found.value, strict=True) if s == _WHOLE or found.tag is not None]
         if new and self.folder is not None and not self._was_written(key):
             for span, part in kept:
                 self.folder.keep(key, span, found._replace(value=part), place)
@@ -407,7 +411,7 @@ class _Cache:
                 for span, part in kept:
                     self._values.keep(key, span, found._replace(value=part), len(part))
 
-    def keep_chunk(self, is_valid: Callable[[], bool], key: str, how: Hashable, entry: _Kept) -> None:
+    def keep_chunk(self, is_valid: Callable[[], bool], key: str, how: Hashable, entry: _Entry) -> None:
         with self.lock:
             if is_valid():
                 self._chunks.keep(key, how, entry, entry.value.nbytes)
@@ -422,7 +426,7 @@ class _Cache:
         self.drop(name)
 
     def drop(self, name: str) -> None:
-        """Forget a key, or all below a prefix, and what is just being fetched of it as well."""
+        """Forget a key, or all below a prefix, and the answers to requests in flight."""
         with self.lock:
             for token, key in tuple(self._fetches.items()):
                 if key == name or (_is_prefix(name) and key.startswith(name)):
@@ -430,7 +434,7 @@ class _Cache:
         self.forget(name)
 
     def forget(self, name: str) -> None:
-        """Forget what is kept of a key, or of all below a prefix."""
+        """Forget what is cached of a key, or of all below a prefix."""
         with self.lock:
             self._values.drop(name)
             self._chunks.drop(name)
@@ -438,16 +442,15 @@ class _Cache:
                 self.folder.drop(name)
 
 
-def _joined(key: str, spans: Sequence[Span], find: Callable[[Span], _Kept | None]) -> _Kept | None:
-    """Return ranges out of the whole value, or each for itself if all are of one value; None if one is not there."""
+def _joined(key: str, spans: Sequence[Span], find: Callable[[Span], _Entry | None]) -> _Entry | None:
+    """Return ranges cut out of the whole value, or each from its own entry if all are of one version; else None."""
     whole = find(_WHOLE)
     if whole is not None:
-        places = [resolve_span(key, *span, len(whole.value)) for span in spans]
-        return whole._replace(value=[whole.value[start : start + count] for start, count in places])
-    entries: list[_Kept] = []
+        return whole._replace(value=slices(key, whole.value, spans))
+    entries: list[_Entry] = []
     for span in spans:
         entry = find(span) if span != _WHOLE else None
-        if entry is None or (entries and entry.mark != entries[0].mark):
+        if entry is None or (entries and entry.tag != entries[0].tag):
             return None
         entries.append(entry)
     oldest = min(entries, key=lambda entry: entry.since)
@@ -470,17 +473,17 @@ if hasattr(os, "register_at_fork"):
 
 # -- in a folder ----------------------------------------------------------------------------------
 
-_ABANDONED = 3600.0  # seconds after which nobody writes a temporary file any more
+_ABANDONED = 3600.0  # seconds after which a temporary file counts as left behind
 _CHECK = 16  # bytes of the checksum at the start of a file
-_HEADER = struct.Struct("<dII")  # when it was read from the store, the lengths of its mark and of its key
+_HEADER = struct.Struct("<dII")  # when it was read from the store, the lengths of its tag and of its key
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.ENOENT})  # or removed with its folder
 
 
 class _Folder:
-    """Values in a folder: one file each, named by digests, written whole, those used least lately removed first.
+    """Values in a folder: one file each, named by digests, written whole; those used least recently are removed first.
 
-    Several processes may use one folder, and a limit of bytes for all of them. A file says of which key it is and has
-    a checksum, so that what is found is what was kept, or nothing. `owner` is the store, in words that no other has.
+    Several processes may share a folder, and its limit of bytes. A file names its key and has a checksum: what is
+    loaded is what was kept, or nothing. `owner` is a name of the store that no other store has.
     """
 
     def __init__(self, path: str | os.PathLike[str], most: int, owner: str) -> None:
@@ -488,10 +491,10 @@ class _Folder:
         self._owner = blake2b(owner.encode(errors="surrogateescape"), digest_size=32).digest()
         self._top = os.path.join(self.path, self._owner[:8].hex())
         self.evictions = 0
-        self._since_scan = most  # the first file that is kept has the others counted
+        self._since_scan = most  # the first write scans the folder
 
     def _folder(self, key: str) -> str:
-        """Return where the values of a key are, and below it those of all keys that begin with it and `/`."""
+        """Return the directory of a key's values; keys that begin with it and `/` are below."""
         names = [blake2b(os.fsencode(part), digest_size=8).hexdigest() for part in key.split("/") if part]
         return os.path.join(self._top, *names)
 
@@ -499,8 +502,8 @@ class _Folder:
         start, length = span
         return os.path.join(self._folder(key), f"{start}:{'' if length is None else length}")
 
-    def load(self, key: str, span: Span) -> _Kept | None:
-        """Return a value or a range of it, if it is here and whole."""
+    def load(self, key: str, span: Span) -> _Entry | None:
+        """Return a value or a range of it, if it is there and not damaged."""
         path = self._file(key, span)
         try:
             with open(path, "rb") as file:
@@ -509,7 +512,7 @@ class _Folder:
             if error.errno in MISSING:
                 return None
             raise
-        with suppress(OSError):  # used last, removed last; not more than that depends on it
+        with suppress(OSError):  # only the order of removals depends on it
             os.utime(path)
         found = self._parsed(raw, key)
         if found is None:
@@ -518,9 +521,9 @@ class _Folder:
             found = found._replace(size=len(found.value))
         return found
 
-    def keep(self, key: str, span: Span, kept: _Kept, place: files.Place) -> None:
-        """Write a file, as far as there is room; `place` puts it there."""
-        path, raw = self._file(key, span), self._formatted(key, kept)
+    def keep(self, key: str, span: Span, entry: _Entry, place: files.Place) -> None:
+        """Write a file, if there is room; `place` renames it."""
+        path, raw = self._file(key, span), self._formatted(key, entry)
         if len(raw) > self._most:
             return
         try:
@@ -535,24 +538,25 @@ class _Folder:
     def _checksum(self, rest: bytes) -> bytes:
         return blake2b(rest, digest_size=_CHECK, key=self._owner).digest()
 
-    def _formatted(self, key: str, kept: _Kept) -> bytes:
-        mark, name = (kept.mark or "").encode(), os.fsencode(key)
-        rest = b"".join([_HEADER.pack(kept.since, len(mark), len(name)), mark, name, kept.value])
+    def _formatted(self, key: str, entry: _Entry) -> bytes:
+        tag, name = b"" if entry.tag is None else entry.tag.text.encode(), os.fsencode(key)
+        rest = b"".join([_HEADER.pack(entry.since, len(tag), len(name)), tag, name, entry.value])
         return self._checksum(rest) + rest
 
-    def _parsed(self, raw: bytes, key: str) -> _Kept | None:
+    def _parsed(self, raw: bytes, key: str) -> _Entry | None:
         """Return what a file holds; None if it is damaged, or of another key or store with the same digests."""
         if len(raw) < _CHECK + _HEADER.size or self._checksum(raw[_CHECK:]) != raw[:_CHECK]:
             return None
-        since, marked, named = _HEADER.unpack_from(raw, _CHECK)
+        since, tag_length, name_length = _HEADER.unpack_from(raw, _CHECK)
         start = _CHECK + _HEADER.size
-        mark, name = raw[start : start + marked], raw[start + marked : start + marked + named]
-        if name != os.fsencode(key):
+        middle = start + tag_length
+        end = middle + name_length
+        if raw[middle:end] != os.fsencode(key):
             return None
-        return _Kept(raw[start + marked + named :], mark.decode() or None, since)
+        return _Entry(raw[end:], _CachedTag(raw[start:middle].decode()) if tag_length else None, since)
 
     def drop(self, name: str) -> None:
-        """Remove what is known of a key, or of all keys below a prefix."""
+        """Remove the files of a key, or of all keys below a prefix."""
         for folder, _, names in os.walk(self._folder(name)):
             for file in names:
                 files.unlink(os.path.join(folder, file))
@@ -560,9 +564,9 @@ class _Folder:
                 break
 
     def _trim(self) -> None:
-        """Remove those used least lately while there are too many bytes.
+        """Remove the files used least recently while there are too many bytes.
 
-        Others write too, so the files are counted again each time an eighth of the limit was written from here.
+        Other processes write, too, so the folder is scanned each time an eighth of the limit was written here.
         """
         if self._since_scan < self._most // 8:
             return

@@ -1,8 +1,8 @@
-"""How to reach a server: what users say about it, checked, as a client of obstore that every process builds for itself.
+"""How to reach a server: the user's options, checked, and a client of obstore that every process builds for itself.
 
-Credentials that a user gave stay here: no repr shows them, no error quotes them, and a pickle that holds them warns.
-Without credentials obstore would ask the metadata service of the machine. That answers in the cloud only; elsewhere it
-may be anybody, or nobody, for a long while. So it is asked only if users say so.
+Credentials stay here: no repr shows them, no error quotes them, and a pickle that holds them warns. Without credentials
+obstore would query the instance metadata service. That is trusted in the cloud only; elsewhere the address may belong
+to anyone, or a request waits for long. So it is queried only if the user asks for it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _loaded: dict[int, Library] = {}
 
 
 def library() -> Library:
-    """Return the functions, stores and errors of obstore, as this process may use them: one copy for all threads."""
+    """Return the functions, stores and errors of obstore for this process: one copy for all threads."""
     pid = os.getpid()
     found = _loaded.get(pid)
     if found is None:
-        # A function takes only stores of its own copy, and the first requests of a process may come from many threads.
+        # A function takes only stores of its own copy, and several threads may come first.
         with KeyLock(("obstore", pid)):
             found = _loaded.get(pid) or _load(pid)
             _loaded[pid] = found
@@ -64,8 +64,8 @@ def _load(pid: int) -> Library:
 def _load_again(path: Any) -> Any:
     """Load another copy of an extension module, with its own global state.
 
-    obstore runs its requests on threads that it starts once in a process. A forked child has none of them, and waits
-    for ever. The file is copied, because the system loads each only once.
+    obstore runs its requests on threads that it starts once. A forked child has none of them, and would wait forever.
+    The file is copied, because the system loads each file only once.
     """
     import importlib.util
     import shutil
@@ -90,7 +90,7 @@ _query = re.compile(r"(?<=[?&;])([\w.~%-]+=)[^&\s\"'<>),]+")
 
 
 def redacted(text: str) -> str:
-    """Return a URL, or a text with URLs, without users, passwords and the values of queries, which may be secret.
+    """Return a text without the users, passwords and query values of the URLs in it, which may be secret.
 
     >>> redacted("GET https://me:pass@host/x.zarr?sig=abc&v=1 failed")
     'GET https://***@host/x.zarr?sig=***&v=*** failed'
@@ -207,7 +207,7 @@ def parse_options(kind: str, given: Mapping[str, Any]) -> Options:
 
 
 class _Signs(NamedTuple):
-    """Where obstore finds credentials, or that it needs none; and what an error offers instead."""
+    """What tells that there are credentials, or that none are needed; and what an error offers instead."""
 
     company: str
     offers: str
@@ -245,7 +245,7 @@ _SIGNS = {
 
 
 def _credentials(kind: str, options: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a store of obstore needs beside its options to sign requests; raise if nothing says how."""
+    """Return what a store of obstore needs beside its options to sign requests; raise if there are no credentials."""
     if (provider := other.get("credential_provider")) is not None:
         return {"credential_provider": provider}
     signs, profile = _SIGNS[kind], other.get("profile")
@@ -289,7 +289,7 @@ def _from_aws_files(profile: str | None, options: Mapping[str, Any]) -> dict[str
 
 
 class Client:
-    """A server, a place on it and how to ask; obstore's object for it is built on first use in each process."""
+    """A server, a place on it, and options; obstore's object for it is built on first use in each process."""
 
     __slots__ = ("kind", "place", "options", "_built")
 
@@ -299,7 +299,7 @@ class Client:
 
     @classmethod
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Client:
-        """Return the client of a URL, whose options are checked; nothing is asked of the server."""
+        """Return the client of a URL with checked options; no request is sent."""
         if url.partition("://")[0].lower() in ("http", "https"):
             return cls("http", (_checked_http(url),), parse_options("http", storage_options or {}))
         kind, bucket, path, account = split_url(url)
@@ -310,7 +310,7 @@ class Client:
 
     @classmethod
     def from_obstore(cls, store: Any) -> Client:
-        """Return the client that a store of obstore stands for; its stores in memory are used as they are."""
+        """Return the client of a store of obstore; its stores in memory are used as they are."""
         name = type(store).__name__
         if name == "MemoryStore":
             client = cls("memory", (f"{id(store):x}",), {})
@@ -358,7 +358,7 @@ class Client:
                 raise RuntimeError(
                     "obstore's MemoryStore does not survive a fork; use zellige's, or start with 'spawn'"
                 )
-            # What another process built is kept: to free it here would disturb the threads that it belongs to.
+            # What the parent built is kept: freeing it here would disturb its threads.
             built = self._built[pid] = self._build()
         return built
 
@@ -368,7 +368,10 @@ class Client:
             return stores.MemoryStore()
         most = timedelta(seconds=config.get("remote.timeout"))
         client = {"timeout": most, **self.options["client"]}
-        if self._address().lower().startswith("http://"):
+        address = self._address()
+        if address and not re.match(r"https?://[^/]", address, re.IGNORECASE):
+            raise ValueError(f"endpoint {redacted(address)!r} is no URL; write http://host:port or https://host:port")
+        if address.lower().startswith("http://"):
             client.setdefault("allow_http", True)  # asked for by name
         retries = {"max_retries": config.get("remote.max_retries"), "retry_timeout": most, **self.options["retry"]}
         how = {"client_options": client, "retry_config": retries}
@@ -398,7 +401,7 @@ class Client:
 
     def __getstate__(self) -> tuple[str, tuple[str, ...], Options, dict[str, bytes] | None]:
         values = None
-        if self.kind == "memory":  # as of our own: the pickle is a copy
+        if self.kind == "memory":  # the pickle is a copy, as with `MemoryStore`
             calls, store = library().calls, self.store()
             keys = [meta["path"] for batch in calls.list(store) for meta in batch]
             values = {key: bytes(calls.get(store, key).bytes()) for key in keys}

@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, what of them survives a power cut, and what dead writers left behind.
+"""Files: atomic writes, what survives a power cut, and what dead writers left behind.
 
 A value is written to a temporary file beside its place and renamed onto it, so that neither a reader nor a crash sees
-half of it. The name of a temporary file says who writes it: another process removes it when that one is dead.
+half of it. The name of a temporary file names its writer: another process removes it when the writer is dead.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from zellige.types import Buffer, Kept, Span
 
 T = TypeVar("T")
 Place: TypeAlias = Callable[[str, str], bool]
-"""Puts a temporary file into its place, and tells whether it did."""
+"""Puts a temporary file into its place, and returns whether it did."""
 Part: TypeAlias = Buffer | Callable[[int], None]
-"""Part of a value to be written: bytes, or a function that appends some to the file with this descriptor."""
+"""Part of a value to be written: bytes, or a function that appends bytes to a file, given its descriptor."""
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-"""Without O_NONBLOCK the opening of a FIFO waits for a writer; what a link leads to is looked at before."""
+"""Without O_NONBLOCK, opening a FIFO waits for a writer. Links are resolved, and checked, before."""
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_CHECKED = 1 << 20  # bytes; a longer range is compared with the size before memory is taken for it
-_FAR = 1 << 62  # so is one that starts where no file reaches
-_TRIES = 32  # how often a write makes its directory while somebody else removes it
+_CHECKED = 1 << 20  # bytes; a longer range is compared with the size before memory is allocated for it
+_FAR = 1 << 62  # so is a range that starts beyond any file
+_TRIES = 32  # attempts to create a directory while another process removes it
 _AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
 _CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 _LOCK = "lock-"
@@ -47,7 +47,7 @@ _numbers = count()
 
 
 def regular(info: os.stat_result) -> int:
-    """Return the size of a regular file; other things are not values."""
+    """Return the size of a regular file; OSError for anything else."""
     if stat.S_ISREG(info.st_mode):
         return info.st_size
     number = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.ESPIPE
@@ -55,7 +55,7 @@ def regular(info: os.stat_result) -> int:
 
 
 class FileTag(ContentTag):
-    """A tag of a file. Its inode, time and size are the same for two writes within one tick of the clock at most."""
+    """A tag of a file: its inode, time and size, which only two writes within one tick of the clock can share."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ def read(fd: int, key: str, spans: Sequence[Span] | None) -> Value:
     if spans is not None:
         return Value([read_range(fd, key, *span) for span in spans], size, FileTag(name, None))
     value = os.pread(fd, size + 1, 0)
-    if len(value) != size:  # not the size that it said
+    if len(value) != size:  # it was changed meanwhile
         value = FileIO(fd, closefd=False).readall()
     return Value((value,), len(value), FileTag(name, value))
 
@@ -109,7 +109,7 @@ def pread(fd: int, count: int, start: int) -> bytes:
 
 
 def resolved(path: str) -> str:
-    """Return an absolute path without links, as `os.path.realpath` does, but by one system call if there are none."""
+    """Return what `os.path.realpath` returns for an absolute path, by one system call if there are no links in it."""
     if kernel.native is not None and kernel.native.has_no_links(os.fsencode(path)):
         return path
     return os.path.realpath(path)
@@ -124,31 +124,34 @@ def encloses(target: str, path: str) -> bool:
 
 
 def temporary_name() -> str:
-    """Return how the names of this process's unfinished files begin; `-` and something that tells them apart follow."""
+    """Return how the names of this process's unfinished files begin; `-` and something unique follow."""
     return f"{TEMPORARY}{owner(os.getpid())}"
 
 
 def write(
     folder: str, path: str, parts: Sequence[Part], place: Place, *, sync: bool = False, held: FileLock | None = None
 ) -> bool:
-    """Write a temporary file and put it into its place; whatever happens, it does not stay behind.
+    """Write a temporary file and put it into its place; it is removed if anything fails.
 
-    With a lock that is `fresh`, its file serves and is renamed; if that fails, the holder of the lock removes it.
+    The file of a lock that is `fresh` is used instead; if that fails, the owner of the lock removes it.
     """
     if held is not None:
         _fill(held.fileno(), parts, sync)
         held.become(path)
         return True
     temporary = f"{folder}{temporary_name()}-{next(_numbers)}"
-    fd = os.open(temporary, _WRITE, 0o666)
+    opened: list[int] = []
     try:
         try:
-            _fill(fd, parts, sync)
+            opened.extend(map(os.open, (temporary,), (_WRITE,), (0o666,)))  # no interrupt comes in between
+            _fill(opened[0], parts, sync)
         finally:
-            os.close(fd)
+            for fd in opened:
+                os.close(fd)
         return place(temporary, path)
     except BaseException:
-        unlink(temporary)
+        if opened:
+            unlink(temporary)
         raise
 
 
@@ -178,7 +181,7 @@ def _append(fd: int, parts: Sequence[Buffer]) -> None:
 
 
 def append_kept(source: int, kept: Kept, target: int) -> None:
-    """Append bytes of one file to another. The system copies them; file systems that can, share them on the disk."""
+    """Append bytes of one file to another, copied by the system; some file systems share them on the disk."""
     at, stop = kept.start, kept.start + kept.length
     while at < stop:
         count = 0
@@ -189,7 +192,7 @@ def append_kept(source: int, kept: Kept, target: int) -> None:
         except OSError as exc:
             if exc.errno not in _CANNOT_COPY:
                 raise
-        if not count:  # it cannot do that between these two, or there is nothing more
+        if not count:  # not possible between these two, or there is nothing more
             part = os.pread(source, min(stop - at, _CHECKED), at)
             if not part:
                 raise OSError(errno.EIO, "the value became shorter while it was copied")
@@ -199,7 +202,7 @@ def append_kept(source: int, kept: Kept, target: int) -> None:
 
 
 def rename(temporary: str, path: str) -> bool:
-    """Put a file into its place, over what may be there."""
+    """Put a file into its place, over what is there."""
     os.replace(temporary, path)
     return True
 
@@ -228,7 +231,7 @@ def unlink(path: str) -> None:
 
 
 def in_folder(base: str, path: str, action: Callable[[str], T]) -> T:
-    """Do something in a file's directory, made only if missing; again, because somebody may be removing it."""
+    """Do something in a file's directory, which is created if missing; retry, as others may be removing it."""
     folder = path[: path.rindex("/") + 1]
     for _ in range(_TRIES):
         try:
@@ -253,18 +256,18 @@ def _make_folders(base: str, folder: str) -> None:
 
 _REMEMBERED = 1 << 16
 _durable: set[str] = set()
-"""Directories whose entries in those above survive a power cut, as far as this process knows."""
+"""Directories whose entries in their parents survive a power cut, as far as this process knows."""
 _made: set[str] = set()
-"""Directories of stores, and those above them, that this process has made and whose entries may not survive one yet."""
+"""Roots of stores and directories above, created by this process, whose entries may not survive a power cut yet."""
 _batch: ContextVar[set[str] | None] = ContextVar("_batch", default=None)
-"""The directories to be synchronised at the end of the batch that this thread works for."""
+"""The directories to be synchronised at the end of this thread's batch."""
 
 
 def sync_up(base: str, folder: str) -> None:
     """Make what a directory lists survive a power cut, and the entries of the directory and those above it.
 
-    Up to the store's own directory, or further where this process has made that. Below it, the kernel or another
-    process may have made some and not waited for the disk.
+    Up to the store's root, or further where this process created that. Directories below the root may have been created
+    without fsync, by the kernel or by another process.
     """
     folders, top = [folder.rstrip("/") or "/"], base.rstrip("/") or "/"
     while folders[-1] not in _durable and (len(folders[-1]) > len(top) or folders[-1] in _made):
@@ -273,7 +276,7 @@ def sync_up(base: str, folder: str) -> None:
 
 
 def sync_folders(folders: Iterable[str]) -> None:
-    """Make what directories list survive a power cut, now or at the end of the batch that this thread works for."""
+    """Make what directories list survive a power cut, now or at the end of this thread's batch."""
     batch = _batch.get()
     if batch is None:
         _sync(set(folders))
@@ -308,8 +311,8 @@ def sync_folder(path: str) -> None:
 def batch(base: str) -> Iterator[Callable[..., Any]]:
     """Synchronise the directories of many writes once each, at the end.
 
-    Gives a function that calls another one as a part of the batch, and with it the threads that it uses. That is
-    entered and left in C: an interrupt at a bad moment cannot leave a thread in a batch that never ends.
+    Yields a function that calls another one as part of the batch, with the threads that it uses. Its context is entered
+    and left in C: an interrupt at a bad moment cannot leave a thread in a batch that never ends.
     """
     folders: set[str] = set()
     context = copy_context()
@@ -318,7 +321,7 @@ def batch(base: str) -> Iterator[Callable[..., Any]]:
         yield context.run
     except BaseException as error:
         try:
-            _sync(folders)  # what was written is to last
+            _sync(folders)  # what was written shall last
         except OSError as exc:
             error.add_note(f"and what was written may not survive a power cut: {exc}")
         raise
@@ -333,17 +336,17 @@ def batch(base: str) -> Iterator[Callable[..., Any]]:
 
 @cache
 def owner(pid: int) -> str:
-    """Name a writer: the process, when it began, and where such numbers mean the same."""
+    """Name a writer: the process, when it began, and the machine or container where its number is valid."""
     return f"{pid}.{_status(pid)[1]}.{_space()}"
 
 
-if hasattr(os, "register_at_fork"):  # a later process may have the number of one that is dead
+if hasattr(os, "register_at_fork"):  # the child may have the number of a dead process
     os.register_at_fork(after_in_child=owner.cache_clear)
 
 
 @cache
 def _space() -> str:
-    """Name this boot of this machine and its processes; those of other containers have numbers of their own."""
+    """Name this boot of this machine and its process numbers, which containers have of their own."""
     parts = [os.uname().nodename]
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         parts.append(file.read())
@@ -353,9 +356,9 @@ def _space() -> str:
 
 
 def _status(pid: int) -> tuple[str, str]:
-    """Return the letter of a process's state, and when it began; both empty if the system does not say.
+    """Return the letter of a process's state, and when it began; both empty if unknown.
 
-    By the second a process is told from a later one with its number.
+    When it began distinguishes a process from a later one with its number.
     """
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -366,10 +369,7 @@ def _status(pid: int) -> tuple[str, str]:
 
 
 def is_running(writer: str) -> bool | None:
-    """Whether a process, as `owner` names it, has not ended, even if it is stopped; None if that cannot be told.
-
-    None for those of other machines.
-    """
+    """Whether a process, as `owner` names it, has not ended; None if unknown, as for those of other machines."""
     pid, _, more = writer.partition(".")
     began, _, space = more.partition(".")
     if not (pid.isascii() and pid.isdecimal()) or space != _space():
@@ -383,12 +383,12 @@ def is_running(writer: str) -> bool | None:
     state, since = _status(int(pid))
     if not began or not since:
         return None  # another process may have its number now
-    # A zombie has ended, and waits only for its parent to ask how.
+    # A zombie has ended.
     return state not in ("Z", "X") and since == began
 
 
 def clean(folder: str, name: str) -> bool:
-    """Remove a temporary file if its writer has ended, or a lock that nobody holds."""
+    """Remove a temporary file if its writer has ended, or the file of a lock that is free."""
     rest = name.removeprefix(TEMPORARY)
     if rest.startswith(_LOCK):
         return remove_free_lock(folder + name)
@@ -396,7 +396,7 @@ def clean(folder: str, name: str) -> bool:
         return False
     try:
         os.unlink(folder + name)
-    except OSError:  # somebody else was faster, or may do what we may not
+    except OSError:  # already gone, or not permitted
         return False
     return True
 
@@ -435,7 +435,7 @@ def prune(top: str, owned: Callable[[str], bool], folder: str = "") -> None:
 
 
 def _remove_empty(folder: str) -> None:
-    """Remove a directory; one that is gone already, a file, or holds something stays as it is."""
+    """Remove a directory if it is empty."""
     _durable.discard(folder.rstrip("/"))
     try:
         os.rmdir(folder)
@@ -454,7 +454,7 @@ def remove_link(path: str) -> bool:
 
 
 def _content(folder: str) -> Iterator[tuple[str, bool]]:
-    """Give the paths in a directory, and whether each is a directory itself; nothing if it is gone."""
+    """Yield the paths in a directory, and whether each is a directory; nothing if it is gone."""
     try:
         with os.scandir(folder) as entries:
             found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]

@@ -1,7 +1,7 @@
 """Values as files below one directory.
 
-A value is read with open, stat, one read and close: no "does it exist" before it. It is written to
-a temporary file beside its place and renamed onto it, so that neither a reader nor a crash sees half of it.
+A value is read with open, stat, one read and close, without a check for existence before. It is written to a temporary
+file beside its place and renamed onto it, so that neither a reader nor a crash sees half of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import ref
 from zellige import kernel
 from zellige.errors import UnsafeLinkError
 from zellige.stores import files
-from zellige.stores.abilities import Batches, Folders, Obstacle, Splices
+from zellige.stores.abilities import Batches, Folders, Obstacle
 from zellige.stores.base import (
     ABSENT,
     DOCUMENTS,
@@ -45,17 +45,28 @@ _NOT_A_FILE = frozenset({errno.ESPIPE, errno.ENXIO})  # from a FIFO, and from a 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 
 _ALWAYS = DOCUMENTS | {"__zellige_unfinished", "__zellige_commit"}
-"""What always survives a power cut: a chunk can be written again, a lost document loses the array."""
+"""Keys that always survive a power cut: chunks can be written again, without its metadata an array is lost."""
 
 
-class LocalStore(Store, Folders, Batches, Splices):
-    """The files below the directory `root`, which the first write creates.
+class LocalStore(Store, Folders, Batches):
+    """The files below a directory, which the first write creates.
 
-    `durability` says what chunks survive: "process", a crash of the process, or "power", a power cut as well, for the
-    price of an fsync for each file and directory. Documents always survive both. `links` says which symbolic links
-    are followed: those that stay below the root, or "anywhere". Removing a prefix removes links, not what they lead
-    to. `lock` also keeps other processes out, where the file system has locks. A conditional write is safe against
-    others on condition, not against a plain one at the same moment.
+    Metadata always survives a power cut. `lock` also keeps other processes out, where the file system has locks. A
+    conditional write is safe against other conditional writes, not against a plain one at the same moment. Removing a
+    prefix removes links, not what they lead to.
+
+    Parameters
+    ----------
+    root
+        The directory, as text or as a path object.
+    read_only
+        Whether to refuse to write.
+    durability
+        What chunks survive: "process", a crash of the process, or "power", a power cut as well, at the price of an
+        fsync for each file and directory.
+    links
+        Which symbolic links are followed: those that stay "inside" the root, or those to "anywhere".
+
     """
 
     def __init__(
@@ -76,14 +87,14 @@ class LocalStore(Store, Folders, Batches, Splices):
         if links not in ("inside", "anywhere"):
             raise ValueError(f"links={links!r} must be 'inside' or 'anywhere'")
         self._root = os.path.abspath(path)
-        # One store is one directory: if a link in the path is changed later, it stays with what it was opened with.
+        # One store is one directory: if a link in the path is changed later, the store stays where it was opened.
         self._real = files.resolved(self._root)
         self._base = self._real.rstrip("/") + "/"
         self._links = links
         self.traits = Traits(
             read_only=read_only,
             durability=durability,
-            # A subclass may do something on the way.
+            # The kernel reads and writes these files by itself; a subclass may do something on the way.
             local_path=self._base if type(self) is LocalStore else None,
             follow_links=links == "anywhere",
         )
@@ -106,37 +117,39 @@ class LocalStore(Store, Folders, Batches, Splices):
                 return Value((value,), len(value), files.FileTag((inode, mtime, len(value)), value))
             if found is False:
                 return None
-        fd = self._open(key)
-        if fd < 0:
-            return None
+        opened: list[int] = []
         try:
-            try:
-                return files.read(fd, key, spans)
-            finally:
-                os.close(fd)
+            self._open(key, opened)
+            return files.read(opened[0], key, spans) if opened else None
         except OSError as exc:
             raise self._named(exc, key) from exc
+        finally:
+            for fd in opened:
+                os.close(fd)
 
-    def _open(self, key: str) -> int:
-        """Return a descriptor of the key's file, or of what a link there leads to; -1 if it is missing."""
+    def _open(self, key: str, opened: list[int]) -> None:
+        """Append the descriptor of the key's file, or of what a link there leads to; nothing if it is missing.
+
+        `os.open` is called by `extend`, so that no interrupt comes between the descriptor and who closes it.
+        """
         if not is_key(key):
             check_key(key)
         self._check_folder(key[: key.rfind("/") + 1])
         path = self._base + key
         try:
             try:
-                return os.open(path, files.READ)
+                opened.extend(map(os.open, (path,), (files.READ,)))
+                return
             except OSError as exc:
                 if exc.errno != errno.ELOOP:
                     raise
             path = self._target(key)
-            return os.open(path, files.READ)
+            opened.extend(map(os.open, (path,), (files.READ,)))
         except OSError as exc:
             if exc.errno not in MISSING:
                 raise self._named(exc, key) from exc
             if path != self._base + key:
                 raise self._leads_nowhere(key, path) from exc
-            return -1
 
     # -- staying within the root ------------------------------------------------------------------
 
@@ -316,30 +329,31 @@ class LocalStore(Store, Folders, Batches, Splices):
             raise self._named(exc, key) from exc
         return done
 
-    def splice_value(self, key: str, change: Splice) -> None:
-        """Change a value, of which the system copies what stays; see `Store.splice`."""
+    def _splice(self, key: str, change: Splice) -> None:
         lock = self.lock_here(key)
         with lock, self._lock_file(lock, key) as held:
             try:
-                self._splice(key, change, held)
+                self._splice_file(key, change, held)
             finally:
                 self._remove(held, key)
 
-    def _splice(self, key: str, change: Splice, held: FileLock | None) -> None:
-        fd = self._open(key)
+    def _splice_file(self, key: str, change: Splice, held: FileLock | None) -> None:
+        """Change a value, of which the operating system copies what stays."""
+        opened: list[int] = []
         try:
-            old = None if fd < 0 else _Opened(self, key, fd, self._size(key, fd))
+            self._open(key, opened)
+            old = _Opened(self, key, opened[0], self._size(key, opened[0])) if opened else None
             parts: Any = change(old)
             if parts is None:
                 self.delete([key])
                 return
             if old is not None:
-                parts = [partial(files.append_kept, fd, part) if isinstance(part, Kept) else part for part in parts]
+                parts = [partial(files.append_kept, old.fd, part) if isinstance(part, Kept) else part for part in parts]
             usable = held is not None and not held.closed and held.fresh
             self._write(key, parts, files.rename, held if usable else None)
         finally:
             try:
-                if fd >= 0:
+                for fd in opened:
                     os.close(fd)
             except OSError as exc:
                 raise self._named(exc, key) from exc
@@ -354,7 +368,7 @@ class LocalStore(Store, Folders, Batches, Splices):
         return self.traits.durability == "power" or key[key.rfind("/") + 1 :] in _ALWAYS
 
     def ability(self, kind: type[T]) -> T | None:
-        """Return an ability; without fsync there is nothing that could wait for the end of a batch."""
+        """Return an ability; without fsync there is nothing to batch."""
         return None if kind is Batches and self.traits.durability != "power" else super().ability(kind)
 
     def batch(self) -> AbstractContextManager[Callable[..., Any]]:
@@ -388,7 +402,7 @@ class LocalStore(Store, Folders, Batches, Splices):
         files.sync_folders([folder for folder in changed if os.path.isdir(folder)])
 
     def _unlink_folder(self, folder: str, known: dict[str, bool]) -> bool:
-        """Whether a directory, or one above it, was a link, which is removed; `known` are those that were looked at."""
+        """Remove a directory that is a link, or the link above it, and return whether there was one; `known` caches."""
         if folder not in known:
             above = folder[: folder.rstrip("/").rfind("/") + 1]
             known[folder] = self._unlink_folder(above, known) or files.remove_link((self._base + folder).rstrip("/"))
@@ -407,9 +421,9 @@ class LocalStore(Store, Folders, Batches, Splices):
             files.prune(path, lambda folder: bool(prefix or folder) and owned(folder))
 
     def remove_tree(self, prefix: str) -> None:
-        """Remove every key that starts with the prefix, unfinished files and directories as well.
+        """Remove every key that starts with the prefix, unfinished files, and directories except the root.
 
-        The root itself stays. A key that somebody writes at the same moment may stay, too.
+        A key that is written at the same moment may stay.
         """
         top = self._checked(prefix).rstrip("/") or "/"
         with self._naming(prefix):
@@ -429,7 +443,7 @@ class LocalStore(Store, Folders, Batches, Splices):
         return True
 
     def _checked(self, prefix: str) -> str:
-        """Return the path of a prefix that is to be changed, and that no link above it puts elsewhere."""
+        """Return the path of a prefix that is to be changed; refuse links above it that lead out of the root."""
         self.check_writable()
         path = check_prefix(prefix).rstrip("/")
         self._check_folder(path[: path.rfind("/") + 1])
@@ -457,7 +471,7 @@ class LocalStore(Store, Folders, Batches, Splices):
                 self._remove(held, key)
 
     def _lock_file(self, lock: KeyLock, key: str) -> AbstractContextManager[FileLock | None]:
-        """Return the lock against other processes, for who has that of this process; none if this thread has it."""
+        """Return the lock against other processes, for the owner of `lock`; none if this thread holds it already."""
         held = None if lock.held is None else lock.held()
         if self.traits.read_only or (held is not None and not held.closed):
             return nullcontext()
@@ -496,7 +510,7 @@ class LocalStore(Store, Folders, Batches, Splices):
 
     @contextmanager
     def _naming(self, key: str, ignored: frozenset[int] = frozenset()) -> Iterator[None]:
-        """Name the key in errors of the system; some are none here."""
+        """Name the key in errors of the system, except for those that are ignored."""
         try:
             yield
         except OSError as exc:
@@ -504,7 +518,7 @@ class LocalStore(Store, Folders, Batches, Splices):
                 raise self._named(exc, key) from exc
 
     def _named(self, exc: OSError, key: str) -> OSError:
-        """Return the same error with the key that it was about; OSError picks the class by the number."""
+        """Return the same error with the key in its text; OSError picks the class by the number."""
         reason = "not a regular file" if exc.errno in _NOT_A_FILE else exc.strerror
         if exc.errno == errno.ENOTDIR:
             reason = "a file is where a directory is needed; remove it, or use another place"
@@ -512,7 +526,7 @@ class LocalStore(Store, Folders, Batches, Splices):
 
 
 class _Opened(NamedTuple):
-    """A value in an open file, for those who change it."""
+    """A value that is being changed, in an open file; see `Old`."""
 
     store: LocalStore
     key: str

@@ -1,7 +1,7 @@
 """Locks: of names between the threads of this process, of files between processes, and of two kinds of work.
 
-Each is left in C: `with` calls the method of a built-in base class. An interrupt at the first line of an `__exit__` in
-Python would leave the lock taken.
+Each is released in C: `with` calls the method of a built-in base class. An interrupt at the first line of an `__exit__`
+in Python would leave the lock taken.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from io import FileIO
 from typing import Any, Literal, Self
 from weakref import ref
 
-_MANY = 256  # names that are remembered before the unused ones are forgotten
+_MANY = 256  # names that are known before the unused ones are forgotten
 
-# Weak references without callbacks: an interrupt that comes within a callback is lost.
+# Weak references without callbacks: an interrupt within a callback is lost.
 _locks: dict[Hashable, ref[Any]] = {}
 _at_work: dict[Hashable, list[ref[Apart]]] = {}
 _file_locks: dict[int, ref[FileLock]] = {}
@@ -37,10 +37,10 @@ class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Pyth
 
     name: Hashable
     held: ref[FileLock] | None
-    """The lock against other processes that the owner of this one holds, too."""
+    """The lock against other processes that the owner of this lock holds, too."""
 
     def __new__(cls, name: Hashable) -> Self:
-        """Return the lock in use under this name, or a new one; it lasts as long as somebody uses it."""
+        """Return the lock in use under this name, or a new one."""
         with _guard:
             known = _locks.get(name)
             lock: Self | None = None if known is None else known()
@@ -76,16 +76,16 @@ class Apart(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
 
     kind: Literal["whole", "parts"]
     over: bool
-    """Whether another thread, which waited for it, has got this lock: then the work is done."""
+    """Whether a thread that waited for this lock got it: then the work is done."""
 
     def __new__(cls, kind: Literal["whole", "parts"]) -> Self:
-        """Return work of a kind, which does not count before `wait`."""
+        """Return work of a kind, which begins with `wait`."""
         made = super().__new__(cls)
         made.kind, made.over = kind, False
         return made
 
     def wait(self, place: Hashable) -> None:
-        """Wait until nobody does the other kind of work at a place, then count as at work. The lock must be held."""
+        """Wait until no thread does the other kind of work at a place, then register. The lock must be held."""
         while (other := self._in_the_way(place)) is not None:
             with other:
                 other.over = True
@@ -110,31 +110,36 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class FileLock(FileIO):
-    """A locked file, which exists only while a process holds the lock or waits for it, or becomes a value then.
+    """A locked file, which is removed with the lock, or becomes a value.
 
-    Closing the file frees the lock, and so does the system when the process dies. On a file system without locks only
-    the threads of one process are kept apart; that is no error.
+    Closing the file releases the lock, and so does the system when the process dies. On a file system without locks
+    only the threads of one process are kept apart; that is no error.
     """
 
     def __init__(self, path: str) -> None:
-        fd = os.open(path, _FLAGS | os.O_CREAT, 0o666)
-        super().__init__(fd, "r+")
+        opened: list[int] = []
         try:
+            opened.extend(map(os.open, (path,), (_FLAGS | os.O_CREAT,), (0o666,)))  # no interrupt comes in between
+            fd = opened[0]
+            super().__init__(fd, "r+")
             self.path = path
             self.is_value = False
             _file_locks[fd] = ref(self)
             locked = _flock(fd)
             self._mine = mine = os.fstat(fd)
             self.fresh = locked and not mine.st_size and mine.st_nlink == 1
-            """Whether a value may be written into the file. Not over what a dead process, or a backup made of hard
-            links, has left in it, nor if others could not be locked out."""
+            """Whether a value may be written into the file: it is empty, no backup has a hard link to it, and it
+            could be locked."""
         except BaseException:
+            if self.closed:  # the file is not its own yet
+                for fd in opened:
+                    os.close(fd)
             self.close()
             raise
 
     @classmethod
     def taken(cls, path: str) -> Self:
-        """Return the lock of a path, once nobody else holds it."""
+        """Return the lock of a path; wait until it is free."""
         while True:
             lock = cls(path)
             if lock.is_in_place():
@@ -142,7 +147,7 @@ class FileLock(FileIO):
             lock.close()
 
     def is_in_place(self) -> bool:
-        """Whether the path is still this file: its last holder may have removed it, and another process made one."""
+        """Whether the path is still this file; its last holder may have removed it."""
         try:
             return os.path.samestat(self._mine, os.stat(self.path))
         except FileNotFoundError:
@@ -152,15 +157,15 @@ class FileLock(FileIO):
             raise
 
     def become(self, path: str) -> None:
-        """Rename the file onto a path, as its value. Those who wait for the lock make another."""
-        if not self.is_in_place():  # somebody removed it, and another may have made one
+        """Rename the file onto a path, as its value. A process that waits for the lock creates another."""
+        if not self.is_in_place():  # removed, maybe replaced
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         os.replace(self.path, path)
         self.is_value = True
         self._free()
 
     def remove(self) -> None:
-        """Remove the file and free the lock; in a forked child nothing, because the parent holds it."""
+        """Remove the file and release the lock; nothing in a forked child, because the parent holds it."""
         if self.closed:
             return
         if self.is_in_place():
@@ -169,18 +174,18 @@ class FileLock(FileIO):
         self._free()
 
     def _free(self) -> None:
-        # Closing alone does not free it while a process that is being started has a copy of the descriptor.
+        # Closing alone does not release it while a process that is being started has a copy of the descriptor.
         _flock(self.fileno(), free=True)
 
 
 def remove_free_lock(path: str) -> bool:
-    """Remove the file of a lock that nobody holds; those who wait for it make another."""
+    """Remove the file of a lock that is free, and return whether it was."""
     import fcntl
 
     try:
         fd = os.open(path, _FLAGS)
     except OSError as exc:
-        if exc.errno == errno.ELOOP:  # a link, which is nobody's lock
+        if exc.errno == errno.ELOOP:  # a link is no lock
             with suppress(OSError):
                 os.unlink(path)
                 return True
@@ -189,7 +194,7 @@ def remove_free_lock(path: str) -> bool:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(fd), os.stat(path)):
             return False
-        os.unlink(path)  # while it is held, as `FileLock.remove` does
+        os.unlink(path)  # while it is locked, as in `FileLock.remove`
     except OSError:
         return False
     finally:
@@ -199,7 +204,7 @@ def remove_free_lock(path: str) -> bool:
 
 def _flock(fd: int, *, free: bool = False) -> bool:
     """Lock or free an open file; False if its file system has no locks."""
-    import fcntl  # loaded by those who lock files
+    import fcntl  # loaded when files are locked
 
     try:
         fcntl.flock(fd, fcntl.LOCK_UN if free else fcntl.LOCK_EX)

@@ -27,11 +27,16 @@ _stamp = itertools.count(1).__next__
 
 
 class MemoryStore(Store):
-    """The values of a mapping, which is used in place when it is given.
+    """The values of a mapping of this process. A pickle is a copy: what it writes is not seen here.
 
-    Keys are text and values are bytes; a dict that begins with anything else is refused. A mapping other than a dict
-    must allow single operations from several threads, as a dict does. Pickling copies the contents: what the copy
-    writes is not seen here.
+    Parameters
+    ----------
+    data
+        A mapping of text to bytes, which is used in place; by default a new dict. A mapping other than a dict must
+        allow single operations from several threads, as a dict does.
+    read_only
+        Whether to refuse to write.
+
     """
 
     def __init__(self, data: MutableMapping[str, Any] | None = None, *, read_only: bool = False) -> None:
@@ -47,7 +52,7 @@ class MemoryStore(Store):
         if found is None:
             return None
         value = found if type(found) is bytes else joined(found)
-        # The content counts as well, because somebody else may change the mapping, or may just have written.
+        # The content counts as well, because others may change the mapping.
         return Value.cut(key, value, spans, ContentTag(self._stamps.get(key, 0), value))
 
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
@@ -75,7 +80,7 @@ class MemoryStore(Store):
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
         """List all keys that start with the prefix, or one level of them."""
         check_prefix(prefix)
-        # A tuple first, because other threads may write. A mapping of somebody else may hold what is no key.
+        # A tuple first, because other threads may write. A given mapping may hold what is no key.
         keys = [key for key in tuple(self._data) if key.startswith(prefix) and is_key(key)]
         return Listing(keys) if recursive else Listing.one_level(prefix, keys)
 
@@ -91,14 +96,14 @@ class MemoryStore(Store):
         MemoryStore.__init__(self, state[0], read_only=state[1])
 
     def __repr__(self) -> str:
-        # Counting could be slow in a mapping that is not a dict.
+        # Other mappings may be slow to count.
         size = f" of {len(self._data)}" if type(self._data) is dict else ""
         mode = ", read_only=True" if self.read_only else ""
         return f"{type(self).__name__}(<{type(self._data).__name__}{size}>{mode})"
 
 
 def _check_entries(data: dict[Any, Any]) -> None:
-    """Refuse a dict that was not made to be a store: its first entry tells, however many there are."""
+    """Refuse a dict that is no store, by its first entry."""
     for key, value in itertools.islice(data.items(), 1):
         if not isinstance(key, str):
             raise TypeError(f"a dict as a store has text as its keys, found {key!r} of type {type(key).__name__}")

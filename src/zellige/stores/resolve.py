@@ -1,20 +1,154 @@
-"""From what users pass as `store` to a store."""
+"""From what users pass as `store` to a store and a path in it."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from zellige.errors import as_mapping
-from zellige.stores.base import Store
+from zellige.stores.base import Store, check_key
 from zellige.stores.local import LocalStore
 from zellige.stores.memory import MemoryStore
-from zellige.stores.path import StorePath
+from zellige.types import Buffer
+
+
+class StorePath:
+    """A store and a path in it, without outer slashes; the root's is empty. It is immutable.
+
+    Parameters
+    ----------
+    store
+        The store.
+    path
+        A key, or how keys begin, without the last `/`.
+
+    >>> place = StorePath(MemoryStore(), "a") / "b"
+    >>> place.path, place.name, place.parent.path
+    ('a/b', 'b', 'a')
+    >>> place.set(b"value")
+    >>> place.exists(), place.get(), place.parent.is_empty()
+    (True, b'value', False)
+    """
+
+    __slots__ = ("_store", "_path")
+
+    def __init__(self, store: Store, path: str = "") -> None:
+        parts = [part for part in path.replace("\\", "/").split("/") if part]
+        self._store = store
+        self._path = check_key("/".join(parts)) if parts else ""
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self._store
+
+    @property
+    def path(self) -> str:
+        """A key, or how keys begin."""
+        return self._path
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the store refuses to write."""
+        return self._store.read_only
+
+    @property
+    def name(self) -> str:
+        """The last part of the path; the root has none."""
+        return self._path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> StorePath:
+        """The place above; the root's is the root."""
+        return StorePath(self._store, self._path.rpartition("/")[0])
+
+    def __truediv__(self, other: str) -> StorePath:
+        return StorePath(self._store, self._path + "/" + other)
+
+    # -- the value here ---------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether there is a value here; what only has keys below it has none."""
+        try:
+            return bool(self._path) and self._store.exists(self._path)
+        except IsADirectoryError:
+            return False
+
+    def get(self) -> bytes | None:
+        """Return the value, or None if there is none."""
+        try:
+            return self._store.get(self._path) if self._path else None
+        except IsADirectoryError:
+            return None
+
+    def set(self, value: Buffer) -> None:
+        """Store the value, all or nothing."""
+        self._store.put(self._path, value)
+
+    def delete(self) -> None:
+        """Remove the value; nothing happens if there is none."""
+        self._store.delete([self._path])
+
+    def is_empty(self) -> bool:
+        """Whether there is no key below."""
+        return not any(True for _ in self._store.list(self._path and f"{self._path}/"))
+
+    def is_within(self, other: StorePath) -> bool:
+        """Whether this is the other place or lies below it, also in a store with another root."""
+        return place(self._store, self._path).within(place(other._store, other._path))
+
+    # -- as a value -------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StorePath):
+            return NotImplemented
+        return self._path == other._path and self._store == other._store
+
+    def __hash__(self) -> int:
+        return hash((self._store, self._path))
+
+    def __str__(self) -> str:
+        root = _root(self._store)
+        return f"{root.rstrip('/')}/{self._path}" if self._path else root
+
+    def __repr__(self) -> str:
+        return f"StorePath({self._store!r}, {self._path!r})"
+
+
+class Place(NamedTuple):
+    """Where a path is, so that paths of stores with different roots can be compared."""
+
+    owner: Hashable
+    path: str
+
+    def within(self, other: Place) -> bool:
+        """Whether this is the other place, or lies below it."""
+        return self.owner == other.owner and self.path.startswith(other.path)
+
+
+def place(store: Store, path: str) -> Place:
+    """Return where a path is, by the name that its store has for a key there."""
+    name: Any = store.name(f"{path}/k" if path else "k")
+    if isinstance(name, tuple):
+        return Place(name[0], name[1].removesuffix("k"))
+    return Place("", os.path.realpath(name.removesuffix("k")).rstrip("/") + "/")
+
+
+def _root(store: Store) -> str:
+    """Return the root of a store for people."""
+    if isinstance(store, LocalStore):
+        return store.root
+    if isinstance(store, MemoryStore):
+        return f"memory://{store.identity[1]}"
+    url: object = getattr(store, "url", None)  # of a store on a server
+    return url if isinstance(url, str) else repr(store)
+
 
 StoreLike: TypeAlias = Store | StorePath | str | os.PathLike[str] | MutableMapping[str, Any] | Any | None
 """What every `store` argument accepts; Any stands for the stores of obstore, fsspec and zarr-python."""
@@ -24,7 +158,7 @@ _squeezed = re.compile(r"(s3a?|gcs|gs|az|abfss?|https?|memory|file):/[^/]", re.I
 
 _REMOTE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https")
 _named: dict[str, MemoryStore] = {}
-"""The stores of `memory://name`, for as long as the process runs."""
+"""The stores of `memory://name`."""
 
 
 def locate(
@@ -34,7 +168,7 @@ def locate(
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Store, str]:
-    """Return the store that is meant, and the path in it; a `StorePath` begins below its root."""
+    """Return the store that is meant, and the path in it, which is below a `StorePath` if that is given."""
     if isinstance(store, StorePath):
         _no_options(storage_options, "a place in a store")
         return resolve(store.store, read_only=read_only), "/".join(part for part in (store.path, path) if part)
@@ -49,7 +183,7 @@ def locate(
 def finishing(given: object, store: Store) -> AbstractContextManager[object]:
     """Close a store at the end of the block if it was opened for this job, by a path or a URL.
 
-    Only then is all there that was written to a zip file; after an exception the file stays as it was.
+    Closing completes a zip file; after an exception the file stays as it was.
     """
     return store if isinstance(given, str | os.PathLike) else nullcontext()
 
@@ -65,7 +199,7 @@ def opened(
 
 
 def reopened(given: object, store: Store, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return the store for handles that outlast a job: an archive that was closed with it is opened again, to read."""
+    """Return the store for handles that outlast a job: an archive that the job closed is opened again, to read."""
     if isinstance(given, str | os.PathLike) and store.traits.transactional:
         return resolve(given, read_only=True, storage_options=storage_options)
     return store
@@ -96,11 +230,9 @@ def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mappi
     _no_options(storage_options, f"a {type(store).__name__}")
     if isinstance(store, StorePath):
         raise TypeError(f"store is the path {store.path!r} within a store; give its .store")
-    if isinstance(store, Store):
-        return store.as_read_only() if read_only and not store.read_only else store
-    foreign = _from_foreign(store, read_only)
-    if foreign is not None:
-        return foreign
+    found = store if isinstance(store, Store) else _from_foreign(store)
+    if found is not None:
+        return found.as_read_only() if read_only and not found.read_only else found
     if store is None or isinstance(store, MutableMapping):
         return MemoryStore(store, read_only=read_only)
     raise TypeError(
@@ -131,7 +263,7 @@ def _from_text(text: str, read_only: bool, options: Mapping[str, Any] | None) ->
     return FsspecStore.from_url(text.removeprefix("fsspec+"), options, read_only=read_only)
 
 
-def _from_path(path: str | bytes, read_only: bool, options: Mapping[str, Any] | None) -> Store:
+def _from_path(path: Any, read_only: bool, options: Mapping[str, Any] | None) -> Store:
     if isinstance(path, str):
         if _scheme(path):  # a path object of another library may be a URL
             return _from_text(path, read_only, options)
@@ -142,7 +274,7 @@ def _from_path(path: str | bytes, read_only: bool, options: Mapping[str, Any] | 
         _no_options(options, "a local path")
         if path.lower().endswith(".zip") and not os.path.isdir(path):
             return _zip(path, "r" if read_only else "a")
-    return LocalStore(path, read_only=read_only)  # type: ignore[arg-type]  # which refuses bytes
+    return LocalStore(path, read_only=read_only)  # which refuses bytes
 
 
 def _path_of_url(url: str) -> str:
@@ -173,7 +305,7 @@ def _remote(url: str, scheme: str, read_only: bool, options: Mapping[str, Any] |
     is_zip = name.lower().endswith(".zip") and not base.endswith("/")
     place = base if is_zip else url
     if scheme in ("http", "https"):
-        from zellige.stores.http import HTTPStore
+        from zellige.stores.object import HTTPStore
 
         store: Store = HTTPStore(place, given, **own)
     else:
@@ -198,45 +330,38 @@ def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
 # -- other libraries ------------------------------------------------------------------------------
 
 
-def _from_foreign(store: Any, read_only: bool) -> Store | None:
-    """Return the same values through our store; None if it is of no library that is known here.
+_FOREIGN = (
+    ("obstore.store", "HTTPStore", "object", "HTTPStore"),
+    ("obstore.store", "S3Store GCSStore AzureStore MemoryStore", "object", "ObjectStore"),
+    ("fsspec.spec", "AbstractFileSystem", "foreign.fsspec", "FsspecStore"),
+    ("fsspec.mapping", "FSMap", "foreign.fsspec", "FsspecStore.from_mapper"),
+    ("zarr.abc.store", "Store", "foreign.zarr_python", "ZarrPythonStore"),
+)
+"""Classes of other libraries, and what makes a store of them here."""
 
-    An object of a library can only be there if the library is imported, so none is imported for this. Their local
-    stores become ours, which lock, and replace on condition.
+
+def _from_foreign(store: Any) -> Store | None:
+    """Return a store with the same values; None for an object of no library that is known here.
+
+    Local stores of other libraries become ours, which lock, and have conditional writes.
     """
+    if _is_from("obstore.store", "LocalStore", store):
+        return LocalStore(store.prefix or "/")
+    if _is_from("zarr.storage", "LocalStore", store):
+        return LocalStore(store.root, read_only=store.read_only)
+    if _is_from("zarr.storage", "FsspecStore", store):  # dask.array.from_zarr opens paths so
+        from zellige.stores.foreign.fsspec import local_path
 
-    def opened_by(module: str, name: str) -> Any:
-        return getattr(import_module(f"zellige.stores.{module}"), name)
-
-    if _is_from("obstore.store", store, "LocalStore"):
-        return LocalStore(store.prefix or "/", read_only=read_only)
-    if _is_from("obstore.store", store, "HTTPStore"):
-        found: Store = opened_by("http", "HTTPStore")(store)
-    elif _is_from("obstore.store", store, "S3Store", "GCSStore", "AzureStore", "MemoryStore"):
-        found = opened_by("object", "ObjectStore")(store)
-    elif _is_from("fsspec.spec", store, "AbstractFileSystem"):
-        found = opened_by("foreign.fsspec", "FsspecStore")(store)
-    elif _is_from("fsspec.mapping", store, "FSMap"):
-        found = opened_by("foreign.fsspec", "FsspecStore").from_mapper(store)
-    elif _is_from("zarr.storage", store, "LocalStore"):
-        found = LocalStore(store.root, read_only=store.read_only)
-    elif _is_from("zarr.storage", store, "FsspecStore") and (local := _local_path(store)) is not None:
-        found = LocalStore(local, read_only=store.read_only)  # dask.array.from_zarr opens paths so
-    elif _is_from("zarr.abc.store", store, "Store"):
-        found = opened_by("foreign.zarr_python", "ZarrPythonStore")(store)
-    else:
-        return None
-    return found.as_read_only() if read_only and not found.read_only else found
+        if (path := local_path(store.fs, store.path)) is not None:
+            return LocalStore(path, read_only=store.read_only)
+    for module, names, home, name in _FOREIGN:
+        if _is_from(module, names, store):
+            found: Store = attrgetter(name)(import_module(f"zellige.stores.{home}"))(store)
+            return found
+    return None
 
 
-def _local_path(store: Any) -> str | None:
-    """Return the directory of zarr-python's store of files of fsspec, if these are local ones."""
-    from zellige.stores.foreign.fsspec import local_path
-
-    return local_path(store.fs, store.path)
-
-
-def _is_from(module: str, thing: object, *names: str) -> bool:
-    """Whether it is of one of these classes of a module, if that is imported."""
+def _is_from(module: str, names: str, thing: object) -> bool:
+    """Whether it is of one of these classes of a module, which is imported if there is such an object."""
     library = sys.modules.get(module)
-    return library is not None and any(isinstance(thing, getattr(library, name, ())) for name in names)
+    return library is not None and any(isinstance(thing, getattr(library, name, ())) for name in names.split())

@@ -1,9 +1,8 @@
 """Threads: how many an operation uses, and how they share its tasks.
 
-Threads are started for one operation and joined before it returns, so none outlives its use and a fork is always safe.
-All operations of a process share one number of helpers: many callers at once, such as the threads of dask, work mostly
-alone. Where requests are waited for, as many threads wait as the store wants, shared by all operations on it. The
-kernel has threads of its own, which do not wait.
+Threads are started for one operation and joined before it returns, so a fork is always safe. All operations of a
+process share one limit of helpers: many callers at once, such as the threads of dask, work mostly alone. Where threads
+wait for requests, their number is that of the store, shared by all operations on it. The kernel has its own threads.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from zellige.settings import config
 if TYPE_CHECKING:
     from zellige.stores import Store
 
-_SMALL = 256 << 10  # bytes; starting threads takes as long as copying about so many
-_FEW = 8  # requests of a near store, each of which takes microseconds
-_MANY_STORES = 64  # names that are remembered before those without helpers are forgotten
-_MOST_HELD = 256 << 20  # bytes of values that waiting threads have at once
-_MOMENT = 1.0  # seconds
+_SMALL = 256 << 10  # bytes that are copied in the time that starting threads takes
+_FEW = 8  # requests to a local store, each of which takes microseconds
+_MANY_STORES = 64  # stores that are known before those without helpers are forgotten
+_MOST_HELD = 256 << 20  # bytes of values that waiting threads hold together
+_MOMENT = 1.0  # seconds that a thread is given to end
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -37,7 +36,7 @@ _busy: ContextVar[bool] = ContextVar("_busy", default=False)
 
 
 def is_busy() -> bool:
-    """Whether this thread is at work already, so that what it starts runs inline, unless it waits for a store."""
+    """Whether this thread is part of an operation: what it starts runs inline, unless it waits for a store."""
     return _busy.get()
 
 
@@ -58,16 +57,15 @@ def _cpus() -> int:
 
 @cache
 def _granted(proc: str = "/proc/self/cgroup", top: str = "/sys/fs/cgroup") -> int:
-    """Return the whole CPUs that control groups grant this process, as containers set them; many if none does."""
+    """Return the whole CPUs that control groups grant this process, as in containers; many if there is no limit."""
     limits = [1 << 16]
     for line in _lines(proc):
         _, kinds, path = line.split(":", 2)
-        places = [path[:end] for end, letter in enumerate(path) if letter == "/"] + [path.rstrip("/")]
-        for place in places:
+        for group in [path[:end] for end, letter in enumerate(path) if letter == "/"] + [path.rstrip("/")]:
             if not kinds:
-                quota = " ".join(_lines(f"{top}{place}/cpu.max")).split()
+                quota = " ".join(_lines(f"{top}{group}/cpu.max")).split()
             elif "cpu" in kinds.split(","):
-                quota = [*_lines(f"{top}/cpu{place}/cpu.cfs_quota_us"), *_lines(f"{top}/cpu{place}/cpu.cfs_period_us")]
+                quota = [*_lines(f"{top}/cpu{group}/cpu.cfs_quota_us"), *_lines(f"{top}/cpu{group}/cpu.cfs_period_us")]
             else:
                 continue
             if len(quota) == 2 and quota[0].isdigit() and int(quota[1]):
@@ -94,7 +92,7 @@ class Crew(NamedTuple):
 def crew(store: Store | None, nbytes: int, held: int = 0) -> Crew:
     """Return the threads for work of so many bytes in all on a store.
 
-    Where requests are waited for, many more than there are processors, each of which holds about `held` bytes.
+    Where threads wait for requests there are more than CPUs, and each holds about `held` bytes.
     """
     if store is not None and store.traits.concurrency is not None:
         few = max(workers(), _MOST_HELD // max(held, 1))
@@ -103,7 +101,7 @@ def crew(store: Store | None, nbytes: int, held: int = 0) -> Crew:
 
 
 class _Helpers:
-    """How many helpers all operations of this process have together; those who wait for a store by its name."""
+    """The helpers of all operations of this process: of those that share the CPUs, and of those on each store."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -115,7 +113,7 @@ class _Helpers:
         return sum(count for (count,) in self._shares.get(None, ()))
 
     def take(self, share: list[int], name: Hashable, wanted: int, most: int) -> int:
-        """Put as many as wanted into a share, or as many as are left. They come back when the share is set to 0."""
+        """Take as many as wanted, or as are left, into a share; setting the share to 0 gives them back."""
         with self.lock:
             others = [other for other in self._shares.get(name, ()) if other[0]]
             self._shares[name] = [*others, share]
@@ -135,14 +133,13 @@ if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
 Work: TypeAlias = Callable[[Any], None]
 
 Stopped: TypeAlias = Callable[[BaseException, list[tuple[Any, BaseException]], Iterator[Any]], None]
-"""Told about an error, the tasks that failed with their own errors, and those that were not begun."""
+"""Gets an error, the tasks that failed with their own errors, and the tasks that were not begun."""
 
 
 def run(work: Work, tasks: Iterable[Any], count: int, among: Crew, stopped: Stopped | None = None) -> None:
     """Do `work` for each of `count` tasks, which are taken in order.
 
-    The first error stops all threads and is raised when they have stopped. Helpers see the context variables of the
-    caller.
+    The first error stops all threads and is raised when they have ended. Helpers have the caller's context variables.
     """
     most = 1 if _busy.get() and among.name is None else min(among.most, count)
     if most < 2:
@@ -155,11 +152,11 @@ def run(work: Work, tasks: Iterable[Any], count: int, among: Crew, stopped: Stop
         else:
             _run_here(work, iter(tasks), stopped)
     finally:
-        share[0] = 0  # without a call, so that no interrupt comes before it
+        share[0] = 0  # no call, before which an interrupt could come
 
 
 class _Shared(Iterator[Any]):
-    """An iterator that threads share, whatever it runs to get the next item."""
+    """An iterator that threads share."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items, self._lock = iter(items), allocate_lock()
@@ -206,7 +203,7 @@ def _run_threads(work: Work, tasks: Iterator[Any], helpers: int, stopped: Stoppe
         team.start(drain)
         context.run(drain)
 
-    # An interrupt may come between any two steps, also of handling an error: nothing is left before all have ended.
+    # An interrupt may come between any two steps, also while an error is handled: leave only when all have ended.
     ahead = [begin]
     while True:
         try:
@@ -224,17 +221,17 @@ def _run_threads(work: Work, tasks: Iterator[Any], helpers: int, stopped: Stoppe
                 stopped(first, failed, chain(skipped, tasks))
             raise first
         finally:
-            # No circle of errors and frames: what the frames hold, such as locks, is freed as soon as the error is.
+            # No cycle of errors and frames: what the frames hold, such as locks, is freed with the error.
             errors.clear()
             failed.clear()
             del first
 
 
 class _Team:
-    """The helpers of one operation: threads that nothing can keep from being waited for.
+    """The helpers of one operation, which are always joined.
 
-    Made of the plainest parts. `threading.Thread` and `Event` are written in Python: an interrupt at a bad moment in
-    them leaves their locks taken, and all wait forever; or it is lost in a callback that runs when a thread is freed.
+    `threading.Thread` and `Event` are written in Python: an interrupt at a bad moment leaves their locks taken, and a
+    join waits forever; or the interrupt is lost in a callback that runs when a thread is freed. So this uses locks.
     """
 
     def __init__(self, contexts: Sequence[Any]) -> None:
@@ -246,16 +243,16 @@ class _Team:
         self._over = False
 
     def start(self, work: Callable[[], None]) -> None:
-        """Let each helper do some work in its context; the others do the share of one that cannot be started."""
+        """Let each helper do the work in its context; if one cannot be started, the others do its share."""
 
         def run(me: int) -> None:
             try:
-                self._begun[me] = True  # before it looks whether all is over: who is not waited for does nothing
+                self._begun[me] = True  # before it looks at `_over`: a thread that is not joined does nothing
                 if not self._over:
                     self._contexts[me].run(work)
             finally:
                 try:
-                    # Before Python 3.13 `threading` remembers such a thread for good, if anybody asks who it is.
+                    # Before Python 3.13 `threading` keeps such a thread for good, once `current_thread` was called.
                     threading._active.pop(get_ident(), None)  # type: ignore[attr-defined]
                 finally:  # which needs no memory
                     self._done[me] = True
@@ -269,10 +266,9 @@ class _Team:
             self._launched[me] = True
 
     def wait(self) -> None:
-        """Wait for all that have begun; after an interrupt once more.
+        """Join all threads that have begun; after an interrupt call it again.
 
-        Wait a moment for each of the others, so that no thread is left. One that never begins, because there is no
-        memory for its first call, ends without a word.
+        Each of the others gets a moment. One that never begins, for want of memory, ends silently.
         """
         self._over = True
         for me, lock in enumerate(self._locks):
@@ -287,13 +283,12 @@ class _Team:
 
 
 def gather(function: Callable[[T], S], items: Sequence[T], store: Store, *, large: bool = False) -> list[S]:
-    """Return what a function that asks a store gives for each item, in order.
+    """Return what a function that asks a store returns for each item, in order.
 
-    By several threads, unless there are few items, or each takes microseconds: what is not `large`, where nobody waits
-    for the store.
+    Several threads ask, unless there are few items, or the store is local and the values are not `large`.
     """
-    near = store.traits.concurrency is None
-    if len(items) < (_FEW if near else 2) or (near and not large):
+    is_local = store.traits.concurrency is None
+    if len(items) < (_FEW if is_local else 2) or (is_local and not large):
         return [function(item) for item in items]
     results: list[Any] = [None] * len(items)
 
@@ -305,5 +300,5 @@ def gather(function: Callable[[T], S], items: Sequence[T], store: Store, *, larg
 
 
 def farther(one: Store, other: Store) -> Store:
-    """Return that of two stores that are asked in turn for which more threads pay."""
+    """Return the one of two stores, which are asked in turn, that takes more requests at once."""
     return max(one, other, key=lambda store: store.traits.concurrency or 0)

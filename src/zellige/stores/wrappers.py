@@ -1,19 +1,21 @@
-"""Stores around other stores: pass everything on, and count requests or shorten keys on the way.
+"""Stores around other stores: they count requests, delay them, shorten keys, or fence off writers without a lease.
 
 Locks, batches and durability are those of the store inside: a wrapper and what it wraps may be used side by side.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from zellige.errors import ConflictError, ShortReadError
-from zellige.stores.abilities import DecodedChunks, Folders, Forks, Obstacle, Splices
+from zellige.stores.abilities import DecodedChunks, Folders, Forks, Obstacle
 from zellige.stores.base import (
     ABSENT,
     Listing,
@@ -37,6 +39,11 @@ class WrapperStore(Store):
 
     All requests go through `_ask`, which is the one method to override for what happens with each of them.
 
+    Parameters
+    ----------
+    inner
+        The store inside.
+
     >>> from zellige.storage import MemoryStore
     >>> store = WrapperStore(MemoryStore({"a": b"value"}))
     >>> store.get("a"), store == store.inner
@@ -52,12 +59,12 @@ class WrapperStore(Store):
         self.inner = inner
         self.traits = replace(inner.traits, local_path=None)  # something is between keys and files
 
-    def _ask(self, method: str, *given: Any, **options: Any) -> Any:
-        """Pass one request on: `read`, `write`, `delete` or `list`."""
-        return getattr(self.inner, method)(*given, **options)
+    def _ask(self, ask: Callable[..., T], *given: Any, **options: Any) -> T:
+        """Pass one request on: `read`, `write`, `delete` or `list` of the store inside."""
+        return ask(*given, **options)
 
     def _around(self, inner: Store) -> Self:
-        """The same wrapper around a view of what it wraps; what it keeps is shared."""
+        """Return the same wrapper around a view of what it wraps; all else is shared."""
         view = self._view(read_only=inner.read_only, durability=inner.traits.durability)
         view.inner = inner
         return view
@@ -66,22 +73,19 @@ class WrapperStore(Store):
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
         """Read a whole value, or ranges of it, of the store inside."""
-        found: Value | None = self._ask("read", key, spans)
-        return found
+        return self._ask(self.inner.read, key, spans)
 
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
         """Store a value in the store inside, maybe on a condition."""
-        done: bool = self._ask("write", key, value, if_tag)
-        return done
+        return self._ask(self.inner.write, key, value, if_tag)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove keys from the store inside."""
-        self._ask("delete", keys)
+        self._ask(self.inner.delete, keys)
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
         """List the keys of the store inside."""
-        found: Listing = self._ask("list", prefix, recursive=recursive)
-        return found
+        return self._ask(self.inner.list, prefix, recursive=recursive)
 
     # -- all else ---------------------------------------------------------------------------------
 
@@ -98,15 +102,10 @@ class WrapperStore(Store):
         """Return the name that the store inside has for the key."""
         return self.inner.name(key)
 
-    def ability(self, kind: type[T]) -> T | None:
-        """Return that of the store inside, unless it would bypass this one."""
-        if kind is Splices:
-            return None
-        found: Any = self.inner.ability(kind)
-        if found is not None and kind is Forks:
-            found = _ForksAround(self, found)
-        ability: T | None = found
-        return ability
+    def ability(self, kind: type[T]) -> Any:
+        """Return that of the store inside."""
+        found = self.inner.ability(kind)
+        return _ForksAround(self, found) if isinstance(found, Forks) and kind is Forks else found
 
     def with_durability(self, durability: Durability) -> Self:
         """Return the same data through a store whose writes survive this."""
@@ -141,7 +140,7 @@ class _ForksAround(Forks):
 
 
 class FoldersAround(Folders):
-    """The directories of a store inside of another, whose prefixes may be longer there.
+    """The directories of a wrapped store, where prefixes may be longer: they begin with `prefix` there.
 
     `changed` is called with each prefix, as it is outside, below which something may have changed.
     """
@@ -185,7 +184,7 @@ class FoldersAround(Folders):
 
     @contextmanager
     def _changing(self, prefix: str) -> Iterator[str]:
-        """Note a change below a prefix, given as it is inside, even if it fails: nobody knows what is there then."""
+        """Yield a prefix as it is inside, and report a change below it, even a failed one: its outcome is unknown."""
         inside = self._prefix + check_prefix(prefix)
         try:
             yield inside
@@ -194,11 +193,11 @@ class FoldersAround(Folders):
 
 
 class FencedStore(WrapperStore):
-    """An object store that is written to by the owner of a lease, and not by one that has lost it.
+    """An object store that only the owner of a lease can write to.
 
     A process that is stopped for long between checking its lease and writing would overwrite what the next owner has
-    written. So every write has a condition: it fails where another process has written meanwhile, and the lease is
-    checked again before the next attempt. An object cannot be removed on condition: there a moment remains.
+    written. So every write is conditional: it fails where another process has written meanwhile, and the lease is
+    checked again before the next attempt. Object stores have no conditional delete: there a race of a moment remains.
 
     Parameters
     ----------
@@ -214,12 +213,12 @@ class FencedStore(WrapperStore):
         self._check = check
 
     def write(self, key: str, value: Encoded, if_tag: Tag | Missing | None = None) -> bool:
-        """Store a value, all or nothing; without a condition, try until no other write comes first."""
+        """Store a value, all or nothing; without a condition, retry until no other write comes first."""
         if if_tag is not None:
             self._check()
             done = self.inner.write(key, value, if_tag)
             if done and if_tag is ABSENT:
-                self._check_made(key, value)
+                self._check_created(key, value)
             return done
         while not self.create(key, value):
             found = self.inner.read(key, ())
@@ -227,8 +226,8 @@ class FencedStore(WrapperStore):
                 break
         return True
 
-    def _check_made(self, key: str, value: Encoded) -> None:
-        """Check the lease after a key was made where there was none: nobody else would remove it."""
+    def _check_created(self, key: str, value: Encoded) -> None:
+        """Check the lease after a key was created, and remove the key if it is lost: no other owner would."""
         try:
             self._check()
         except ConflictError:
@@ -247,6 +246,13 @@ class FencedStore(WrapperStore):
 
 class PrefixStore(WrapperStore):
     """The keys below a prefix of another store, without that prefix.
+
+    Parameters
+    ----------
+    inner
+        The other store.
+    prefix
+        How its keys begin, with or without a last `/`.
 
     >>> from zellige.storage import MemoryStore
     >>> outer = MemoryStore({"a/b/c": b"value", "a/x": b"other"})
@@ -297,22 +303,19 @@ class PrefixStore(WrapperStore):
         """Return what the other store calls its own key."""
         return self.inner.name(self.prefix + check_key(key))
 
-    def ability(self, kind: type[T]) -> T | None:
+    def ability(self, kind: type[T]) -> Any:
         """Return that of the other store, with its own keys."""
         found: Any = super().ability(kind)
-        if found is not None and kind is Folders:
-            found = FoldersAround(found, self.prefix)
-        elif found is not None and kind is DecodedChunks:
-            found = _ChunksBelow(found, self.prefix)
-        ability: T | None = found
-        return ability
+        if found is None or kind not in (Folders, DecodedChunks):
+            return found
+        return FoldersAround(found, self.prefix) if kind is Folders else _ChunksBelow(found, self.prefix)
 
     def __repr__(self) -> str:
         return f"PrefixStore({self.inner!r}, {self.prefix[:-1]!r})"
 
 
 class _ChunksBelow(DecodedChunks):
-    """Decoded chunks that another store keeps under longer keys."""
+    """Decoded chunks that another store keeps, under longer keys."""
 
     def __init__(self, inside: DecodedChunks, prefix: str) -> None:
         self._inside, self._prefix = inside, prefix
@@ -324,8 +327,14 @@ class _ChunksBelow(DecodedChunks):
 class LoggingStore(WrapperStore):
     """Counts the requests that a store gets, and logs each of them.
 
-    `log` is called with a line for each request; by default it is the debug level of the logger `zellige.stores`.
-    Views and arrays of one LoggingStore share its counts; a pickle begins anew.
+    Views and arrays of one LoggingStore share its counts; a pickle starts from zero.
+
+    Parameters
+    ----------
+    inner
+        The store that gets the requests.
+    log
+        Called with a line of text for each request. By default that is the debug level of the logger `zellige.stores`.
 
     >>> from zellige.storage import MemoryStore
     >>> store = LoggingStore(MemoryStore({"a": b"value"}), log=print)
@@ -350,27 +359,29 @@ class LoggingStore(WrapperStore):
             self.counter.clear()
             self.nbytes.clear()
 
-    def _ask(self, method: str, *given: Any, **options: Any) -> Any:
+    def _ask(self, ask: Callable[..., T], *given: Any, **options: Any) -> T:
+        nbytes, outcome = 0, "nothing"
         try:
-            found = super()._ask(method, *given, **options)
+            found = super()._ask(ask, *given, **options)
+            if isinstance(found, Value):
+                nbytes = sum(map(len, found.parts))
+            elif found is True:  # written
+                nbytes = sum(memoryview(part).nbytes for part in parts_of(given[1]))
+            if found is not None or ask.__name__ != "read":
+                outcome = f"{nbytes} bytes"
+            return found
         except BaseException as error:
-            self._note(method, given, 0, f"raised {error!r}")
+            outcome = f"raised {error!r}"
             raise
-        if method == "write":
-            nbytes = sum(memoryview(part).nbytes for part in parts_of(given[1])) if found else 0
-        else:
-            nbytes = sum(map(len, found.parts)) if isinstance(found, Value) else 0
-        self._note(method, given, nbytes, "nothing" if found is None and method == "read" else f"{nbytes} bytes")
-        return found
+        finally:
+            self._note(ask.__name__, given, nbytes, outcome)
 
     def _note(self, method: str, given: tuple[Any, ...], nbytes: int, outcome: str) -> None:
         with self._lock:
             self.counter[method] += 1
             self.nbytes[method] += nbytes
         spans = f" {list(given[1])!r}" if method == "read" and given[1] is not None else ""
-        self._write(f"{method} {given[0]!r}{spans}: {outcome}")
-
-    def _write(self, line: str) -> None:
+        line = f"{method} {given[0]!r}{spans}: {outcome}"
         if self._log is not None:
             self._log(line)
             return
@@ -383,3 +394,185 @@ class LoggingStore(WrapperStore):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         LoggingStore.__init__(self, state["inner"], state["_log"])
+
+
+class LatencyStore(WrapperStore):
+    """A store whose every request takes a while, for tests and to see what a remote store would do.
+
+    Parameters
+    ----------
+    inner
+        The store that gets the requests.
+    latency
+        The seconds that each request takes.
+    concurrency
+        How many requests may be in flight at once.
+    gap
+        Ranges of one value that are so many bytes apart, or less, are read as one.
+    simulated
+        Requests do not wait in real time, but only for each other: they end together as soon as `concurrency` of them
+        are in flight, or all other threads of the process wait, too.
+
+    >>> from zellige.storage import MemoryStore
+    >>> store = LatencyStore(MemoryStore({"a": b"value"}), 0.020, simulated=True)
+    >>> store.get("a"), store.get("a")
+    (b'value', b'value')
+    >>> store.requests, store.rounds, store.waited
+    (2, 2, 0.04)
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        latency: float = 0.020,
+        *,
+        concurrency: int = 64,
+        gap: int = 1 << 20,
+        simulated: bool = False,
+    ) -> None:
+        super().__init__(inner)
+        if latency < 0 or concurrency < 1 or gap < 0:
+            raise ValueError(f"latency={latency}, concurrency={concurrency}, gap={gap} must be >= 0, >= 1 and >= 0")
+        self.latency = latency
+        self.traits = replace(self.traits, concurrency=concurrency, coalesce_gap=gap)
+        self._clock = _Simulated(concurrency) if simulated else _Real(latency)
+
+    @property
+    def requests(self) -> int:
+        """How many requests there were."""
+        return self._clock.requests
+
+    @property
+    def rounds(self) -> int:
+        """The longest chain of requests of which each began when the one before had ended; overlapping ones are one."""
+        return self._clock.rounds
+
+    @property
+    def waited(self) -> float:
+        """The seconds that so many rounds take."""
+        return self.rounds * self.latency
+
+    def reset(self) -> None:
+        """Forget what was counted so far."""
+        self._clock.requests = self._clock.rounds = 0
+
+    def _ask(self, ask: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        with self._clock.request():
+            found = super()._ask(ask, *given, **options)
+            # A listing is complete when its request ends.
+            return Listing(tuple(found.keys), tuple(found.prefixes)) if isinstance(found, Listing) else found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "inner": self.inner,
+            "latency": self.latency,
+            "concurrency": self.traits.concurrency,
+            "gap": self.traits.coalesce_gap,
+            "simulated": isinstance(self._clock, _Simulated),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        LatencyStore.__init__(self, **state)
+
+
+# -- clocks ---------------------------------------------------------------------------------------
+
+
+class _Real:
+    """Requests that take their time; rounds are the longest chain of them."""
+
+    def __init__(self, latency: float) -> None:
+        self.requests = self.rounds = 0
+        self._lock = threading.Lock()
+        self._latency = latency
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        with self._lock:
+            self.requests += 1
+            number = self.rounds + 1
+        try:
+            time.sleep(self._latency)
+            yield
+        finally:
+            with self._lock:
+                self.rounds = max(self.rounds, number)
+
+
+_STEP = 0.002
+"""Seconds between two looks at what the other threads do."""
+_PATIENCE = 1.0
+"""Seconds without a request after which a round ends, although some thread is at work."""
+_QUIET = 0.040
+"""The same where the system does not tell what threads do."""
+
+_TASKS = "/proc/self/task"
+
+
+class _Simulated:
+    """Requests that end together, when as many have come as may be in flight, or no more can come."""
+
+    def __init__(self, most: int) -> None:
+        self.requests = self.rounds = 0
+        self._most, self._in_flight, self._number = most, 0, 0
+        self._ended = threading.Condition(threading.Lock())
+        self._patience = _PATIENCE if os.path.isdir(_TASKS) else _QUIET
+
+    def request(self) -> AbstractContextManager[object]:
+        """Wait for the end of the round that this request belongs to."""
+        with self._ended:
+            self.requests += 1
+            self._in_flight += 1
+            number = self._number
+            try:
+                if self._in_flight == self._most:
+                    self._end()
+                elif self._in_flight == 1:
+                    self._watch(number)
+                while number == self._number:
+                    self._ended.wait()
+            finally:
+                if number == self._number:  # interrupted, maybe the one who watches
+                    self._end()
+        return nullcontext()
+
+    def _watch(self, number: int) -> None:
+        """End a round when no other thread can send a request before it has an answer; for its first request."""
+        seen: tuple[int, list[str] | None] = (0, None)
+        since = time.monotonic()
+        while number == self._number:
+            found = self._in_flight, _others_at_rest()
+            if found[0] != seen[0]:
+                since = time.monotonic()
+            if (found == seen and found[1] is not None) or time.monotonic() - since > self._patience:
+                self._end()
+                return
+            seen = found
+            # Releases the GIL, too: a thread that waited for it is seen running at the next look.
+            self._ended.wait(_STEP)
+
+    def _end(self) -> None:
+        self._number += 1
+        self.rounds += 1
+        self._in_flight = 0
+        self._ended.notify_all()
+
+
+def _others_at_rest() -> list[str] | None:
+    """Return how often each other thread of this process got a CPU; None if one is running, or if unknown.
+
+    Two equal answers say that no thread ran in between. This holds on a busy machine, too: a thread that could run is
+    not asleep for the system, while some time without a request would prove little.
+    """
+    me, found = str(threading.get_native_id()), []
+    try:
+        for name in os.listdir(_TASKS):
+            if name != me:
+                with open(f"{_TASKS}/{name}/status") as file:
+                    lines = [line for line in file if line.startswith(("Pid:", "State:")) or "_switches:" in line]
+                if not any(line.startswith("State:\tS") for line in lines):
+                    return None
+                found += lines
+    except (FileNotFoundError, ProcessLookupError):  # a thread that has just ended, or another system
+        return None
+    return found

@@ -6,12 +6,15 @@ cannot be represented is refused then, before anything is written. Values follow
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -36,10 +39,10 @@ from zellige.nodes.create import create_array
 from zellige.nodes.remove import Work
 from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
-from zellige.stores.path import place
+from zellige.stores.resolve import place
 from zellige.tools.migrate import migrate, upgraded
-from zellige.tools.rechunk_plan import Boxes, ends_of, group
-from zellige.tools.transfer import Courier, moved, refuse_hidden
+from zellige.tools.rechunk import Boxes, group
+from zellige.tools.transfer import moved, refuse_hidden, transfer
 from zellige.types import JSON, AnyArray, Shape
 
 if TYPE_CHECKING:
@@ -66,12 +69,12 @@ class Part:
     attributes: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] | None = None
     """Of an array: what `create_array` needs; None for a group."""
-    pieces: tuple[int, ...] | None = None
+    chunks: tuple[int, ...] | None = None
     """The chunks that the source has."""
-    values: Callable[[Region], Any] | None = None
+    values: Callable[[Region], Any] = node.nothing
     """The values of a region."""
-    stream: Callable[[Array], Iterator[tuple[Region, AnyArray]]] | None = None
-    """Instead of `values`: all of them one after the other, cut for an array."""
+    slabs: int | None = None
+    """The axis along which the values have to be read one slab after the other, if they do."""
 
 
 @dataclass
@@ -127,12 +130,21 @@ def convert(
 ) -> Converted:
     """Write what is in a file of another format, or in Zarr format 2, as Zarr format 3.
 
+    Dimension scales of HDF5 become dimension names, `_FillValue` the fill value (and stays an attribute, as xarray
+    writes it), enumerations integers with `flag_values` and `flag_meanings`. Soft and external links are left out, and
+    so are attributes without a form in JSON. Whatever is left out is named by a warning, and in the result.
+
+    Values are written first and metadata last: what was stopped is no node, and the same call finishes it. Arrays that
+    were complete are not written again, if the file is still the same.
+
+    Parameters
+    ----------
     source
         An HDF5 or netCDF4 file (needs `pip install 'zellige[hdf5]'`), an open file, group or dataset of h5py; a `.npy`
         or `.npz` file, never unpickled; or the place of a node of Zarr format 2.
     dest
-        Where it goes. A node of Zarr format 2 is converted in place without it, by `migrate`; the documents of format 2
-        stay, so that it can be undone. Chunks of Zarr format 2 are copied as they are.
+        Where it goes. A node of Zarr format 2 is converted in place without it, by `migrate`; the metadata of format 2
+        stays, so that it can be undone. Chunks of Zarr format 2 are copied as they are.
     path
         The node, group or dataset within the source; by default all of it.
     name
@@ -147,18 +159,11 @@ def convert(
     progress
         Called as `progress(done, total, path)` after each box of values; True shows a bar.
     storage_options, dest_storage_options
-        For the places of source and target.
+        How to reach the servers of source and target; see `zellige.open`.
     create
         Options of `create_array` for every array, such as `compressors` or `chunks`; chunks of the source are kept.
         Chunks and shards that are given by the names of dimensions apply where these are, and arrays without them keep
         their own; a name that no array has is an error.
-
-    Dimension scales of HDF5 become dimension names, `_FillValue` the fill value (and stays an attribute, as xarray
-    writes it), enumerations integers with `flag_values` and `flag_meanings`. Soft and external links are left out, and
-    so are attributes without a form in JSON. Whatever is left out is named by a warning, and in the result.
-
-    Values are written first and documents last: what was stopped is no node, and the same call finishes it. Arrays that
-    were complete are not written again, if the file is still the same.
 
     >>> import numpy as np, os, tempfile, zellige
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -175,8 +180,17 @@ def convert(
     with ExitStack() as stack:
         reading = _reader(source, path, unsupported, stack)
         if reading is None:
-            job = _Upgrade(source, path, dest, name, storage_options, dest_storage_options)
-            return job.run(create, progress, overwrite=overwrite, dry_run=dry_run)
+            if create:
+                raise TypeError(
+                    f"{', '.join(create)}: chunks and codecs of Zarr format 2 are kept as they are; use rechunk for "
+                    "others"
+                )
+            in_place = dest is None and not dry_run
+            node_path = node.normalize_path(path)
+            store, top = locate(source, node_path, read_only=not in_place, storage_options=storage_options)
+            stack.enter_context(finishing(source if in_place else None, store))
+            target = dest, name, dest_storage_options
+            return _from_v2(store, top, target, progress, overwrite=overwrite, dry_run=dry_run)
         if dest is None:
             raise ValueError(f"{source!r} is not Zarr, so it cannot be converted in place; give dest=")
         reading.file, reading.version = _identity(source)
@@ -199,9 +213,7 @@ def convert(
 def _reader(source: Any, path: str, unsupported: Unsupported, stack: ExitStack) -> Source | None:
     """What there is to convert; None for a place of Zarr."""
     if type(source).__module__.split(".")[0] == "h5py":
-        from zellige.tools.hdf5 import read_group
-
-        return read_group(source, path, unsupported)
+        return _read_group(source, path, unsupported)
     file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     if file is None or not os.path.isfile(file):
         return None
@@ -216,9 +228,7 @@ def _reader(source: Any, path: str, unsupported: Unsupported, stack: ExitStack) 
             f"{file!r} is a netCDF file of the classic format; make it netCDF4 first: nccopy -k nc4 IN OUT", path=""
         )
     if head == b"\x89HDF\r\n\x1a\n":
-        from zellige.tools.hdf5 import read_file
-
-        return read_file(file, path, unsupported, stack)
+        return _read_group(stack.enter_context(_h5py().File(file, "r")), path, unsupported)
     if head.startswith(b"PK"):
         return None
     raise NotRepresentableError(f"{file!r} is not HDF5, netCDF4, .npy, .npz or Zarr, by its first bytes", path="")
@@ -234,13 +244,6 @@ def _identity(source: Any) -> tuple[str, str]:
     except OSError:
         return f"{file} {name}", ""  # in memory
     return f"{file} {name}", f"{info.st_size} {info.st_mtime_ns}"
-
-
-def _checked(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
-    """A type of numpy without Python objects, which only a pickle could hold."""
-    if dtype.hasobject:
-        raise NotRepresentableError(f"{what} holds Python objects as a pickle, which is never loaded", path=what)
-    return dtype
 
 
 def _npy(file: str) -> Source:
@@ -266,17 +269,17 @@ def _npz(file: str, path: str, unsupported: Unsupported, stack: ExitStack) -> So
         if path in ("", name):
             with archive.open(member) as opened:
                 shape, in_rows, dtype = _header(opened)
-            try:
-                _checked(dtype, f"{file!r}: {name!r}")
-            except NotRepresentableError as error:
+            if dtype.hasobject:
+                what = f"{file!r}: {name!r}"
+                reason = f"{what} holds Python objects as a pickle, which is never loaded"
                 if unsupported == "raise":
-                    raise
-                found.skipped[name] = str(error)
+                    raise NotRepresentableError(reason, path=what)
+                found.skipped[name] = reason
                 continue
+            values = _Member(archive, member, dtype, in_rows, prod(shape))
+            slabs = 0 if in_rows else max(len(shape) - 1, 0)
             options = {"shape": shape, "dtype": dtype}
-            part = Part("" if path else node.new_path(name), {}, options)
-            part.stream = _Stream(archive, member, shape, dtype, in_rows)
-            found.parts.append(part)
+            found.parts.append(Part("" if path else node.new_path(name), {}, options, None, values, slabs))
     if not found.parts and not found.skipped:
         raise NodeNotFoundError(f"{file!r} has no array {path!r}; it has {archive.namelist()}")
     return found
@@ -290,36 +293,32 @@ def _header(opened: Any) -> tuple[Shape, bool, np.dtype[Any]]:
     return shape, not fortran, dtype
 
 
-@dataclass(frozen=True)
-class _Stream:
+@dataclass
+class _Member:
     """The values of a member of a `.npz` file, slab by slab along the axis that varies slowest."""
 
     archive: zipfile.ZipFile
-    member: str
-    shape: Shape
+    name: str
     dtype: np.dtype[Any]
     in_rows: bool
+    left: int
+    """How many elements are still to be read."""
+    opened: Any = None
 
-    def __call__(self, target: Array) -> Iterator[tuple[Region, AnyArray]]:
-        with self.archive.open(self.member) as opened:
-            _header(opened)
-            if not self.shape:
-                yield (), self._take(opened, ())
-                return
-            axis = 0 if self.in_rows else len(self.shape) - 1
-            start = 0
-            for size in target.write_chunk_sizes[axis]:
-                region = tuple(
-                    slice(start, start + size) if k == axis else slice(0, n) for k, n in enumerate(self.shape)
-                )
-                yield region, self._take(opened, tuple(part.stop - part.start for part in region))
-                start += size
-
-    def _take(self, opened: Any, shape: Shape) -> AnyArray:
+    def __call__(self, region: Region) -> AnyArray:
+        """The slab that comes next."""
+        if self.opened is None:
+            self.opened = self.archive.open(self.name)
+            _header(self.opened)
+        shape = tuple(part.stop - part.start for part in region)
         wanted = prod(shape) * self.dtype.itemsize
-        raw = opened.read(wanted)
+        raw = self.opened.read(wanted)
         if len(raw) != wanted:
-            raise NotRepresentableError(f"{self.member!r} ends early: {len(raw)} of {wanted} bytes", path=self.member)
+            raise NotRepresentableError(f"{self.name!r} ends early: {len(raw)} of {wanted} bytes", path=self.name)
+        self.left -= prod(shape)
+        if not self.left:
+            self.opened.close()
+            self.opened = None
         return np.ndarray(shape, self.dtype, raw, order="C" if self.in_rows else "F")
 
 
@@ -354,12 +353,12 @@ def _models(source: Source, create: Mapping[str, Any], unsupported: Unsupported)
 
 def _options(part: Part, create: Mapping[str, Any]) -> dict[str, Any]:
     """What `create_array` gets for a part: chunks of the source, unless others are given."""
-    chunks = {} if part.pieces is None else {"chunks": part.pieces}
+    chunks = {} if part.chunks is None else {"chunks": part.chunks}
     given = dict(create)
     for option in _RULES:
         if isinstance(create.get(option), Mapping):
             rules = _applied(part, create[option])
-            kept = dict(enumerate(part.pieces or ())) if option == "chunks" else {}
+            kept = dict(enumerate(part.chunks or ())) if option == "chunks" else {}
             given |= {option: kept | rules}
             if not rules:
                 del given[option]
@@ -395,66 +394,54 @@ def _write(
 ) -> None:
     """Write arrays one after the other, each with its document last, and then the groups; the top comes last."""
     store, top = target
-    new = _nodes(source, models)
+    given: dict[str, NodeMetadata] = {path: model.metadata for path, model in models.items()}
+    given |= {part.path: GroupMetadata(part.attributes) for part in source.parts if part.options is None}
+    # No part speaks of some groups above others.
+    new: dict[str, NodeMetadata] = {above: GroupMetadata() for path in given for above in node.parents(path)} | given
     if not new:
         return
     boxes = {path: _boxes(part, models[path]) for path, part in source.arrays.items()}
-    work = Work("convert", _asked(source, new))
+    documents = {path: metadata.to_documents() for path, metadata in new.items()}
+    asked: dict[str, JSON] = {"from": source.file, "version": source.version}
+    work = Work("convert", asked | {"nodes": digest(json.dumps(documents, sort_keys=True).encode())})
     if not overwrite:
         _refuse_other_version(store, top, work)
     left = hierarchy.begin(store, top, work, new, overwrite=overwrite)
-    with Progress(progress, sum(map(len, boxes.values())), "converted", "boxes") as report:
-        for path, part in source.arrays.items() if left != "mark" else ():
-            where = node.join(top, path)
-            if left == "parts" and node.there(store, where) is not None:
-                report.skip(len(boxes[path]))
-                continue
-            _write_array(part, Array(store, where, models[path].metadata, models[path].config), boxes[path], report)
-    groups = [path for path in new if path not in models]
-    for path in sorted(groups, key=_depth, reverse=not store.traits.transactional) if left != "mark" else ():
-        if left == "nothing" or node.there(store, node.join(top, path)) is None:
-            node.put_new(store, node.join(top, path), new[path])
+    if left != "mark":
+        with Progress(progress, sum(map(len, boxes.values())), "converted", "boxes") as report:
+            for path, part in source.arrays.items():
+                array = Array(store, node.join(top, path), models[path].metadata, models[path].config)
+                if left == "parts" and node.there(store, array.path) is not None:
+                    report.skip(len(boxes[path]))
+                else:
+                    _write_array(part, array, boxes[path], report)
+        groups = [path for path in new if path not in models]
+        for path in sorted(groups, key=node.depth, reverse=not store.traits.transactional):
+            if left == "nothing" or node.there(store, node.join(top, path)) is None:
+                node.put_new(store, node.join(top, path), new[path])
     remove.remove_mark(store, top)
 
 
-def _write_array(part: Part, array: Array, boxes: Iterable[Any], report: Progress) -> None:
+def _write_array(part: Part, array: Array, boxes: Boxes, report: Progress) -> None:
     """Write the values of an array, and then its document; in a transaction, which may want it so, before them."""
     if array.store.traits.transactional:
         node.put_new(array.store, array.path, array.metadata)
-    with _naming(part.path):
-        for region, values in _values(part, array, boxes):
-            array[region] = values
+    try:
+        for region in boxes:
+            array[region] = part.values(region)
             report.advance(part.path or "/")
+    except UnicodeDecodeError as error:
+        raise NotRepresentableError(
+            f"{part.path or '/'} holds text that is not UTF-8: {error}", path=part.path
+        ) from error
     if not array.store.traits.transactional:
         node.put_new(array.store, array.path, array.metadata)
 
 
-def _nodes(source: Source, models: Mapping[str, Array]) -> dict[str, NodeMetadata]:
-    """The metadata of all nodes to come, with groups that no part speaks of."""
-    given: dict[str, NodeMetadata] = {path: model.metadata for path, model in models.items()}
-    given |= {part.path: GroupMetadata(part.attributes) for part in source.parts if part.options is None}
-    above = {parent: GroupMetadata() for path in given for parent in node.parents(path)}
-    return {**above, **given}
-
-
-def _depth(path: str) -> int:
-    return path.count("/") + bool(path)
-
-
-def _asked(source: Source, new: Mapping[str, NodeMetadata]) -> dict[str, JSON]:
-    """What tells a call with the same arguments, and the same file, from others."""
-    documents = {path: metadata.to_documents() for path, metadata in new.items()}
-    return {
-        "from": source.file,
-        "version": source.version,
-        "nodes": digest(json.dumps(documents, sort_keys=True).encode()),
-    }
-
-
 def _refuse_other_version(store: Store, top: str, work: Work) -> None:
     """Refuse to finish what was begun with another version of the same file, which would mix the two."""
-    found = remove.read_mark(store, top)
-    earlier = None if found is None else found.work
+    mark = remove.read_mark(store, top)
+    earlier = None if mark is None else mark.work
     if earlier is None or earlier.name != work.name or node.there(store, top) is not None:
         return
     if earlier.asked.get("from") == work.asked["from"] and earlier.asked.get("version") != work.asked["version"]:
@@ -465,119 +452,293 @@ def _refuse_other_version(store: Store, top: str, work: Work) -> None:
         )
 
 
-def _boxes(part: Part, model: Array) -> Boxes | range:
+def _boxes(part: Part, model: Array) -> Boxes:
     """How the values are cut on their way."""
-    if part.stream is not None:
-        sizes = model.write_chunk_sizes
-        return range(len(sizes[0 if getattr(part.stream, "in_rows", True) else -1]) if sizes else 1)
-    stored = Boxes(tuple(map(ends_of, model.write_chunk_sizes)))
-    if part.pieces is None:
+    if part.slabs is not None:
+        return Boxes.of(model.write_chunk_sizes[k] if k == part.slabs else (n,) for k, n in enumerate(model.shape))
+    stored = Boxes.of(model.write_chunk_sizes)
+    if part.chunks is None:
         return group(stored, stored, _ELEMENTS)
-    ends = (np.minimum(np.arange(c, n + c, c), n) for c, n in zip(part.pieces, model.shape, strict=True))
+    ends = (np.minimum(np.arange(c, n + c, c), n) for c, n in zip(part.chunks, model.shape, strict=True))
     return group(stored, Boxes(tuple(ends)), _ELEMENTS)
-
-
-def _values(part: Part, target: Array, boxes: Iterable[Any]) -> Iterator[tuple[Region, Any]]:
-    if part.stream is not None:
-        yield from part.stream(target)
-    elif part.values is not None:
-        for region in boxes:
-            yield region, part.values(region)
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Errors about values say in which array they are."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise NotRepresentableError(f"{path or '/'} holds text that is not UTF-8: {error}", path=path) from error
 
 
 # -- from Zarr format 2 ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Upgrade:
-    """A node of Zarr format 2 on its way to format 3."""
+def _from_v2(
+    store: Store,
+    top: str,
+    target: tuple[StoreLike, str | None, Mapping[str, Any] | None],
+    progress: ProgressLike,
+    *,
+    overwrite: bool,
+    dry_run: bool,
+) -> Converted:
+    """Convert in place, or copy the chunks beside new documents."""
+    planned, new, old = upgraded(store, top)
+    if planned.failed:
+        path, reason = next(iter(planned.failed.items()))
+        more = f", and {len(planned.failed) - 1} more" if len(planned.failed) > 1 else ""
+        raise NotRepresentableError(f"'/{path}'{more} has no form in Zarr format 3: {reason}", path=path)
+    dest, name, options = target
+    if dest is None and not dry_run:
+        migrate(store, top, dry_run=False, progress=progress)
+    elif not dry_run:
+        with opened(dest, node.new_path(name), storage_options=options) as where:
+            _copy((store, top), where, new, old, progress, overwrite=overwrite)
+    nodes = {path: node.relative(path, top) for path in sorted(new)}
+    groups = {path for path in planned.converted if isinstance(new[path], GroupMetadata)}
+    return Converted(
+        arrays=tuple(below for path, below in nodes.items() if path in {*planned.converted} - groups),
+        groups=tuple(below for path, below in nodes.items() if path in groups),
+        unchanged=tuple(below for path, below in nodes.items() if path in planned.skipped),
+        dry_run=dry_run,
+    )
 
-    source: StoreLike
-    path: str
-    dest: StoreLike
-    name: str | None
-    source_options: Mapping[str, Any] | None
-    dest_options: Mapping[str, Any] | None
 
-    def run(self, create: Mapping[str, Any], progress: ProgressLike, *, overwrite: bool, dry_run: bool) -> Converted:
-        """Convert in place, or copy the bytes and convert the copy."""
-        if create:
-            raise TypeError(
-                f"{', '.join(create)}: chunks and codecs of Zarr format 2 are kept as they are; use rechunk for others"
-            )
-        writable = self.dest is None and not dry_run
-        store, top = locate(
-            self.source, node.normalize_path(self.path), read_only=not writable, storage_options=self.source_options
+def _copy(
+    source: tuple[Store, str],
+    target: tuple[Store, str],
+    new: Mapping[str, NodeMetadata],
+    old: Collection[str],
+    progress: ProgressLike,
+    *,
+    overwrite: bool,
+) -> None:
+    """Copy chunks as they are, but none of the `old` documents, and write those of Zarr format 3 last."""
+    (here, top), (there, where) = source, target
+    refuse_hidden(here, top)
+    keys = [key for key in here.list(top and top + "/") if key not in old]
+    if overwrite and place(here, top).within(place(there, where)):
+        raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
+    nodes = {node.relative(path, top): metadata for path, metadata in new.items()}
+    work = Work("convert", {"from": repr(place(here, top)), "nodes": sorted(nodes)})
+    left = hierarchy.begin(there, where, work, nodes, overwrite=overwrite)
+    if left != "mark":
+        content = {
+            node.join(where, node.join(path, name)): write_json(document)
+            for path, metadata in nodes.items()
+            for name, document in metadata.to_documents().items()
+        }
+        chunks = {moved(key, top, where) for key in keys} - content.keys() - {remove.mark_key(where)}
+        for batch in reversed(node.copy_order(content)) if left == "parts" else ():
+            there.delete(batch)  # documents of an earlier call; chunks are written again
+        with Progress(progress, len(chunks) + len(content), "copied") as report:
+            transfer(source, target, chunks, report, content=content)
+    remove.remove_mark(there, where)
+
+
+# -- HDF5 and netCDF4 -----------------------------------------------------------------------------
+
+_BOOKKEEPING = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
+_BOOKKEEPING |= {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties"}
+"""Attributes by which HDF5 and netCDF4 keep dimensions; dimension names say the same."""
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError("HDF5 and netCDF4 files need h5py: pip install 'zellige[hdf5]'") from error
+    return h5py
+
+
+def _read_group(found: Any, path: str, unsupported: Unsupported) -> Source:
+    """What is in a group of h5py, or a dataset alone."""
+    h5py = _h5py()
+    if path:
+        if path not in found:
+            raise NodeNotFoundError(f"there is no {path!r} in {found.file.filename!r}")
+        found = found[path]
+    walk = _Walk(h5py, unsupported)
+    (walk.add_dataset if isinstance(found, h5py.Dataset) else walk.add_group)("", found)
+    return walk.source
+
+
+@dataclass
+class _Walk:
+    """Goes through a file once, and collects what is to be converted."""
+
+    h5py: Any
+    unsupported: Unsupported
+    source: Source = field(default_factory=Source)
+    seen: dict[Any, str] = field(default_factory=dict)
+    """The objects that were met, with their paths; one may have several names, even below itself."""
+
+    def add_group(self, path: str, group: Any) -> None:
+        """Collect a group, and then what is in it."""
+        self.seen[self._identity(group)] = path or "/"
+        self.source.parts.append(Part(path, dict(self._attributes(path, group))))
+        for name in group:
+            self._member(f"{path}/{name}" if path else name, group, name)
+
+    def _member(self, path: str, group: Any, name: str) -> None:
+        link = group.get(name, getlink=True)
+        if not isinstance(link, self.h5py.HardLink):
+            where = getattr(link, "filename", "") + getattr(link, "path", "")
+            self.source.skipped[path] = f"a link to {where}, which Zarr has not"
+            return
+        found = group[name]
+        earlier = self.seen.get(self._identity(found))
+        if earlier is not None:
+            self.source.skipped[path] = f"another name of {earlier}, which Zarr has not"
+        elif isinstance(found, self.h5py.Group):
+            self.add_group(path, found)
+        elif isinstance(found, self.h5py.Dataset):
+            self.seen[self._identity(found)] = path
+            self.add_dataset(path, found)
+        else:
+            self.source.skipped[path] = "a named type, which Zarr has not"
+
+    def _identity(self, found: Any) -> Any:
+        info = self.h5py.h5o.get_info(found.id)
+        return info.fileno, info.addr
+
+    # -- datasets ---------------------------------------------------------------------------------
+
+    def add_dataset(self, path: str, dataset: Any) -> None:
+        """Collect a dataset, unless it stands for a dimension only."""
+        if _NO_VARIABLE in str(dataset.attrs.get("NAME", "")):
+            return  # nothing but the name and length of a dimension
+        try:
+            self.source.parts.append(self._part(path, dataset))
+        except NotRepresentableError as error:
+            if self.unsupported == "raise":
+                raise
+            self.source.skipped[path or "/"] = str(error)
+
+    def _part(self, path: str, dataset: Any) -> Part:
+        if dataset.shape is None:
+            raise self._refused(path, "has no values and no shape")
+        attributes = dict(self._attributes(path, dataset))
+        dtype, values = self._type(path, dataset)
+        names, shape = self._names(dataset), self._shape(dataset)
+        options = {"shape": shape, "dtype": dtype}
+        if any(name is not None for name in names):
+            options["dimension_names"] = names
+        if dtype != "string":
+            options["fill_value"] = self._fill(dataset, np.dtype(dtype), attributes)
+        elif "_FillValue" in attributes:
+            options["fill_value"] = attributes["_FillValue"]
+        members = self.h5py.check_enum_dtype(dataset.dtype)
+        if members:
+            labels = sorted(members, key=members.__getitem__)
+            attributes.setdefault("flag_values", [int(members[name]) for name in labels])
+            attributes.setdefault("flag_meanings", " ".join(labels))
+        if shape != dataset.shape:
+            in_memory = np.dtype(object if isinstance(dtype, str) else dtype)
+            values = partial(_read_padded, values, dataset.shape, options.get("fill_value"), in_memory)
+        return Part(path, attributes, options, dataset.chunks, values)
+
+    def _shape(self, dataset: Any) -> tuple[int, ...]:
+        """The shape as netCDF shows it: along a dimension without a limit, as long as the longest that has it.
+
+        In the file such datasets are as long as they were written; what is missing reads as the fill value.
+        """
+        own = dataset.is_scale and dataset.ndim == 1
+        scales = [dataset] if own else [next(iter(axis.values()), None) for axis in dataset.dims]
+        return tuple(
+            length if limit is not None or scale is None else max(length, self._length(scale))
+            for length, limit, scale in zip(dataset.shape, dataset.maxshape, scales, strict=True)
         )
-        with finishing(self.source if writable else None, store):
-            return self._run(store, top, progress, overwrite=overwrite, dry_run=dry_run)
 
-    def _run(self, store: Store, top: str, progress: ProgressLike, *, overwrite: bool, dry_run: bool) -> Converted:
-        planned, new, old = upgraded(store, top)
-        if planned.failed:
-            path, reason = next(iter(planned.failed.items()))
-            more = f", and {len(planned.failed) - 1} more" if len(planned.failed) > 1 else ""
-            raise NotRepresentableError(f"'/{path}'{more} has no form in Zarr format 3: {reason}", path=path)
-        if self.dest is None:
-            if not dry_run:
-                migrate(store, top, dry_run=False, progress=progress)
-        elif not dry_run:
-            refuse_hidden(store, top)
-            keys = [key for key in store.list(top and top + "/") if key not in old]
-            with opened(self.dest, node.new_path(self.name), storage_options=self.dest_options) as (there, where):
-                if overwrite and place(store, top).within(place(there, where)):
-                    raise ValueError(
-                        "the source lies within dest, which would be removed before it is read; use another place"
-                    )
-                self._copy((store, top, keys), (there, where), new, progress, overwrite=overwrite)
-        return self._said(store, top, planned.converted, planned.skipped, dry_run=dry_run)
+    def _length(self, scale: Any) -> int:
+        """The length of the dimension that a scale stands for."""
+        if scale.ndim != 1 or scale.maxshape != (None,):
+            return 0
+        users = scale.attrs.get("REFERENCE_LIST", ())
+        return max([int(scale.shape[0]), *(int(scale.file[user[0]].shape[user[1]]) for user in users)])
 
-    @staticmethod
-    def _copy(
-        source: tuple[Store, str, list[str]],
-        target: tuple[Store, str],
-        new: Mapping[str, NodeMetadata],
-        progress: ProgressLike,
-        *,
-        overwrite: bool,
-    ) -> None:
-        """Copy the chunks as they are, and write documents of Zarr format 3 last."""
-        (store, top, keys), (there, where) = source, target
-        cut = len(top and top + "/")
-        nodes = {path[cut:]: metadata for path, metadata in new.items()}
-        documents = {path: metadata.to_documents() for path, metadata in nodes.items()}
-        work = Work("convert", {"from": repr(place(store, top)), "nodes": sorted(nodes)})
-        left = hierarchy.begin(there, where, work, nodes, overwrite=overwrite)
-        if left != "mark":
-            content = {
-                node.join(where, node.join(path, name)): write_json(found)
-                for path, by_name in documents.items()
-                for name, found in by_name.items()
-            }
-            chunks = {moved(key, top, where) for key in keys} - content.keys() - {remove.mark_key(where)}
-            for batch in reversed(node.copy_order(content)) if left == "parts" else ():
-                there.delete(batch)  # documents of an earlier call; chunks are written again
-            with Progress(progress, len(chunks) + len(content), "copied") as report:
-                courier = Courier((store, top), (there, where), content, report, verify=False)
-                for batch in node.copy_order([*chunks, *content], transactional=there.traits.transactional):
-                    courier.carry_all(batch)
-        remove.remove_mark(there, where)
+    def _type(self, path: str, dataset: Any) -> tuple[Any, Any]:
+        """The type of an array, and a function that reads regions as such."""
+        dtype, h5py = dataset.dtype, self.h5py
+        text = h5py.check_string_dtype(dtype)
+        if text is not None and (text.length is None or text.encoding == "utf-8"):
+            return "string", partial(_read, dataset.asstr())
+        if h5py.check_ref_dtype(dtype) is not None:
+            raise self._refused(path, "holds references to other places of its file")
+        if h5py.check_vlen_dtype(dtype) is not None:
+            raise self._refused(path, "holds lists of different lengths")
+        if dtype.hasobject:
+            raise self._refused(path, f"holds structs with elements of any length or references: {dtype}")
+        plain = np.dtype(dtype.newbyteorder("="), metadata={}) if dtype.names is None else dtype
+        return plain, partial(_read, dataset)
 
-    def _said(
-        self, store: Store, top: str, converted: Iterable[str], skipped: Iterable[str], *, dry_run: bool
-    ) -> Converted:
-        kinds: dict[bool, list[str]] = {True: [], False: []}
-        for path in sorted(converted):
-            documents = node.load(store, path, zarr_format=2)
-            kinds[documents is not None and node.is_group(documents)].append(path[len(top and top + "/") :])
-        unchanged = tuple(path[len(top and top + "/") :] for path in sorted(skipped))
-        return Converted(tuple(kinds[False]), tuple(kinds[True]), {}, unchanged, 0, dry_run)
+    def _refused(self, path: str, reason: str) -> NotRepresentableError:
+        return NotRepresentableError(
+            f"dataset '/{path}' {reason}, which Zarr cannot hold; unsupported='skip' leaves it out", path=path
+        )
+
+    def _fill(self, dataset: Any, dtype: np.dtype[Any], attributes: dict[str, Any]) -> Any:
+        """The fill value; `_FillValue` stays among the attributes in the form in which xarray looks for it."""
+        if "_FillValue" not in dataset.attrs:
+            return dataset.fillvalue if dtype.kind != "V" else None
+        value = np.asarray(dataset.attrs["_FillValue"]).reshape(-1)[0]
+        if dtype.kind == "f":
+            attributes["_FillValue"] = base64.b64encode(struct.pack("<d", float(value))).decode()
+        elif dtype.kind == "S":
+            attributes["_FillValue"] = base64.b64encode(bytes(value)).decode()
+        return value
+
+    def _names(self, dataset: Any) -> list[str | None]:
+        """The names of the axes: of the scale at each, else its label; a scale of one axis is its own."""
+        if dataset.is_scale and dataset.ndim == 1:
+            return [_last(dataset.name)]
+        names = []
+        for dimension in dataset.dims:
+            scales = [scale.name for scale in dimension.values()]
+            names.append(_last(scales[0]) if scales else dimension.label or None)
+        return names
+
+    # -- attributes -------------------------------------------------------------------------------
+
+    def _attributes(self, path: str, found: Any) -> Iterator[tuple[str, Any]]:
+        """Attributes as JSON; those that have no such form are left out, and named."""
+        for name in found.attrs:
+            if name not in _BOOKKEEPING:
+                try:
+                    yield name, _json(self.h5py, found.attrs[name])
+                except (TypeError, UnicodeDecodeError, OSError) as error:
+                    self.source.skipped[f"attribute {name} of /{path}"] = str(error)
+
+
+def _last(name: str | None) -> str | None:
+    return name.rpartition("/")[2] if name else None
+
+
+def _read_padded(read: Any, shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any], region: Region) -> Any:
+    """A region that may go beyond the end of what is in the file, where the values are fill values."""
+    values = np.zeros([part.stop - part.start for part in region], dtype)
+    if fill is not None or dtype.hasobject:
+        values[...] = "" if fill is None else fill
+    there = tuple(slice(part.start, min(part.stop, n)) for part, n in zip(region, shape, strict=True))
+    if all(part.start < part.stop for part in there):
+        values[tuple(slice(0, part.stop - part.start) for part in there)] = read(there)
+    return values
+
+
+def _read(dataset: Any, region: Region) -> Any:
+    return dataset[region]
+
+
+def _json(h5py: Any, value: Any) -> Any:
+    """The value of an attribute as JSON."""
+    if isinstance(value, h5py.Empty):
+        raise TypeError("it has no value")
+    if isinstance(value, h5py.Reference):
+        raise TypeError("it is a reference to another place of its file")
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "SO":
+        return [_json(h5py, one) for one in value.tolist()]
+    if isinstance(value, np.ndarray) and value.shape == (1,):
+        return _json(h5py, value[0])  # as netCDF4 stores numbers
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in "biufU":
+            raise TypeError(f"JSON has no {value.dtype}")
+        return value.tolist()
+    if isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"JSON has no {type(value).__name__}")

@@ -6,29 +6,56 @@ come first and documents last, those of the copied node itself at the very end: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from zellige.display.progress import Progress, ProgressLike
 from zellige.dtypes.cast import as_value
-from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError
-from zellige.metadata.groups import GroupMetadata
+from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError, NotANodeError
+from zellige.grid.grid import ChunkGrid
+from zellige.metadata.groups import ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, GroupMetadata
+from zellige.metadata.json import write_json
+from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.create import copy_array
+from zellige.nodes.consolidated import Consolidated
+from zellige.nodes.create import copy_array, from_array, modern_options
 from zellige.nodes.group import Group
-from zellige.stores import StoreLike, finishing, locate
-from zellige.tools.copy_plan import Found, Options, Plan, Survey
-from zellige.tools.transfer import Copied, CopyError, Courier, LogLike, copy_store, opened
+from zellige.nodes.remove import Chunks, Mark, Work, mark_key
+from zellige.stores import StoreLike, finishing, locate, threads
+from zellige.stores.abilities import Folders, Obstacle
+from zellige.stores.resolve import place
+from zellige.tools.scan import Found, Scan
+from zellige.tools.transfer import (
+    Copied,
+    CopyError,
+    LogLike,
+    check_options,
+    copy_store,
+    log_line,
+    moved,
+    open_log,
+    refuse_file,
+    refuse_obstacle,
+    transfer,
+)
 from zellige.types import AnyArray
+
+if TYPE_CHECKING:
+    from zellige.nodes.node import ArrayMetadata
 
 __all__ = ["Copied", "CopyError", "copy", "copy_all", "copy_store"]
 
 IfExists: TypeAlias = Literal["raise", "replace", "skip", "skip_initialized"]
+_Action: TypeAlias = Literal["copy", "follow", "merge", "replace", "skip", "finish"]
+"""What becomes of a node: `follow` is one whose group is new, `finish` one that an earlier call has copied."""
+
+_UNFIT = {"store", "path", "name", "shape", "data", "write_data", "overwrite", "mode", "storage_options"}
+_BLOCK = "consolidated_metadata"
 
 
 def copy(
@@ -47,6 +74,13 @@ def copy(
 ) -> Copied:
     """Copy an array, or a group with everything below it, into a group; the bytes of chunks stay as they are.
 
+    Each key of the source is read once. Keys that belong to no node are not copied; the result names them. A
+    symbolic link that hides chunks or a member, because it leads out of a local store or nowhere, raises
+    `UnsafeLinkError` before anything is written. A copy that was stopped is no node; the same call finishes it,
+    beginning anew.
+
+    Parameters
+    ----------
     source, dest
         An array or a group, and a group; or a place, as `store` elsewhere. A group that is not there is created.
     name
@@ -75,11 +109,6 @@ def copy(
         Options of `from_array`, such as `chunks` or `compressors`: the arrays are encoded anew with them, in the Zarr
         format of the group. Without such options every node keeps its format.
 
-    Each key of the source is read once. Keys that belong to no node are not copied; the result names them. A
-    symbolic link that hides chunks or a member, because it leads out of a local store or nowhere, raises
-    `UnsafeLinkError` before anything is written. A copy that was stopped is no node; the same call finishes it,
-    beginning anew.
-
     >>> import zellige
     >>> root = zellige.group()
     >>> _ = root.create_array("2024/t", data=range(59), chunks=[[31, 28]], attributes={"unit": "K"})
@@ -99,15 +128,21 @@ def copy(
     group = _group(dest, root, options)
     if name is None and not root.path:
         raise NodeNameError(f"the source is the root of {origin.store!r}, which has no name; give name=", name="")
-    target = group._new(root.path.rpartition("/")[2] if name is None else name)
-    plan = Plan(origin, root.path, group, target, options)
+    plan = Plan(origin, root.path, group, group._new(root.path.rpartition("/")[2] if name is None else name), options)
     plan.add([root], depth=0)
     with finishing(dest, group.store):
         return _carry_out(plan)
 
 
 def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any) -> Copied:
-    """Copy all members of a group into another. Options: see `copy`; with `shallow` only the arrays among them.
+    """Copy all members of a group into another.
+
+    Parameters
+    ----------
+    source, dest
+        Two groups; or a place, as `store` elsewhere.
+    options
+        As for `copy`, but for `name`; with `shallow` only the arrays among the members are copied.
 
     >>> import zellige
     >>> source, dest = zellige.group(), zellige.group()
@@ -116,7 +151,7 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     ((2, 0), ['a', 'b'])
     """
     known = {name: options.pop(name) for name in Options._fields[:-1] if name in options}
-    checked = Options(**known)._replace(create=options)
+    checked = Options(**known, create=options)
     checked.check()
     origin, root = _origin(source)
     if not isinstance(root.metadata, GroupMetadata):
@@ -124,23 +159,48 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     group = _group(dest, root, checked)
     group._check_writable()
     plan = Plan(origin, root.path, group, group.path, checked)
-    members = origin.load(origin.below(root.path))
+    members = origin.load(origin.children(root.path))
     plan.claim(root)
     plan.add(members, depth=1)
     with finishing(dest, group.store):
         return _carry_out(plan)
 
 
-def _origin(source: Array | Group | StoreLike) -> tuple[Survey, Found]:
+class Options(NamedTuple):
+    """What `copy` and `copy_all` are told."""
+
+    if_exists: IfExists = "raise"
+    shallow: bool = False
+    without_attrs: bool = False
+    dry_run: bool = False
+    verify: bool = False
+    progress: ProgressLike = None
+    log: LogLike = None
+    create: Mapping[str, Any] = {}
+
+    def check(self) -> None:
+        """Refuse what has no meaning."""
+        check_options(self.if_exists, ("raise", "replace", "skip", "skip_initialized"), self.progress, self.log)
+        if unfit := sorted(self.create.keys() & _UNFIT):
+            raise TypeError(f"{unfit[0]}= is no option of a copy; use the options for chunks, codecs and types")
+
+    @property
+    def altered(self) -> bool:
+        """Whether documents below a group become others than those of the source."""
+        return self.shallow or self.without_attrs or bool(self.create)
+
+
+def _origin(source: Array | Group | StoreLike) -> tuple[Scan, Found]:
     """What there is to copy from."""
     if isinstance(source, Array | Group):
         store, path, first = source.store, source.path, source.metadata.zarr_format
     else:
         (store, path), first = locate(source, read_only=True), 3
-    origin = Survey(store, [path], first)
-    for root in origin.load([path]):
-        return origin, root
-    raise NodeNotFoundError(f"there is no array and no group at '/{path}' in {store!r}{node.why_missing(store, path)}")
+    origin = Scan(store, [path], first)
+    if not (found := origin.load([path])):
+        why = node.why_missing(store, path)
+        raise NodeNotFoundError(f"there is no array and no group at '/{path}' in {store!r}{why}")
+    return origin, found[0]
 
 
 def _group(dest: Group | StoreLike, root: Found, options: Options) -> Group:
@@ -159,6 +219,283 @@ def _group(dest: Group | StoreLike, root: Found, options: Options) -> Group:
     return Group.from_documents(store, path, documents)
 
 
+# -- what is to be done ---------------------------------------------------------------------------
+
+
+class Plan:
+    """What is to be copied where, from below the path `base` of the source to below the path `top` of the target."""
+
+    def __init__(self, origin: Scan, base: str, dest: Group, top: str, options: Options) -> None:
+        self.origin, self.base, self.dest, self.top, self.options = origin, base, dest, top, options
+        self.work = Work(
+            "copy",
+            {
+                "from": repr(place(origin.store, base)),
+                "options": repr(sorted(options.create.items())),
+                "shallow": options.shallow,
+                "without_attrs": options.without_attrs,
+            },
+        )
+        form = options.create.get("zarr_format") or dest.metadata.zarr_format
+        self.create = modern_options({**options.create, "zarr_format": form}) if options.create else {}
+        self.missing = [path for path in node.parents(top) if not node.check_parent(dest.store, path)]
+        """Groups above that have to be made."""
+        self.into = top == dest.path
+        """Whether nodes come directly into the group at `top`, and not in its place."""
+        self.into_new = self.into and not node.check_parent(dest.store, top)
+        """Whether that group has to be made; it comes when all of its members are there."""
+        self.tops: list[str] = []
+        """The new nodes that lie in groups which are there; each has a mark until all of them are whole."""
+        self.same: set[str] = set()
+        """Where an earlier call has left its mark that was asked for the same."""
+        self.finished: list[str] = []
+        """Nodes of the target that such a call has copied."""
+        self.made: list[str] = []
+        """The new nodes, groups before what is in them."""
+        self.keys: list[str] = []
+        """Keys of the target that get what the source has for them."""
+        self.content: dict[str, bytes] = {}
+        """Keys of the target that get these documents."""
+        self.encoded: list[tuple[Array, Array]] = []
+        """Arrays to be encoded anew, and what they become."""
+        self.removed: list[str] = []
+        """Nodes of the target that are replaced."""
+        self.remains: list[str] = []
+        """Keys of the target without a node, as a copy leaves them that was cut short."""
+        self.merged: dict[str, dict[str, Any]] = {}
+        """Groups of the target with the attributes that they get."""
+        self.consolidated: list[str] = []
+        """Groups of the target whose consolidated metadata has to be made anew."""
+        self.holders = [] if dest._holder is None else [dest._holder]
+        """Consolidated metadata of the target that has to follow."""
+        self.lines: list[tuple[list[str], str]] = []
+        self.counts: Counter[str] = Counter()
+        self._arrays: dict[str, ArrayMetadata] = {}
+        self._free: list[str] = []  # where there is no node yet, but there may be keys
+        self._claimed: set[str] = set()
+
+    def to(self, path: str) -> str:
+        """Where a path, or key, of the source goes."""
+        return moved(path, self.base, self.top)
+
+    def left_out(self) -> tuple[str, ...]:
+        """The keys of the source that belong to none of its nodes."""
+        hidden = [key for key, what in self.origin.obstacles.items() if what.is_hidden]
+        return tuple(key for key in sorted([*self.origin.keys, *hidden]) if key not in self._claimed)
+
+    def claim(self, found: Found) -> None:
+        """The documents of a node are not left out; raises if something hides its chunks, or members of a group."""
+        origin = self.origin
+        for key, _ in origin.blocked(found.path, found.metadata):
+            if (what := origin.obstacles[key]) is not Obstacle.UNREADABLE:  # reading says why
+                refuse_obstacle(origin.store, key, what)
+        # The chunks of a directory in whose place there is a file are not missing but unknown.
+        for chunks in Chunks.of(found.metadata) if origin.store.ability(Folders) is not None else ():
+            for key in origin.under(found.path):
+                if chunks.has_folder(node.relative(key, found.path)):
+                    refuse_file(origin.store, key)
+        more = [CONSOLIDATED_V2] if origin.has_zmetadata(found.path) else []
+        self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
+
+    def add(self, level: list[Found], depth: int) -> None:
+        """Plan for nodes and everything below them; the depth of the one that was asked for is 0."""
+        self._look(level)
+        new: set[str] = set()
+        while level:
+            paths = [found.path for found in level]
+            kinds = threads.gather(lambda path: self._there.kind(self.to(path)), paths, self._there.store, large=True)
+            below: list[str] = []
+            for found, kind in zip(level, kinds, strict=True):
+                if self.options.shallow and depth and isinstance(found.metadata, GroupMetadata):
+                    self._claimed.update(self.origin.under(found.path))
+                    continue
+                action: _Action = "follow" if found.path.rpartition("/")[0] in new else self._action(found, kind)
+                below += self._take(found, action)
+                if action not in ("merge", "skip", "finish"):
+                    new.add(found.path)
+            level, depth = self.origin.load(below), depth + 1
+        self._find_remains()
+        self.tops = [self.top] if self.into_new else [*self._free, *self.removed]
+
+    def _look(self, level: list[Found]) -> None:
+        """See what is where the nodes go; they must not go into themselves."""
+        targets = [self.to(found.path) for found in level]
+        for found, target in zip(level, targets, strict=True):
+            if place(self.dest.store, target).within(place(self.origin.store, found.path)):
+                raise ValueError(
+                    f"cannot copy '/{found.path}' to '/{target}', which is the same place or lies below it; copy to "
+                    "another place"
+                )
+        if len(targets) > 1:  # one request tells which of them are there at all
+            listed = set(self.dest.store.list_dir(self.top and self.top + "/")[1])
+            targets = [target for target in targets if target + "/" in listed]
+        self._there = Scan(self.dest.store, targets, self.dest.metadata.zarr_format)
+        marked = self._there.places(node.UNFINISHED) + [self.top] * self.into
+        marks = threads.gather(partial(remove.read_mark, self.dest.store), marked, self.dest.store)
+        for path, mark in zip(marked, marks, strict=True):
+            if mark is not None and self.work.is_same(mark.work):
+                self.same.add(path)
+        if self.into and not self.into_new and self.top in self.same:
+            self.finished.append(self.top)
+
+    def _action(self, found: Found, kind: str | None) -> _Action:
+        """What becomes of a node, and of what is where it goes."""
+        metadata, target, mode = found.metadata, self.to(found.path), self.options.if_exists
+        if kind is None or (self.into_new and self.top in self.same):
+            return "copy"
+        if target in self.same and mode != "replace":
+            return "finish"
+        if isinstance(metadata, GroupMetadata):
+            if kind == "group":
+                return "merge"
+        elif mode == "skip_initialized" and kind == "array":
+            return "skip" if self._is_complete(found.path, metadata, target) else "replace"
+        if mode == "skip" or mode == "replace":
+            return mode
+        if self.same:
+            return "finish"  # the earlier call was told to raise as well, so that it was not there then
+        error, what = (ContainsArrayError, "an array") if kind == "array" else (ContainsGroupError, "a group")
+        raise error(
+            f"there is {what} at '/{target}' in {self.dest.store!r} already; copy under another name, or pass "
+            "if_exists='replace' or 'skip'"
+        )
+
+    def _is_complete(self, path: str, metadata: ArrayMetadata, target: str) -> bool:
+        """Whether an array that is there has all chunks of the source, or of its grid if that is another one."""
+        there: Any = node.parse(node.load(self.dest.store, target, first=self.dest.metadata.zarr_format) or {})
+        grid, stored = ChunkGrid.from_metadata(there), {coords for coords, _ in self._there.chunks(target, there)}
+        if grid != ChunkGrid.from_metadata(metadata):
+            return len(stored) == grid.get_nchunks()
+        return stored >= {coords for coords, _ in self.origin.chunks(path, metadata)}
+
+    def _take(self, found: Found, action: _Action) -> list[str]:
+        """Plan for one node; returns the paths to look at below it."""
+        path, target, metadata = found.path, self.to(found.path), found.metadata
+        skipped = action in ("skip", "finish")
+        verb = "skip" if skipped else "copy"
+        what = "" if isinstance(metadata, GroupMetadata) else f" {metadata.shape} {metadata.data_type.name}"
+        self.counts[verb] += 1
+        self.lines.append((path.split("/"), log_line(verb, "/" + path, "/" + target) + what))
+        if skipped:
+            self._claimed.update(self.origin.under(path))
+            self.finished += [target] if action == "finish" else []
+            return []
+        self.claim(found)
+        if action == "merge":
+            if metadata.attributes and not self.options.without_attrs:
+                self.merged[target] = metadata.attributes
+            if target in self._there.consolidated:
+                self.holders.append(Consolidated(self.dest.store, target, self.format_of(target), None))
+            return self.origin.children(path)
+        node.check_names(target)
+        if action == "copy":
+            self._free.append(target)
+        elif action == "replace":
+            self._remove(target)
+        if isinstance(metadata, GroupMetadata):
+            self._add_group(found, metadata, target)
+            return self.origin.children(path)
+        self._add_array(found, metadata, target)
+        return []
+
+    def format_of(self, target: str) -> Literal[2, 3]:
+        """The Zarr format of a node that is there."""
+        return 3 if self._there.own(target) == [DOCUMENT] else 2
+
+    def _remove(self, target: str) -> None:
+        old, new = place(self.origin.store, self.base), place(self.dest.store, target)
+        if old.within(new) or new.within(old):
+            raise ValueError(f"'/{target}' cannot be replaced: the source of the copy holds it, or lies below it")
+        self.removed.append(target)
+
+    def _find_remains(self) -> None:
+        """Keys without a node are in the way, unless a copy of the same that was cut short could have left them."""
+        written = {*self.keys, *self.content}
+        for target in list(self._free):
+            marks = {mark_key(target), mark_key(self.top)}
+            remains = [key for key in self._there.under(target) if key not in marks]
+            if target in self.same or self.top in self.same:
+                # Documents go first; chunks are written again, whatever the source has by now.
+                self.remains += [key for key in remains if key not in written or key in self.content]
+                continue
+            if mark_key(target) in self._there.under(target) and (
+                self.options.if_exists == "replace" or remove.is_begun(self.dest.store, target)
+            ):
+                self._free.remove(target)
+                self._remove(target)
+                continue
+            strange = set(remains)
+            if remains and self.options.if_exists != "raise":
+                strange -= written
+                for path, metadata in self._arrays.items():
+                    if node.is_below(path, target):
+                        strange.difference_update(key for _, key in self._there.chunks(path, metadata))
+            if strange:
+                raise NotANodeError(
+                    f"'/{target}' in {self.dest.store!r} holds keys but no Zarr node, such as {min(strange)!r}; copy "
+                    "under another name, or if a copy was cut short there pass if_exists='replace'"
+                )
+            self.remains += remains
+
+    # -- what goes there --------------------------------------------------------------------------
+
+    def _add_group(self, found: Found, metadata: GroupMetadata, target: str) -> None:
+        form = self.create.get("zarr_format", metadata.zarr_format)
+        documents = self._kept(found.documents)
+        if form != metadata.zarr_format:
+            documents = GroupMetadata({} if self.options.without_attrs else metadata.attributes, form).to_documents()
+        self._add_documents(target, documents, found)
+        apart = self.origin.has_zmetadata(found.path)
+        if self.options.altered and (apart or metadata.consolidated is not None):
+            self.consolidated.append(target)
+        elif apart:
+            self.keys.append(node.join(target, CONSOLIDATED_V2))
+
+    def _add_array(self, found: Found, metadata: ArrayMetadata, target: str) -> None:
+        chunks = [key for _, key in self.origin.chunks(found.path, metadata)]
+        self._claimed.update(chunks)
+        if not self.create:
+            self._arrays[target] = metadata
+            self.keys += map(self.to, chunks)
+            self._add_documents(target, self._kept(found.documents), found)
+            return
+        source = Array.from_documents(self.origin.store, found.path, found.documents)
+        bare: dict[str, Any] = {"attributes": {}} if self.options.without_attrs else {}
+        # Made in memory first, so that options which do not fit are refused before the first write.
+        made = from_array(data=source, write_data=False, **{**bare, **self.create})
+        self._arrays[target] = made.metadata
+        self.encoded.append((source, Array(self.dest.store, target, made.metadata, made.config)))
+        self._add_documents(target, made.metadata.to_documents(), found)
+
+    def _kept(self, documents: Documents) -> Documents:
+        """Documents without what is not to be copied."""
+        if DOCUMENT not in documents:
+            return {k: v for k, v in documents.items() if k != ATTRIBUTES_V2 or not self.options.without_attrs}
+        unwanted = {"attributes"} if self.options.without_attrs else set()
+        unwanted |= {_BLOCK} if self.options.altered else set()
+        return {DOCUMENT: {k: v for k, v in documents[DOCUMENT].items() if k not in unwanted}}
+
+    def _add_documents(self, target: str, documents: Documents, found: Found) -> None:
+        """Documents of a new node, with the bytes of the source where they are the same."""
+        form = 3 if DOCUMENT in documents else 2
+        for holder in self.holders:
+            if holder.zarr_format != form and node.is_below(target, holder.path):
+                raise ValueError(
+                    f"'/{target}' would have Zarr format {form}, which the consolidated metadata of '/{holder.path}' "
+                    f"cannot hold; pass zarr_format={holder.zarr_format}, which encodes arrays anew"
+                )
+        for name, content in documents.items():
+            same = found.documents.get(name) == content
+            self.content[node.join(target, name)] = found.raw[name] if same else write_json(content)
+        self.made.append(target)
+
+    def mark(self, top: str) -> Mark:
+        """The mark of one of the new nodes."""
+        made = [path for path in dict.fromkeys([top, *self.made]) if node.is_below(path, top)]
+        nodes = {path: Chunks.of(self._arrays[path]) if path in self._arrays else [] for path in made}
+        return Mark({node.relative(path, top): chunks for path, chunks in nodes.items()}, work=self.work)
+
+
 # -- carrying it out ------------------------------------------------------------------------------
 
 
@@ -166,7 +503,7 @@ def _carry_out(plan: Plan) -> Copied:
     """Do what is planned, unless it is a dry run."""
     options = plan.options
     total = len(plan.keys) + len(plan.content) + len(plan.encoded)
-    with opened(options.log) as say, Progress(options.progress, total, "copied") as progress:
+    with open_log(options.log) as say, Progress(options.progress, total, "copied") as progress:
         for _, text in sorted(plan.lines):
             say(text)
         left_out = plan.left_out()
@@ -181,59 +518,42 @@ def _carry_out(plan: Plan) -> Copied:
 
 def _copy(plan: Plan, progress: Progress) -> int:
     """Write everything, in the order that keeps what is cut short from looking like a node; returns the bytes."""
-    store = plan.dest.store
-    _make_groups(plan, plan.missing)
+    store, form, verify = plan.dest.store, plan.dest.metadata.zarr_format, plan.options.verify
+    if plan.missing:
+        hierarchy.put_groups(store, hierarchy.missing_parents(store, plan.top), form)
     _begin(plan)
-    courier = Courier(
-        (plan.origin.store, plan.base), (store, plan.top), plan.content, progress, verify=plan.options.verify
-    )
-    batches = node.copy_order([*plan.keys, *plan.content], transactional=store.traits.transactional)
+    source, target = (plan.origin.store, plan.base), (store, plan.top)
     # As in `copy_order`: a transaction is never seen cut short, and there arrays come before their chunks.
     nbytes = 0 if store.traits.transactional else _encode_all(plan, progress)
-    nbytes += sum(courier.carry_all(batch)[1] for batch in batches)
+    nbytes += transfer(source, target, plan.keys, progress, content=plan.content, verify=verify)[1]
     nbytes += _encode_all(plan, progress) if store.traits.transactional else 0
-    for path in plan.last:
-        plan.made[path] = node.put_new(store, path, GroupMetadata(zarr_format=plan.dest.metadata.zarr_format))
+    if plan.into_new:
+        node.put_new(store, plan.top, GroupMetadata(zarr_format=form))
     _follow(plan)
-    for path in [*plan.tops, *filter(plan.has_mark, plan.finished)]:
+    for path in [*plan.tops, *(path for path in plan.finished if path in plan.same)]:
         remove.remove_mark(store, path)
     return nbytes
-
-
-def _encode_all(plan: Plan, progress: Progress) -> int:
-    """Write the chunks of arrays that are encoded anew; returns their bytes."""
-    for source, target in plan.encoded:
-        _encode(source, target, verify=plan.options.verify)
-        progress.advance(node.join(target.path, node.document_names(target.metadata)[0]))
-    return sum(target.nbytes for _, target in plan.encoded)
-
-
-def _note(plan: Plan, paths: Iterable[str]) -> None:
-    """Follow changes in the consolidated metadata of the groups above."""
-    for holder in plan.holders:
-        holder.follow(*paths, below=True)
 
 
 def _begin(plan: Plan) -> None:
     """Remove what is replaced, and what was left behind, and leave the marks of the new nodes."""
     store = plan.dest.store
     for path in plan.removed:
-        with remove.removing(store, path, between=partial(_note, plan, [path])):
+        with remove.removing(store, path, between=partial(_note, plan, path)):
             if path in plan.tops:
                 remove.write_mark(store, path, plan.mark(path))
     for path in plan.tops:
-        if path not in plan.removed and not plan.has_mark(path):
+        if path not in plan.removed and path not in plan.same:
             remove.create_mark(store, path, plan.mark(path))
     # Documents first, so that nothing looks like a node while its chunks go.
     for batch in reversed(node.copy_order(plan.remains)):
         store.delete(batch)
 
 
-def _make_groups(plan: Plan, paths: Iterable[str]) -> None:
-    metadata = GroupMetadata(zarr_format=plan.dest.metadata.zarr_format)
-    for path in paths:
-        with suppress(ContainsGroupError):  # made by somebody else meanwhile
-            plan.made.update(hierarchy.create(plan.dest.store, {path: metadata}, overwrite=False))
+def _note(plan: Plan, *paths: str) -> None:
+    """Follow changes in the consolidated metadata of the groups above."""
+    for holder in plan.holders:
+        holder.follow(*paths, below=True)
 
 
 def _follow(plan: Plan) -> None:
@@ -242,15 +562,25 @@ def _follow(plan: Plan) -> None:
     for path, attributes in plan.merged.items():
         group = Group.open(store, path, plan.format_of(path), use_consolidated=False)
         group.attrs.update(attributes)
-    _note(plan, [*plan.made, *plan.merged, *plan.finished])
+    above = [plan.top] if plan.into_new else []
+    _note(plan, *plan.missing, *above, *plan.made, *plan.merged, *plan.finished)
     for path in plan.consolidated:
         Group.open(store, path, use_consolidated=False)._consolidate()
 
 
-def _encode(source: Array, target: Array, *, verify: bool) -> None:
-    """Write the values of one array into another that has no documents yet."""
-    copy_array(target, source)
-    for chunk in target.iter_chunks() if verify else ():
+def _encode_all(plan: Plan, progress: Progress) -> int:
+    """Write the chunks of arrays that are encoded anew; returns their bytes."""
+    for source, target in plan.encoded:
+        copy_array(target, source)
+        if plan.options.verify:
+            _verify(source, target)
+        progress.advance(node.join(target.path, node.document_names(target.metadata)[0]))
+    return sum(target.nbytes for _, target in plan.encoded)
+
+
+def _verify(source: Array, target: Array) -> None:
+    """Compare the values of two arrays; a chunk that differs is removed."""
+    for chunk in target.iter_chunks():
         sent = as_value(source[chunk.slices], target.dtype).astype(target.dtype, copy=False)
         if not _equal(sent, np.asarray(target[chunk.slices])):
             target.store.delete([chunk.key])

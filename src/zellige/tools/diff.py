@@ -14,7 +14,7 @@ from zellige.errors import NodeNotFoundError
 from zellige.nodes.array import Array
 from zellige.nodes.group import Group
 from zellige.stores import StoreLike, locate
-from zellige.tools.rechunk_plan import Boxes, ends_of, group
+from zellige.tools.rechunk import Boxes, group
 from zellige.types import AnyArray
 
 _ELEMENTS = 1 << 24
@@ -48,8 +48,18 @@ def diff(
 ) -> Differences:
     """Compare two arrays, or two groups with everything below them.
 
-    Values are compared as they read, whatever the chunks and codecs are; NaN equals NaN. With `values=False` only the
-    documents are compared.
+    Values are compared as they read, whatever the chunks and codecs are; NaN equals NaN.
+
+    Parameters
+    ----------
+    a, b
+        Two arrays, two groups, or places of such.
+    values
+        Whether to compare values; otherwise only the metadata is.
+    progress
+        Whether to show a progress bar, or a function to be called; see `zellige.progress`.
+    storage_options
+        How to reach a server; see `zellige.open`.
 
     >>> import zellige
     >>> a, b = zellige.array([1, 2, 3]), zellige.array([1, 2, 4], chunks=[[2, 1]])
@@ -63,10 +73,12 @@ def diff(
     both = sorted(left.keys() & right.keys())
     for path in both:
         words += _documents(f"/{path}", left[path], right[path])
-    pairs = [(path, left[path], right[path]) for path in both]
-    arrays = [(path, x, y) for path, x, y in pairs if isinstance(x, Array) and isinstance(y, Array)]
+    boxes: dict[str, Boxes] = {}
+    for path in both if values else ():
+        x, y = left[path], right[path]
+        if isinstance(x, Array) and isinstance(y, Array) and x.shape == y.shape:
+            boxes[path] = group(Boxes.of(x.write_chunk_sizes), Boxes.of(y.write_chunk_sizes), _ELEMENTS)
     found = []
-    boxes = {path: _boxes(x, y) for path, x, y in arrays if values and x.shape == y.shape}
     with Progress(progress, sum(map(len, boxes.values())), "compared", "boxes") as report:
         for path, regions in boxes.items():
             count = _values(left[path], right[path], regions, partial(report.advance, path))
@@ -103,19 +115,10 @@ def _flat(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The fields of the documents of a node, those of the attributes one by one."""
     fields: dict[str, Any] = {}
     for name, content in documents.items():
-        inner = content if name == ".zattrs" else content.get("attributes", {})
-        fields |= {f"attributes.{key}": value for key, value in inner.items()}
-        if name != ".zattrs":
-            fields |= {
-                key: value for key, value in content.items() if key not in ("attributes", "consolidated_metadata")
-            }
+        own = {"attributes": content} if name == ".zattrs" else content
+        fields |= {f"attributes.{key}": value for key, value in own.get("attributes", {}).items()}
+        fields |= {key: value for key, value in own.items() if key not in ("attributes", "consolidated_metadata")}
     return fields
-
-
-def _boxes(a: Array, b: Array) -> Boxes:
-    """The regions that are compared one after the other."""
-    mine, theirs = (Boxes(tuple(map(ends_of, array.write_chunk_sizes))) for array in (a, b))
-    return group(mine, theirs, _ELEMENTS)
 
 
 def _values(a: Any, b: Any, regions: Boxes, advance: Callable[[], None]) -> tuple[int, tuple[int, ...]]:

@@ -11,35 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from zellige.codecs.chain import CodecChain
 from zellige.display.progress import Progress, ProgressLike
-from zellige.errors import (
-    CodecError,
-    ConflictError,
-    MetadataError,
-    NodeNameError,
-    NodeNotFoundError,
-    ReadOnlyError,
-)
+from zellige.errors import CodecError, ConflictError, MetadataError, NodeNameError, NodeNotFoundError, ReadOnlyError
 from zellige.metadata import ArrayV3Metadata, GroupMetadata
-from zellige.metadata.groups import (
-    ARRAY_V2,
-    ATTRIBUTES_V2,
-    CONSOLIDATED_V2,
-    GROUP_V2,
-    Documents,
-    Entries,
-)
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, Entries
 from zellige.metadata.json import comparable, write_json
 from zellige.metadata.upgrade import NotConvertibleError, to_v3
 from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.array import Array, layout
+from zellige.nodes.consolidated import bare
 from zellige.settings import ArrayConfig
 from zellige.stores import Store, StoreLike, finishing, locate, threads
 from zellige.types import AnyArray, Shape
@@ -51,8 +38,9 @@ Converted: TypeAlias = ArrayV3Metadata | GroupMetadata
 
 _OLD = (CONSOLIDATED_V2, ARRAY_V2, GROUP_V2, ATTRIBUTES_V2)
 """The documents of Zarr v2 in the order of their removal: attributes without a node mean nothing."""
-_BLOCK = "consolidated_metadata"
-_NO_V2 = "it has no documents of Zarr v2 to go back to"
+_UNFIT = (MetadataError, NodeNameError, CodecError, ImportError)
+"""What says that a node has no form in Zarr v3, or none that can be read here."""
+_NO_V2 = "it has no metadata of Zarr v2 to go back to"
 
 
 # -- what was done --------------------------------------------------------------------------------
@@ -63,13 +51,13 @@ class Migration:
     """What `migrate` has done, or would do; nodes are given by their paths in the store, the root is empty."""
 
     converted: tuple[str, ...] = ()
-    """Nodes that have got a document of Zarr v3."""
+    """Nodes that have got metadata of Zarr v3."""
     skipped: tuple[str, ...] = ()
     """Nodes that had one already; when undoing, those that have none."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Nodes that were left as they are, with the reason."""
     removed: tuple[str, ...] = ()
-    """Nodes whose documents of Zarr v2 were removed; when undoing, that of Zarr v3."""
+    """Nodes whose metadata of Zarr v2 was removed; when undoing, that of Zarr v3."""
     dry_run: bool = True
     undo: bool = False
 
@@ -86,9 +74,9 @@ class Migration:
         if path in self.converted:
             said.append(f"{would}converted")
         if path in self.skipped:
-            said.append("has only documents of Zarr v2" if self.undo else "has a document of Zarr v3")
+            said.append("has only metadata of Zarr v2" if self.undo else "has metadata of Zarr v3")
         if path in self.removed:
-            said.append(f"{would}{'Zarr v2 again' if self.undo else 'without documents of Zarr v2'}")
+            said.append(f"{would}{'Zarr v2 again' if self.undo else 'without metadata of Zarr v2'}")
         if path in self.failed:
             said.append(f"left as it is: {self.failed[path]}")
         return ", ".join(said)
@@ -97,14 +85,13 @@ class Migration:
 # -- the nodes of a hierarchy ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """A node with its documents of both formats."""
 
     path: str
     old: Documents | None
     new: Documents | None
-    error: str | None = None
+    error: str | None
     """What is wrong with documents that cannot be read."""
 
     @property
@@ -121,7 +108,7 @@ def _walk(store: Store, path: str) -> list[_Found]:
     while level:
         nodes = [here for here in threads.gather(partial(_look, store), level, store) if here is not None]
         found += nodes
-        below = threads.gather(partial(_children, store), [here.path for here in nodes if here.is_group], store)
+        below = threads.gather(partial(node.children, store), [here.path for here in nodes if here.is_group], store)
         level = [child for children in below for child in children]
     if not found:
         raise NodeNotFoundError(
@@ -143,14 +130,6 @@ def _look(store: Store, path: str) -> _Found | None:
     return _Found(path, found[2], found[3], error)
 
 
-def _children(store: Store, path: str) -> list[str]:
-    return [prefix[:-1] for prefix in store.list_dir(path and path + "/")[1]]
-
-
-def _depth(path: str) -> int:
-    return path.count("/") + 1 if path else 0
-
-
 # -- migrating ------------------------------------------------------------------------------------
 
 
@@ -168,18 +147,31 @@ def migrate(
     """Convert an array, or a group with all below it, from Zarr v2 to Zarr v3; chunks are not touched.
 
     By default this is a dry run that writes nothing: look at the result, then call with `dry_run=False`. That puts a
-    `zarr.json` beside the documents of Zarr v2 and never replaces one. A node that cannot be said in Zarr v3 is left
+    `zarr.json` beside the metadata of Zarr v2 and never replaces one. A node that cannot be said in Zarr v3 is left
     as it is and named in the result; the others are converted, and groups show it all the same. Every array is checked
     on a small chunk: what the codecs of Zarr v2 have written must come back through those of Zarr v3.
 
-    `remove_v2` removes the documents of Zarr v2 once all those of Zarr v3 are in place and can be opened. Until then
-    `undo=True` goes back: it removes every `zarr.json` that has documents of Zarr v2 beside it. If any has been changed
-    since, nothing is removed and a `ConflictError` says where, unless you `force` it. Likewise `remove_v2` leaves nodes
-    that were converted some time ago and whose documents differ by now, unless you `force` it to trust the `zarr.json`.
+    Consolidated metadata is converted with its group, if all members are; that of groups above `path` stays. Nobody
+    should change metadata meanwhile.
 
-    `progress` is called as `progress(done, total, path)` for each node; True shows a bar. Consolidated metadata is
-    converted with its group, if all members are; that of groups above `path` stays. Nobody should change documents
-    meanwhile.
+    Parameters
+    ----------
+    store, path
+        The place, and the path of the node within it.
+    dry_run
+        Change nothing, and tell what would be converted.
+    remove_v2
+        Remove the metadata of Zarr v2 once all of Zarr v3 is in place and can be opened. Nodes that were converted some
+        time ago and whose metadata differs by now are left.
+    undo
+        Go back, as long as the metadata of Zarr v2 is there: remove every `zarr.json` that has some beside it. If one
+        has changed since, nothing is removed and a `ConflictError` says where.
+    force
+        Trust the `zarr.json` in `remove_v2`, and give up what has changed in it in `undo`.
+    progress
+        Called as `progress(done, total, path)` for each node; True shows a bar.
+    storage_options
+        How to reach a server; see `zellige.open`.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -228,7 +220,7 @@ class _Work:
         self.failed: dict[str, str] = {}
         self.converted: dict[str, Converted] = {}
         """In the order of writing: from the leaves upwards."""
-        for found in sorted(nodes, key=lambda found: (-_depth(found.path), found.path)):
+        for found in sorted(nodes, key=lambda found: (-node.depth(found.path), found.path)):
             self._plan(found)
             if progress is not None:
                 progress.advance(found.path)
@@ -240,22 +232,19 @@ class _Work:
                 raise MetadataError(found.error)
             if found.new is None:
                 self.converted[found.path] = _checked(found)
-            elif found.old is not None and self._is_left_over(found):
-                changes = ", ".join(_changes(found))
-                if changes:
-                    raise MetadataError(
-                        f"its zarr.json, of a migration that was cut short, and its documents of Zarr v2 differ in "
-                        f"{changes}; keep the latter with undo=True, force=True for this node, or remove the former"
-                    )
-        except (MetadataError, NodeNameError, CodecError, ImportError) as error:
+            elif found.old is not None and self._is_left_over(found) and (changes := ", ".join(_changes(found))):
+                raise MetadataError(
+                    f"its zarr.json, of a migration that was cut short, and its metadata of Zarr v2 differ in "
+                    f"{changes}; keep the latter with undo=True, force=True for this node, or remove the former"
+                )
+        except _UNFIT as error:
             self.failed[found.path] = str(error)
         except RecursionError:
-            self.failed[found.path] = "its documents are nested too deeply"
+            self.failed[found.path] = "its metadata is nested too deeply"
 
     def _is_left_over(self, found: _Found) -> bool:
         """Whether a group above is of Zarr v2, through which the document of Zarr v3 was never seen."""
-        parts = found.path.split("/")
-        above = (self.nodes.get("/".join(parts[:depth])) for depth in range(len(parts)))
+        above = (self.nodes.get(path) for path in node.parents(found.path))
         return any(group is not None and group.new is None for group in above)
 
     # -- writing ----------------------------------------------------------------------------------
@@ -287,23 +276,21 @@ class _Work:
         main = GROUP_V2 if isinstance(new, GroupMetadata) else ARRAY_V2
         with self.store.lock(node.join(path, main)):  # as everybody does who changes it
             if not _same(old, node.load(self.store, path, zarr_format=2)):
-                return "its documents of Zarr v2 have changed meanwhile; try again"
+                return "its metadata of Zarr v2 has changed meanwhile; try again"
             if not self.store.create(node.join(path, DOCUMENT), raw):
                 return "somebody else has written its zarr.json meanwhile"
         return None
 
     def _entries(self, path: str) -> Entries | None:
         """The consolidated metadata of a group, for which all nodes below must be of Zarr v3: it hides the others."""
-        prefix = path and path + "/"
         entries: Entries = {}
         for below, found in self.nodes.items():
-            if below == path or not below.startswith(prefix):
+            if below == path or not node.is_below(below, path):
                 continue
             new = self.converted[below].to_documents() if below in self.converted else found.new
             if new is None or below in self.failed:
                 return None
-            content = {key: value for key, value in new[DOCUMENT].items() if key != _BLOCK}
-            entries[below[len(prefix) :]] = {DOCUMENT: content}
+            entries[node.relative(below, path)] = bare(new)
         return entries
 
     # -- removing ---------------------------------------------------------------------------------
@@ -314,16 +301,21 @@ class _Work:
             if path not in self.failed:
                 try:
                     self._check_ready(path, force=force)
-                except (MetadataError, NodeNameError, CodecError, ImportError) as error:
-                    self.failed[path] = f"its documents of Zarr v2 stay: {error}"
+                except _UNFIT as error:
+                    self.failed[path] = f"its metadata of Zarr v2 stays: {error}"
         return [path for path in self.nodes if path not in self.failed and self._remove(path)]
 
     def _check_ready(self, path: str, *, force: bool) -> None:
         """Raise unless the node can be opened by its document of Zarr v3, and the others say nothing else."""
-        new = _opened(self.store, path, node.load(self.store, path, zarr_format=3))
+        documents = node.load(self.store, path, zarr_format=3)
+        if documents is None:
+            raise MetadataError("the zarr.json is gone")
+        new: Any = node.parse(documents)
+        if isinstance(new, ArrayV3Metadata):
+            Array(self.store, path, new, ArrayConfig.of())
         found = self.nodes[path]
         if not _same(found.old, node.load(self.store, path, zarr_format=2)):
-            raise MetadataError("they have changed meanwhile; try again")
+            raise MetadataError("it has changed meanwhile; try again")
         if path in self.converted or found.old is None:
             return
         if not _is_of(new, found.old):
@@ -342,16 +334,6 @@ def _same(a: Documents | None, b: Documents | None) -> bool:
     return bool(comparable(a) == comparable(b))
 
 
-def _opened(store: Store, path: str, documents: Documents | None) -> Converted:
-    """What a document of Zarr v3 says, once a node can be made of it."""
-    if documents is None:
-        raise MetadataError("the zarr.json is gone")
-    found: Any = node.parse(documents)
-    if isinstance(found, ArrayV3Metadata):
-        Array(store, path, found, ArrayConfig.of())
-    return found  # type: ignore[no-any-return]
-
-
 def _is_of(new: Converted, old: Documents) -> bool:
     """Whether documents of both formats are about the same chunks, whatever else has changed."""
     parsed: Any = node.parse(old)
@@ -368,7 +350,12 @@ def _undo(store: Store, nodes: list[_Found], progress: Progress, *, dry_run: boo
     failed = {found.path: found.error or _NO_V2 for found in nodes if found.old is None or found.error is not None}
     skipped = tuple(found.path for found in nodes if found.path not in failed and found.new is None)
     both = [found for found in nodes if found.path not in failed and found.new is not None]
-    changed = {} if force else {found.path: _refusal(found) for found in both if _changes(found)}
+    changed = {}
+    for found in both if not force else ():
+        if changes := ", ".join(_changes(found)):
+            changed[found.path] = (
+                f"its zarr.json has changed since ({changes}), which would be lost; use force=True if it may"
+            )
     if changed and not dry_run:
         path, reason = next(iter(changed.items()))
         more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -383,11 +370,6 @@ def _undo(store: Store, nodes: list[_Found], progress: Progress, *, dry_run: boo
     return Migration((), skipped, {**failed, **changed}, removed, dry_run, undo=True)
 
 
-def _refusal(found: _Found) -> str:
-    changes = ", ".join(_changes(found))
-    return f"its zarr.json has changed since ({changes}), which would be lost; use force=True if it may"
-
-
 def _remove_new(store: Store, found: _Found) -> None:
     key = node.join(found.path, DOCUMENT)
     with store.lock(key):
@@ -398,19 +380,15 @@ def _remove_new(store: Store, found: _Found) -> None:
 
 def _changes(found: _Found) -> list[str]:
     """The fields in which the document of Zarr v3 differs from what converting gives now."""
-    assert found.old is not None
     assert found.new is not None
     try:
-        expected = _comparable(_converted(found))
-        new = _comparable(node.parse(found.new))
-    except (MetadataError, NodeNameError, CodecError, ImportError, RecursionError) as error:
+        expected, new = (
+            comparable(bare(metadata.to_documents())[DOCUMENT])
+            for metadata in (_converted(found), node.parse(found.new))
+        )
+    except (*_UNFIT, RecursionError) as error:
         return [f"everything: {error}"]
     return [key for key in sorted(expected.keys() | new.keys()) if expected.get(key) != new.get(key)]
-
-
-def _comparable(metadata: Any) -> dict[str, Any]:
-    content: dict[str, Any] = comparable(metadata.to_dict())
-    return {key: value for key, value in content.items() if key != _BLOCK}
 
 
 # -- one node -------------------------------------------------------------------------------------
@@ -434,7 +412,7 @@ def _checked(found: _Found) -> Converted:
         _check_reading(old, new)  # before anything is made of a fill value that may be very long
     raw = write_json(new.to_dict())
     if isinstance(new, ArrayV3Metadata) and ArrayV3Metadata.from_bytes(raw) != new:
-        raise NotConvertibleError("its document of Zarr v3 would be read otherwise than it was written", field="")
+        raise NotConvertibleError("its metadata of Zarr v3 would be read otherwise than it was written", field="")
     return new
 
 

@@ -1,4 +1,7 @@
-"""`rechunk`: the values of an array in another grid, in bounded memory, and resumable after a crash."""
+"""`rechunk`: the values of an array in another grid, in bounded memory, and resumable after a crash.
+
+`group` cuts the array into boxes that are each read and written once; `Rechunk` carries them.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import json
 import pickle
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
+from math import prod
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -37,9 +42,8 @@ from zellige.stores import (
     threads,
 )
 from zellige.stores.base import digest
-from zellige.stores.path import place
-from zellige.tools.rechunk_plan import Boxes, RechunkPlan, ends_of, make_plan
-from zellige.types import JSON
+from zellige.stores.resolve import place
+from zellige.types import JSON, Indices, Shape
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata
@@ -63,12 +67,24 @@ def rechunk(
 ) -> Array:
     """Write the values of an array with other chunks, and return the new array.
 
+    Each source chunk is decoded as seldom as the memory allows; where that would be often, the values go through an
+    intermediate array in the target's store, which is removed at the end.
+
+    If the call is interrupted or killed, the same call goes on where it was: finished chunks are not written again.
+    Until then the new array has no metadata, so that nobody takes it for whole; an array that is filled says so when it
+    is opened. In a transaction (icechunk, zip) a kill leaves nothing to go on from; there, the intermediate array is a
+    folder of temporary files.
+
+    Parameters
+    ----------
     src
         The array, or the place of one.
     dst
-        Where the new array goes, with `name` as its path there; or an array of the same shape, which is filled.
+        Where the new array goes; or an array of the same shape, which is filled.
     chunks, shards
         The new grid, as for `create_array`; without chunks those of the source.
+    name
+        The path of the new array within `dst`.
     max_memory
         The bytes that may be used at a time, by each process of a cluster; as text with a unit, such as `"500 MB"`.
         Values of variable length are taken to have 64 bytes each.
@@ -80,17 +96,9 @@ def rechunk(
     overwrite
         Replace an array that is there.
     storage_options
-        For the target, and for the source if it is a place.
+        How to reach the server of the target, and of the source if it is a place; see `zellige.open`.
     create
         Other options of `from_array`, such as `compressors`. Attributes, names and codecs are kept unless given.
-
-    Each source chunk is decoded as seldom as the memory allows; where that would be often, the values go through an
-    intermediate array in the target's store, which is removed at the end.
-
-    If the call is interrupted or killed, the same call goes on where it was: finished chunks are not written again.
-    Until then the new array has no document, so that nobody takes it for whole; an array that is filled says so when it
-    is opened. In a transaction (icechunk, zip) a kill leaves nothing to go on from; there, the intermediate array is a
-    folder of temporary files.
 
     >>> import zellige
     >>> rows = zellige.create_array(data=[[1, 2, 3], [4, 5, 6]], chunks=(1, 3))
@@ -99,7 +107,10 @@ def rechunk(
     """
     check_progress(progress)
     memory = bytes_of(max_memory)
-    source = src if isinstance(src, Array) else _open(src, storage_options)
+    if isinstance(src, Array):
+        source = src
+    else:
+        source = Array.open(*locate(src, read_only=True, storage_options=storage_options))
     layout = {"chunks": chunks, "shards": shards}
     options = {**{key: value for key, value in layout.items() if value is not None}, **create}
     how = {"memory": memory, "progress": progress, "client": client, "overwrite": overwrite}
@@ -160,11 +171,6 @@ def _scratch(target: Array) -> Iterator[tuple[Store, str]]:
         return
     with TemporaryDirectory(prefix="zellige-rechunk-") as folder:
         yield LocalStore(folder), ""
-
-
-def _open(src: StoreLike, storage_options: Mapping[str, Any] | None) -> Array:
-    store, path = locate(src, read_only=True, storage_options=storage_options)
-    return Array.open(store, path)
 
 
 def _check_places(source: Array, store: Store, path: str, client: Any) -> None:
@@ -237,16 +243,15 @@ class _Record:
         if left == "mark":
             record._remove()
             return None
-        if (
-            store.traits.transactional
-        ):  # what is killed there leaves nothing, and icechunk takes no chunk before its array
+        # What is killed in a transaction leaves nothing, and icechunk takes no chunk before its array.
+        if store.traits.transactional:
             if fresh:
                 node.put_new(store, path, target.metadata)
             return record
         if left == "nothing":
             return record
-        kept = _memory_of(earlier)
-        if kept is not None and memory >= kept:
+        kept = None if earlier is None or earlier.work is None else earlier.work.state.get("memory")
+        if type(kept) is int and memory >= kept:
             keys = [key.removeprefix(record.prefix + "done/") for key in store.list(record.prefix + "done/")]
             return replace(record, memory=kept, done=frozenset(keys))
         store.delete_prefix(record.prefix)  # boxes of another size
@@ -271,12 +276,6 @@ class _Record:
     def _remove(self) -> None:
         self.store.delete_prefix(self.prefix)
         remove.remove_mark(self.store, self.path)
-
-
-def _memory_of(mark: Mark | None) -> int | None:
-    """The memory for which an earlier call made its boxes."""
-    found = None if mark is None or mark.work is None else mark.work.state.get("memory")
-    return found if type(found) is int else None
 
 
 def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite: bool) -> hierarchy.Left:
@@ -326,7 +325,7 @@ class _Job:
 
     def run(self, progress: ProgressLike, client: Any) -> None:
         """Carry all boxes that are not done."""
-        with Progress(progress, self.plan.tasks, "rechunked", "boxes") as report:
+        with Progress(progress, sum(map(len, self.plan.stages)), "rechunked", "boxes") as report:
             for stage, boxes in enumerate(self.plan.stages):
                 left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.record.done or ())]
                 for _ in range(len(boxes) - len(left)):
@@ -372,12 +371,6 @@ class _Job:
         self.record.finish_box(f"{stage}.{number}")
         return "[" + ", ".join(f"{part.start}:{part.stop}" for part in region) + "]"
 
-    def carry_in_fork(self, stage: int, number: int) -> tuple[str, Store | None]:
-        """The same in a process of a cluster; and if others do not see what it wrote, what they have to merge."""
-        fork = abilities.fork(self.target.store)
-        region = replace(self, target=_at(self.target, fork)).carry(stage, number)
-        return region, None if fork is self.target.store else fork
-
     def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:
         """Carry the chunks of a box that are not there yet."""
         chunks = list(there.iter_chunks(region))
@@ -406,13 +399,14 @@ async def _settle() -> None:
 
 
 def _carry_there(number: int, stage: int, job: _Job) -> tuple[str, Store | None]:
-    """Carry a box in a process of a cluster."""
+    """Carry a box in a process of a cluster; returns its region, and what others have to merge to see what it wrote."""
     with _one_box:
-        return job.carry_in_fork(stage, number)
+        fork = abilities.fork(job.target.store)
+        region = replace(job, target=_at(job.target, fork)).carry(stage, number)
+        return region, None if fork is job.target.store else fork
 
 
-@dataclass(frozen=True)
-class _Limits:
+class _Limits(NamedTuple):
     """How much may go on at once, so that the memory suffices."""
 
     workers: int
@@ -421,8 +415,7 @@ class _Limits:
     """Threads that wait for a store, where there are any; each has one chunk as bytes."""
 
 
-@dataclass(frozen=True)
-class _Budget:
+class _Budget(NamedTuple):
     """What chunks, boxes and threads need, in bytes."""
 
     source: Boxes
@@ -450,7 +443,7 @@ class _Budget:
         """The largest boxes that fit; chunks of an intermediate array are smaller if boxes are."""
         limits = self.limits(memory, workers, None)
         most = (memory - self.held(limits, None)) // self.size
-        for _ in range(_TRIES):
+        for _ in range(8):
             plan = make_plan(self.source, self.target, most, by_middle=by_middle)
             limits = self.limits(memory, workers, plan)
             if plan.largest * self.size + self.held(limits, plan) <= memory:
@@ -459,14 +452,11 @@ class _Budget:
         return None
 
 
-_TRIES = 8
-
-
 def _plan(source: Array, target: Array, memory: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits]:
     """The boxes, and how many threads there may be: fewer need less memory, and leave more for the boxes."""
     budget = _Budget(
-        Boxes(tuple(map(ends_of, source.read_chunk_sizes))),
-        Boxes(tuple(map(ends_of, target.write_chunk_sizes))),
+        Boxes.of(source.read_chunk_sizes),
+        Boxes.of(target.write_chunk_sizes),
         max(_itemsize(source.dtype), _itemsize(target.dtype)),
         max(source.store.traits.concurrency or 0, target.store.traits.concurrency or 0),
     )
@@ -503,3 +493,130 @@ def _intermediate(source: Array, place: tuple[Store, str], plan: RechunkPlan) ->
 
 def _itemsize(dtype: np.dtype[Any]) -> int:
     return _OBJECT if dtype.hasobject or dtype.kind == "T" else dtype.itemsize
+
+
+Ends: TypeAlias = Indices
+"""Where chunks, or boxes, end along an axis; the last entry is the length of the axis."""
+
+_DIRECT = 3
+"""Decoding each source chunk so often takes about as long as an intermediate array, which is written and read once."""
+
+
+def ends_of(sizes: Sequence[int]) -> Ends:
+    """Where chunks of these sizes end."""
+    return np.fromiter(accumulate(sizes), np.intp, len(sizes))
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """An array cut into boxes: where they end along each axis."""
+
+    ends: tuple[Ends, ...]
+
+    @classmethod
+    def of(cls, sizes: Iterable[Sequence[int]]) -> Boxes:
+        """Boxes of these sizes along each axis, such as chunks."""
+        return cls(tuple(map(ends_of, sizes)))
+
+    @property
+    def shape(self) -> Shape:
+        """The number of boxes along each axis."""
+        return tuple(map(len, self.ends))
+
+    def __len__(self) -> int:
+        return prod(self.shape)
+
+    def __getitem__(self, number: int) -> tuple[slice, ...]:
+        """The region of a box; they are counted in C order."""
+        place = np.unravel_index(number, self.shape) if self.ends else ()
+        return tuple(
+            slice(int(ends[k - 1]) if k else 0, int(ends[k])) for ends, k in zip(self.ends, place, strict=True)
+        )
+
+    def __iter__(self) -> Iterator[tuple[slice, ...]]:
+        return (self[number] for number in range(len(self)))
+
+    @property
+    def largest(self) -> int:
+        """The elements of the largest box."""
+        return prod(int(np.diff(ends, prepend=0).max(initial=0)) for ends in self.ends)
+
+    def split_by(self, other: Boxes) -> Boxes:
+        """The parts in which these boxes and the others overlap."""
+        return Boxes(tuple(map(np.union1d, self.ends, other.ends)))
+
+
+def group(chunks: Boxes, other: Boxes, most: int) -> Boxes:
+    """Boxes of whole chunks with at most so many elements, where few cut through one of the others.
+
+    A single chunk may be larger; then it is a box of its own. All axes are whole at first, and the one is halved whose
+    halving costs least, until the boxes fit.
+    """
+    lengths = [int(ends[-1]) if len(ends) else 0 for ends in chunks.ends]
+    boxes = Boxes(tuple(map(_cut, chunks.ends, other.ends, lengths)))
+    while boxes.largest > most:
+        smaller = []
+        for axis, length in enumerate(lengths):
+            if len(boxes.ends[axis]) == len(chunks.ends[axis]):
+                continue  # every chunk is a box of its own
+            ends = _cut(chunks.ends[axis], other.ends[axis], length // 2)
+            halved = Boxes((*boxes.ends[:axis], ends, *boxes.ends[axis + 1 :]))
+            # Of two that cost the same, the first axis: boxes then are long where the values lie side by side.
+            smaller.append((len(halved.split_by(other)), axis, halved))
+        if not smaller:
+            break
+        _, axis, boxes = min(smaller, key=lambda found: found[:2])
+        lengths[axis] //= 2
+    return boxes
+
+
+def _cut(chunks: Ends, other: Ends, length: int) -> Ends:
+    """Where to cut an axis into runs of whole chunks of at most such a length, or of a single chunk that is longer.
+
+    A place where the other grid is cut as well is preferred, if the run does not become less than half as long.
+    """
+    common = np.intersect1d(chunks, other)
+    ends: list[int] = []
+    start = 0
+    while len(chunks) and start < chunks[-1]:
+        first = int(np.searchsorted(chunks, start, "right"))
+        best = int(chunks[max(first, int(np.searchsorted(chunks, start + length, "right")) - 1)])
+        shared = int(common[int(np.searchsorted(common, best, "right")) - 1]) if best >= common[0] else start
+        start = shared if 2 * (shared - start) >= best - start else best
+        ends.append(start)
+    return np.array(ends, np.intp)
+
+
+@dataclass(frozen=True)
+class RechunkPlan:
+    """Boxes to be carried, all of one stage before the next.
+
+    One stage has boxes of the target. Two have boxes of the source that go into an intermediate array, and boxes of the
+    target that come out of it.
+    """
+
+    stages: tuple[Boxes, ...]
+
+    @property
+    def middle(self) -> Boxes | None:
+        """The chunks of the intermediate array, if there is one."""
+        return self.stages[0].split_by(self.stages[1]) if len(self.stages) == 2 else None
+
+    @property
+    def largest(self) -> int:
+        """The elements of the largest box."""
+        return max(boxes.largest for boxes in self.stages)
+
+
+def make_plan(source: Boxes, target: Boxes, most: int, *, by_middle: bool = True) -> RechunkPlan:
+    """The plan that decodes source chunks seldom, with boxes of at most so many elements.
+
+    `by_middle` says whether there is a place for an intermediate array.
+    """
+    direct = group(target, source, most)
+    if by_middle and len(direct.split_by(source)) > _DIRECT * len(source):
+        into = group(source, target, most)
+        # Small chunks cost more to store than they save: then those of the source are rather decoded more often.
+        if len(into.split_by(direct)) <= len(direct.split_by(source)):
+            return RechunkPlan((into, direct))
+    return RechunkPlan((direct,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any, Literal, TypeAlias
@@ -13,8 +13,8 @@ from zellige.metadata.json import UNFINISHED, write_json
 from zellige.nodes import commit, node, remove, resize
 from zellige.nodes.consolidated import follow_changes
 from zellige.nodes.group import Group
-from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
-from zellige.tools.validate import LEVELS, QUARANTINE, Finding, Inspection, Kind, Report
+from zellige.stores import LocalStore, Store, StoreLike, opened
+from zellige.tools.validate import LEVELS, QUARANTINE, Finding, Inspection, Kind
 
 Done: TypeAlias = Literal["put aside", "removed", "mended", "left"]
 
@@ -55,15 +55,17 @@ def repair(
 
     Damaged chunks, and chunks beyond the end of an array, are put aside below `__zellige_quarantine`. What a killed
     writer left is removed. A change of several arrays that was stopped is finished if it was committed, and undone
-    otherwise. A document that is damaged, or missing above keys that are there, is restored from consolidated metadata,
-    and the damaged one is put aside. The same is done with a document that says that an array is shorter, or stored
-    otherwise, if chunks can be read by the consolidated metadata only; if the chunks do not tell which of the two is
-    right, both are left. A group without a document gets that of an empty group, but not at the path itself, which may
-    be a directory of several stores. Consolidated metadata that differs from the documents is made anew, and the old is
-    put aside; it is left where nothing else knows a node whose keys are there, or whose document is blocked by what is
-    no value. Other documents that cannot be read are left, since nothing tells what they said. Chunks that were
-    never written are no damage: the result has them among its `notes`. What a `rechunk`, `copy` or `convert` has left
-    that was stopped stays, since the same call can finish it.
+    otherwise. What a `rechunk`, `copy` or `convert` has left that was stopped stays, since the same call can finish it.
+
+    Metadata that is damaged, or missing above keys that are there, is restored from consolidated metadata, and what was
+    damaged is put aside. The same is done with metadata that says that an array is shorter, or stored otherwise, if
+    chunks can be read by the consolidated metadata only; if the chunks do not tell which of the two is right, both are
+    left. A group without metadata gets that of an empty group, but not at the path itself, which may be a directory of
+    several stores. Other metadata that cannot be read is left, since nothing tells what it said. Consolidated metadata
+    that differs is made anew, and the old is put aside; it is left where nothing else knows a node whose keys are
+    there, or whose metadata is blocked by what is no value.
+
+    Chunks that were never written are no damage: the result has them among its `notes`.
 
     Parameters
     ----------
@@ -96,36 +98,10 @@ def repair(
     >>> a[:]
     array([0, 1, 0, 0])
     """
-    kinds = {kind for kind, level in LEVELS.items() if level != "note"}
-    where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
-    with finishing(store, where):
-        inspection, settled = _settled(where, top, dry_run=dry_run)
-        if inspection is None:
-            return Repaired(tuple(settled), dry_run)
-        report = inspection.report(deep=deep, progress=progress)
-        done = _Mending(inspection, kinds, drop=drop, dry_run=dry_run, stray=stray, shrink=shrink).mend(report)
-    notes = tuple(found for found in report.findings if found.level == "note")
-    return replace(done, actions=(*settled, *done.actions), notes=notes)
-
-
-def _settled(store: Store, top: str, *, dry_run: bool) -> tuple[Inspection | None, list[tuple[Done, Finding]]]:
-    """Finish or undo changes of several arrays that were stopped, before anything else is looked at.
-
-    Returns what is there then, None if nothing is, and what was done.
-    """
-    inspection = Inspection(store, top)
-    if dry_run or not inspection.records:
-        return inspection, []
-    store.check_writable()
-    told = {found.key: found for found in inspection.report(deep=False).findings if found.kind == "leftover"}
-    paths = {key: key.removesuffix(node.RECORD).rstrip("/") for key in inspection.records}
-    done: list[tuple[Done, Finding]] = [
-        ("mended", told[key]) for key, path in paths.items() if commit.owner_of(store, path) is None
-    ]
-    try:
-        return Inspection(store, top), done
-    except NodeNotFoundError:
-        return None, done
+    with opened(store, node.normalize_path(path), storage_options=storage_options) as (where, top):
+        mending = _Mending(where, top, dry_run=dry_run, drop=drop, stray=stray, shrink=shrink)
+        done, report = mending.mend(deep=deep, progress=progress)
+        return replace(done, notes=tuple(found for found in report if found.level == "note"))
 
 
 def vacuum(
@@ -139,6 +115,8 @@ def vacuum(
 ) -> Repaired:
     """Remove what is of no use: chunks beyond the end of arrays, and what killed writers left. No chunk is read.
 
+    Parameters
+    ----------
     store, path
         The place, and the path of the node within it.
     dry_run
@@ -149,7 +127,7 @@ def vacuum(
         Remove what a `rechunk`, `copy` or `convert` has left that was stopped, too. The same call could still finish
         it. Nobody may be at work there: what is under way looks the same.
     storage_options
-        For the place.
+        How to reach a server; see `zellige.open`.
 
     >>> import zellige
     >>> a = zellige.create_array(data=range(4), chunks=2)
@@ -157,18 +135,12 @@ def vacuum(
     >>> print(vacuum(a.store))
     removed: warning: outside c/7: chunk (7,) lies beyond the end of the array
     """
-    where, top = locate(store, node.normalize_path(path), storage_options=storage_options)
-    with finishing(store, where):
-        inspection, settled = _settled(where, top, dry_run=dry_run)
-        if inspection is None:
-            return Repaired(tuple(settled), dry_run)
-        report = inspection.report(deep=False)
-        kinds: set[Kind] = {"outside", "leftover"}
-        mending = _Mending(inspection, kinds, drop=True, dry_run=dry_run, unfinished=unfinished)
-        done = mending.mend(report)
+    with opened(store, node.normalize_path(path), storage_options=storage_options) as (where, top):
+        mending = _Mending(where, top, dry_run=dry_run, drop=True, unfinished=unfinished, only=("outside", "leftover"))
+        done, _ = mending.mend(deep=False)
         if quarantine and not dry_run:
             where.delete_prefix(node.join(top, QUARANTINE) + "/")
-        return replace(done, actions=(*settled, *done.actions))
+        return done
 
 
 class _Mending:
@@ -176,42 +148,68 @@ class _Mending:
 
     def __init__(
         self,
-        inspection: Inspection,
-        kinds: Collection[Kind],
+        store: Store,
+        top: str,
         *,
-        drop: bool,
         dry_run: bool,
+        drop: bool,
         stray: bool = False,
         shrink: bool = False,
         unfinished: bool = False,
+        only: Collection[Kind] = LEVELS.keys(),
     ) -> None:
-        self.store, self.top = inspection.store, inspection.top
-        self.inspection, self.kinds, self.drop, self.dry_run = inspection, kinds, drop, dry_run
-        self.unfinished, self.shrink = unfinished, shrink
-        self._ways: dict[Kind, Callable[[Finding], Done]] = {
+        self.store, self.top, self.dry_run, self.drop = store, top, dry_run, drop
+        self.shrink, self.unfinished = shrink, unfinished
+        ways: dict[Kind, Callable[[Finding], Done]] = {
             "chunk": self._set_aside,
             "index": self._set_aside,
-            "stray": self._set_stray_aside if stray else lambda _: "left",
+            "stray": self._set_stray_aside if stray else _leave,
             "outside": self._set_aside,
             "leftover": self._finish,
             "consolidated": self._consolidate,
             "document": self._restore,
-            "nested": lambda _: "left",
-            "dataset": self._shrink if shrink else lambda _: "left",
+            "nested": _leave,
+            "dataset": self._shrink if shrink else _leave,
         }
-        self._consolidated: set[str] = set()
-        self._restored: set[str] = set()
+        self._ways = {kind: way for kind, way in ways.items() if kind in only}
+        self._changed: set[str] = set()
+        """The keys and paths of what was mended already: several findings may be about the same."""
 
-    def mend(self, report: Report) -> Repaired:
-        """Do it, or say what would be done."""
+    def mend(self, *, deep: bool, progress: ProgressLike = None) -> tuple[Repaired, Sequence[Finding]]:
+        """Do it, or say what would be done; returns what there was to find as well."""
+        inspection, settled = self._settle()
+        if inspection is None:
+            return Repaired(tuple(settled), self.dry_run), ()
+        self.inspection = inspection
+        report = inspection.report(deep=deep, progress=progress)
         if not self.dry_run:
             self.store.check_writable()
             if isinstance(self.store, LocalStore):
                 self.store.clean()
-        found = [one for one in report.findings if one.kind in self.kinds]
+        found = [one for one in report.findings if one.kind in self._ways]
         # Documents first: what else is mended may need them.
         done = {one: self._ways[one.kind](one) for one in sorted(found, key=lambda one: one.kind != "document")}
-        return Repaired(tuple((done[one], one) for one in found), self.dry_run)
+        return Repaired((*settled, *((done[one], one) for one in found)), self.dry_run), report.findings
+
+    def _settle(self) -> tuple[Inspection | None, list[tuple[Done, Finding]]]:
+        """Finish or undo changes of several arrays that were stopped, before anything else is looked at.
+
+        Returns what is there then, None if nothing is, and what was done.
+        """
+        inspection = Inspection(self.store, self.top)
+        if self.dry_run or not inspection.records:
+            return inspection, []
+        self.store.check_writable()
+        told = {found.key: found for found in inspection.report(deep=False).findings if found.kind == "leftover"}
+        done: list[tuple[Done, Finding]] = [
+            ("mended", told[node.join(path, node.RECORD)])
+            for path in inspection.records
+            if commit.owner_of(self.store, path) is None
+        ]
+        try:
+            return Inspection(self.store, self.top), done
+        except NodeNotFoundError:
+            return None, done
 
     def _set_aside(self, found: Finding) -> Done:
         if found.key in self.inspection.obstacles:
@@ -233,7 +231,7 @@ class _Mending:
             raw = self.store.get(key)
         except BadArchiveError:
             return False
-        place = node.join(self.top, f"{QUARANTINE}/{key[len(self.top and self.top + '/') :]}")
+        place = node.join(self.top, f"{QUARANTINE}/{node.relative(key, self.top)}")
         names = chain([place], (f"{place}.{number}" for number in count(1)))
         while raw is not None and not self.dry_run and not self.store.create(name := next(names), raw):
             if self.store.get(name) == raw:
@@ -245,8 +243,8 @@ class _Mending:
         lost = self.inspection.lost.get(found.path)
         if lost is None:
             return "left"
-        if not self.dry_run and found.path not in self._restored:
-            self._restored.add(found.path)
+        if not self.dry_run and found.path not in self._changed:
+            self._changed.add(found.path)
             for key in (node.join(lost.path, name) for name in lost.damaged):
                 self._put_aside(key)
                 self.store.delete([key])
@@ -261,7 +259,7 @@ class _Mending:
 
     def _finish(self, found: Finding) -> Done:
         """Undo what a killed writer had begun; what the same call can finish is left, unless it is to go."""
-        if found.key in self.inspection.records:
+        if found.key == node.join(found.path, node.RECORD):
             return "mended" if self.dry_run else "left"  # what is still there is under way
         if found.key == remove.mark_key(found.path):
             return self._finish_mark(found.path)
@@ -299,7 +297,7 @@ class _Mending:
     def _finish_mark(self, path: str) -> Done:
         """Remove a mark whose node is whole, and what is left of a removal; of a node that was being made, if told."""
         mark, array = self.inspection.marks[path], self.inspection.arrays.get(path)
-        if self.inspection.is_node(path):
+        if self.inspection.scan.own(path):
             if array is not None and UNFINISHED in array.metadata.extra:
                 return "left"
             if not self.dry_run:
@@ -321,9 +319,13 @@ class _Mending:
         hides = (one.path for one in self.inspection.torn if node.is_below(one.path, found.path))
         if found.path in self.inspection.last_copies or (not self.shrink and any(True for _ in hides)):
             return "left"
-        if not self.dry_run and found.path not in self._consolidated:
-            self._consolidated.add(found.path)
+        if not self.dry_run and found.key not in self._changed:
+            self._changed.add(found.key)
             if not self._put_aside(found.key):
                 self.store.delete([found.key])
             Group.open(self.store, found.path, use_consolidated=False)._consolidate()
         return "mended"
+
+
+def _leave(_: Finding) -> Done:
+    return "left"

@@ -1,18 +1,28 @@
-"""What `Array` says about its stored chunks and its values: `coverage` and `stats`."""
+"""What `Array` says about its stored chunks and values: `coverage`, `stats`, and what a read costs: `explain`."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from functools import partial
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zellige.codecs.sharding import BoundShard
 from zellige.display.progress import Progress, ProgressLike
+from zellige.display.text import human_bytes
+from zellige.errors import CodecError, ShortReadError
+from zellige.grid.grid import ChunkGrid
 from zellige.io import select
-from zellige.io.plan import plan_for
+from zellige.io.plan import Copy, Plan, plan_for
+from zellige.io.select import Selection
+from zellige.io.shard import IndexCache, ShardSource, plan_within
+from zellige.stores import threads
+from zellige.stores.base import coalesced
 from zellige.types import AnyArray, Coords, Shape
 
 if TYPE_CHECKING:
@@ -45,17 +55,23 @@ class Coverage:
 
         A cell is a chunk, or a box of chunks where the grid has more than `most`.
         """
-        steps = _steps(self.grid_shape, most)
-        shape = tuple(-(-n // step) for n, step in zip(self.grid_shape, steps, strict=True))
-        counts = np.zeros(shape)
+        shape, steps = self.grid_shape, [1] * len(self.grid_shape)
+        while prod(-(-n // step) for n, step in zip(shape, steps, strict=True)) > most:
+            steps[max(range(len(shape)), key=lambda axis: shape[axis] / steps[axis])] *= 2
+        return self._shares(range(len(shape)), steps)
+
+    def _shares(self, axes: Sequence[int], steps: Sequence[int]) -> AnyArray:
+        """For each cell of so many chunks along some axes, which part of its chunks is stored, over all other axes."""
+        lengths = [self.grid_shape[axis] for axis in axes]
+        sizes = [np.minimum(step, n - np.arange(0, n, step)) for n, step in zip(lengths, steps, strict=True)]
+        counts = np.zeros([len(size) for size in sizes])
         if self.stored:
-            places = np.array(sorted(self.stored), np.intp).reshape(len(self.stored), -1) // np.array(steps, np.intp)
-            np.add.at(counts, tuple(places.T), 1)
-        sizes: AnyArray = np.ones(())
-        for n, step in zip(self.grid_shape, steps, strict=True):
-            starts = np.arange(0, n, step)
-            sizes = np.multiply.outer(sizes, np.minimum(step, n - starts))
-        return counts / sizes
+            places = np.array([[coords[axis] for axis in axes] for coords in self.stored], np.intp)
+            np.add.at(counts, tuple((places // np.array(steps, np.intp)).T), 1)
+        counts /= max(1, self.total // max(1, prod(lengths)))
+        for axis, size in enumerate(sizes):
+            counts /= size.reshape(-1, *[1] * (len(sizes) - axis - 1))
+        return counts
 
     @property
     def map_axes(self) -> tuple[int, ...]:
@@ -77,24 +93,11 @@ class Coverage:
         ····
         """
         none, part, every = tuple(marks)
-        return "\n".join(
-            "".join(none if cell == 0 else every if cell == 1 else part for cell in row)
-            for row in self._cells(height, width).tolist()
-        )
-
-    def _cells(self, *room: int) -> AnyArray:
-        """The part of the chunks that is stored, in a table of at most this size."""
         axes = self.map_axes
-        lengths = [1] * (2 - len(axes)) + [self.grid_shape[axis] for axis in axes]
-        steps = [max(1, -(-n // most)) for n, most in zip(lengths, room, strict=True)]
-        places = [[0] * (2 - len(axes)) + [coords[axis] for axis in axes] for coords in self.stored]
-        sizes = [np.minimum(step, n - np.arange(0, n, step)) for n, step in zip(lengths, steps, strict=True)]
-        counts = np.zeros([len(size) for size in sizes])
-        if places:
-            np.add.at(counts, tuple((np.array(places) // steps).T), 1)
-        others = self.total // max(1, prod(lengths))
-        cells: AnyArray = counts / (np.multiply.outer(*sizes) * others)
-        return cells
+        room = (height, width)[2 - len(axes) :]
+        steps = [max(1, -(-self.grid_shape[axis] // most)) for axis, most in zip(axes, room, strict=True)]
+        cells = np.atleast_2d(self._shares(axes, steps)).tolist()
+        return "\n".join("".join(none if cell == 0 else every if cell == 1 else part for cell in row) for row in cells)
 
     def to_svg(self) -> str:
         """The grid as a picture, to scale, with the chunks filled that are stored.
@@ -112,15 +115,6 @@ class Coverage:
 
     def __repr__(self) -> str:
         return f"<{len(self.stored):,} of {self.total:,} chunks are stored, {self.fraction:.1%}>"
-
-
-def _steps(shape: Shape, most: int) -> list[int]:
-    """How many chunks go into a cell along each axis, so that there are no more cells than that."""
-    steps = [1] * len(shape)
-    while prod(-(-n // step) for n, step in zip(shape, steps, strict=True)) > most:
-        axis = max(range(len(shape)), key=lambda k: shape[k] / steps[k])
-        steps[axis] *= 2
-    return steps
 
 
 @dataclass(frozen=True)
@@ -158,27 +152,19 @@ def _best(choose: Any, a: Any, b: Any) -> Any:
 def stats_of(values: AnyArray) -> Stats:
     """What the values of an array in memory come to."""
     flat, kind = values.reshape(-1), values.dtype.kind
-    count = len(flat)
-    if kind in "OV":
-        return Stats(count, 0, None, None, None)
-    missing = flat != flat if kind in "fcmM" else np.zeros(count, bool)
-    real = flat[~missing] if missing.any() else flat
-    low, high = _extremes(real)
-    return Stats(count, count - len(real), _plain(low), _plain(high), _mean(real))
-
-
-def _extremes(values: AnyArray) -> tuple[Any, Any]:
-    """The least and the greatest; None for none, and for numbers without an order."""
-    if not len(values) or values.dtype.kind == "c":
-        return None, None
-    return (min(values), max(values)) if values.dtype.kind in "UST" else (values.min(), values.max())
-
-
-def _mean(values: AnyArray) -> float | complex | None:
-    kind = values.dtype.kind if len(values) else ""
-    if kind and kind in "biuf":
-        return float(values.mean(dtype=np.float64))
-    return complex(values.mean()) if kind == "c" else None
+    real, low, high = flat, None, None
+    mean: float | complex | None = None
+    if kind in "fcmM" and (missing := flat != flat).any():
+        real = flat[~missing]
+    if len(real) and kind in "UST":
+        low, high = min(real), max(real)
+    elif len(real) and kind not in "OVc":
+        low, high = real.min(), real.max()
+    if len(real) and kind in "biuf":
+        mean = float(real.mean(dtype=np.float64))
+    elif len(real) and kind == "c":
+        mean = complex(real.mean())
+    return Stats(len(flat), len(flat) - len(real), _plain(low), _plain(high), mean)
 
 
 def _plain(value: Any) -> Any:
@@ -211,3 +197,169 @@ def stats(array: Array, selection: Any, progress: ProgressLike) -> Stats:
     for _, part in chunk_stats(array, selection, progress):
         found = found.merged(part)
     return found
+
+
+_EXACT = 100_000  # chunks; of more, so many are looked at
+_SAMPLE = 1000
+_POOR = 2.0  # a layout that decodes so many times less is worth a word
+_SMALL_CHUNK, _LARGE_CHUNK = 64 << 10, 4 << 20
+_MANY_REQUESTS = 1000
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What reading a selection would cost, with nothing remembered from before."""
+
+    elements: int
+    """How many elements are asked for."""
+    bytes_wanted: int
+    """Their size in memory."""
+    chunks: int
+    """How many stored values are touched: chunks, or shards."""
+    missing: int
+    """How many of them are not stored; asking for one costs a request all the same."""
+    inner_chunks: int
+    """How many chunks are decoded: of shards, the inner ones."""
+    requests: int
+    """How many requests the store gets."""
+    bytes_read: int
+    """How many bytes it sends."""
+    bytes_decoded: int
+    """How many bytes of elements the chunks have that are decoded, wanted or not."""
+    exact: bool = True
+    """Whether every chunk was looked at; of very many, a sample is, and the numbers are estimates."""
+    suggestion: str | None = None
+    """A layout that would serve this selection better, if there is one."""
+
+    @property
+    def amplification(self) -> float:
+        """How many times more is decoded than was asked for."""
+        return self.bytes_decoded / self.bytes_wanted if self.bytes_wanted else 0.0
+
+    def __str__(self) -> str:
+        about = "" if self.exact else "about "
+        missing = f", {about}{self.missing:,} of them not stored" if self.missing else ""
+        lines = [
+            f"wanted   {self.elements:,} elements, {human_bytes(self.bytes_wanted)}",
+            f"touched  {self.chunks:,} stored chunk{'s' * (self.chunks != 1)}{missing}",
+            f"asked    {about}{self.requests:,} request{'s' * (self.requests != 1)}, {human_bytes(self.bytes_read)}",
+            f"decoded  {about}{self.inner_chunks:,} chunk{'s' * (self.inner_chunks != 1)}, "
+            f"{human_bytes(self.bytes_decoded)}: {self.amplification:.1f} times what is wanted",
+        ]
+        return "\n".join([*lines, *([f"better   {self.suggestion}"] if self.suggestion else [])])
+
+
+def explain(array: Array, selection: Selection, inner: Shape | None) -> Explanation:
+    """What reading a selection of an array would cost; `inner` is the shape of inner chunks."""
+    plan = plan_for(selection, array.grid)
+    count = len(plan)
+    looked_at = list(plan.copies() if count <= _EXACT else _sample(plan))
+    found: Counter[str] = Counter()
+    for cost in threads.gather(partial(_cost, array), looked_at, array.store):
+        found.update(cost)
+    share = count / len(looked_at) if looked_at else 0
+    costs = {name: round(share * found[name]) for name in _COSTS}
+    elements = prod(selection.result_shape)
+    wanted = elements * array.dtype.itemsize
+    words = _suggestion(array, inner, selection, count, wanted, costs["bytes_decoded"])
+    return Explanation(elements, wanted, count, **costs, exact=count <= _EXACT, suggestion=words)
+
+
+def _sample(plan: Plan) -> Iterator[Copy]:
+    """Copies at even distances."""
+    return map(plan.copy, range(0, len(plan), len(plan) // _SAMPLE))
+
+
+_COSTS = ("missing", "inner_chunks", "requests", "bytes_read", "bytes_decoded")
+"""Fields of `Explanation` that are sums over the stored chunks."""
+
+
+def _cost(array: Array, copy: Copy) -> Counter[str]:
+    """What one stored chunk costs; goes the ways of `zellige.io.read`, and only counts."""
+    chunks, store = array._chunks, array.store
+    bound, key = chunks.chain.bound[copy.shape], chunks.key(copy.coords)
+    cost: Counter[str] = Counter()
+    size = store.size(key)
+    if isinstance(bound.shard, BoundShard):
+        source = ShardSource(bound.shard, store, key, IndexCache(), chunks.merging)
+        try:
+            _count_inner(source, copy, cost, size)
+        except (CodecError, ShortReadError) as error:
+            raise chunks.corrupt(error, copy.coords) from error
+        return cost
+    part = None
+    if not copy.whole and bound.strides is not None:
+        part = bound.part(copy.inside, copy.order, store.traits.coalesce_gap)
+    for nbytes in [size] if part is None else [None if size is None else length for _, length in part.spans]:
+        _ask(cost, nbytes)
+    if size is not None:
+        cost.update(inner_chunks=1, bytes_decoded=bound.nbytes if part is None else cost["bytes_read"])
+    return cost
+
+
+def _count_inner(source: ShardSource, copy: Copy, cost: Counter[str], size: int | None) -> None:
+    """Add what a copy picks from a shard of so many bytes; its index is read."""
+    shard = source.shard
+    plan = plan_within(shard, copy)
+    itemsize = shard.spec.dtype.numpy.itemsize
+    if len(plan) == prod(shard.counts):
+        _ask(cost, size)
+        if size is not None:
+            cost.update(inner_chunks=len(plan), bytes_decoded=prod(shard.shape) * itemsize)
+        return
+    spans = source.locate(inner.coords for inner in plan.copies())
+    _ask(cost, None if spans is None else shard.index.size)
+    wanted: list[tuple[int, int]] = []
+    for inner, span in zip(plan.copies(), spans or [], strict=spans is not None):
+        within = shard.chain.bound[inner.shape].shard
+        if span is not None and not inner.whole and isinstance(within, BoundShard):
+            _count_inner(source.within(within, *span), inner, cost, span[1])
+        else:
+            wanted += [] if span is None else [span]
+            cost.update(inner_chunks=1, bytes_decoded=prod(inner.shape) * itemsize)
+    for _, length in coalesced(wanted, *source.merging):
+        _ask(cost, length)
+
+
+def _ask(cost: Counter[str], nbytes: int | None) -> None:
+    """Add a request, which finds so many bytes, or nothing."""
+    cost.update(requests=1, bytes_read=nbytes or 0)
+    cost["missing"] = int(nbytes is None)
+
+
+# -- a better layout ------------------------------------------------------------------------------
+
+
+def _suggestion(
+    array: Array, inner: Shape | None, selection: Selection, count: int, wanted: int, decoded: int
+) -> str | None:
+    """Words about a layout in which this selection would decode much less, or ask much less often."""
+    if not wanted or not array.ndim:
+        return None
+    shape = _fitting(array, selection)
+    plan = plan_for(selection, ChunkGrid.from_sizes(array.shape, shape))
+    there = len(plan) * prod(shape) * array.dtype.itemsize
+    sizes = ", ".join(map(str, shape))
+    if decoded > _POOR * there:
+        return f"chunks=({sizes}) would decode {human_bytes(there)} instead of {human_bytes(decoded)}"
+    each = prod(inner or array.grid.spec((0,) * array.ndim).codec_shape) * array.dtype.itemsize
+    if inner is None and count > _MANY_REQUESTS and each < _SMALL_CHUNK:
+        return f"{count:,} small chunks are asked for one by one; shards= keeps many of them in one stored value"
+    return None
+
+
+def _fitting(array: Array, selection: Selection) -> Shape:
+    """A chunk shape like the selection: long where it is long, and of a usual size in bytes."""
+    spans = [max(1, _span(axis)) for axis in selection.axes]
+    most = _LARGE_CHUNK // max(1, array.dtype.itemsize)
+    while prod(spans) > most:
+        axis = max(range(len(spans)), key=spans.__getitem__)
+        spans[axis] = ceil(spans[axis] / 2)
+    return tuple(spans)
+
+
+def _span(axis: Any) -> int:
+    """From the first to the last index that is picked."""
+    if not len(axis):
+        return 0
+    return int(max(axis)) - int(min(axis)) + 1 if not isinstance(axis, range) else abs(axis[-1] - axis[0]) + 1

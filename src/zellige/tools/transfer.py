@@ -1,10 +1,10 @@
-"""Values on their way from one store to another, and what is said about it: `copy_store` and logs."""
+"""Keys and their bytes from one store to another: `copy_store`, and the transfer that `copy` and `convert` use."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
@@ -15,11 +15,11 @@ from zellige.metadata.json import read_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node, remove
 from zellige.nodes.consolidated import meaning
-from zellige.nodes.remove import Chunks, Mark, Work
+from zellige.nodes.remove import Chunks, Mark, Owners, Removal, Work
 from zellige.stores import Store, StoreLike, abilities, finishing, locate, threads
-from zellige.stores.abilities import Obstacle
+from zellige.stores.abilities import Folders, Obstacle
 from zellige.stores.base import DOCUMENTS
-from zellige.stores.path import Place, place
+from zellige.stores.resolve import Place, place
 
 
 class _File(Protocol):
@@ -71,8 +71,19 @@ def copy_store(
     progress: ProgressLike = None,
     log: LogLike = None,
 ) -> Copied:
-    """Copy the keys below one path to another, whatever they are; the documents of nodes come last.
+    """Copy the keys below one path to another, whatever they are; the metadata of nodes comes last.
 
+    What listings leave out is never left out in silence: a symbolic link that leads out of a local store or nowhere
+    raises `UnsafeLinkError`, a FIFO or the like raises `CopyError`, both before anything is written. `excludes` leaves
+    them out.
+
+    A source without any key raises `NodeNotFoundError`, and nothing is touched.
+
+    A copy that was stopped is finished by the same call: all keys are copied again, and chunks that the source has no
+    longer are removed. Until then there is a mark, and no metadata that would make others take it for whole.
+
+    Parameters
+    ----------
     source, dest
         A place each, as `store` elsewhere.
     source_path, dest_path
@@ -83,20 +94,11 @@ def copy_store(
     flags
         Of the regular expressions, as for `re.compile`.
     if_exists
-        For keys that are there already: `"raise"`; `"replace"`, of which documents are removed first; `"skip"`. A node
-        that is replaced by one of the source loses all its old chunks and documents, as far as the regular expressions
+        For keys that are there already: `"raise"`; `"replace"`, of which metadata is removed first; `"skip"`. A node
+        that is replaced by one of the source loses all its old chunks and metadata, as far as the regular expressions
         let their keys through. Nodes that the source does not have, and keys of no node, stay.
     dry_run, verify, progress, log
         See `copy`.
-
-    What listings leave out is never left out in silence: a symbolic link that leads out of a local store or nowhere
-    raises `UnsafeLinkError`, a FIFO or the like raises `CopyError`, both before anything is written. `excludes` leaves
-    them out.
-
-    A source without any key raises `NodeNotFoundError`, and nothing is touched.
-
-    A copy that was stopped is finished by the same call: all keys are copied again, and chunks that the source has no
-    longer are removed. Until then there is a mark, and no documents that would make others take it for whole.
 
     >>> import zellige
     >>> store = zellige.MemoryStore()
@@ -106,7 +108,7 @@ def copy_store(
     copy zarr.json
     all done: 2 copied, 0 skipped, ... bytes copied
     """
-    check(if_exists, ("raise", "replace", "skip"), progress, log)
+    check_options(if_exists, ("raise", "replace", "skip"), progress, log)
     here, path = locate(source, node.normalize_path(source_path), read_only=True)
     wanted = _filter(excludes, includes, flags)
     refuse_hidden(here, path, wanted)
@@ -122,7 +124,7 @@ def copy_store(
     keys = {moved(key, path, top): key for key in found if wanted(key)}
     if keys.pop(remove.mark_key(top), None) is not None and node.there(here, path) is None:
         remove.is_begun(here, path)  # which raises if it is a node that is being made
-    _refuse_overlap(place(here, path), place(there, top), [key[len(path and path + "/") :] for key in keys.values()])
+    _refuse_overlap(place(here, path), place(there, top), [node.relative(key, path) for key in keys.values()])
     work = Work("copy", {"from": repr(place(here, path)), "keys": repr((excludes, includes, flags))})
     earlier = remove.read_mark(there, top)
     resumed = earlier is not None and work.is_same(earlier.work)
@@ -131,37 +133,30 @@ def copy_store(
         remove.is_begun(there, top)  # which raises if it is a node that is being made
     begun = earlier.nodes if earlier is not None and resumed else {}
     mode = "replace" if resumed and if_exists == "raise" else if_exists
-    skipped = {key: keys.pop(key) for key in _existing((there, top), keys, mode, remove.Owners(begun))}
-    batches = [sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional)]
-    with finishing(dest, there), opened(log) as say, Progress(progress, len(keys), "copied") as report:
-        for verb, pairs in (("skip", skipped), ("copy", {key: keys[key] for batch in batches for key in batch})):
+    skipped = {key: keys.pop(key) for key in _existing(there, top, keys, mode, Owners(begun))}
+    order = (sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional))
+    keys = {key: keys[key] for batch in order for key in batch}
+    known = _read_documents(here, keys)
+    refuse_blocked(here, path, keys.values(), {keys[key]: raw for key, raw in known.items()})
+
+    def may_go(key: str) -> bool:
+        return key not in skipped and wanted(moved(key, top, path))
+
+    with finishing(dest, there), open_log(log) as say, Progress(progress, len(keys), "copied") as report:
+        for verb, pairs in (("skip", skipped), ("copy", keys)):
             for key, from_key in pairs.items():
-                say(line(verb, from_key, key))
-        if clears and not dry_run:
-            remove.clear(there, top, whole=False)
-        old = _Old(begun, lambda key: key not in skipped and wanted(moved(key, top, path)))
-        known = {} if dry_run else _begin((here, keys), (there, top), work, old, replaces=mode == "replace")
-        courier = Courier((here, path), (there, top), {}, report, known, verify=verify)
-        carried = [] if dry_run else [courier.carry_all(batch) for batch in batches]
-        if not dry_run:
+                say(log_line(verb, from_key, key))
+        if dry_run:
+            copied = Copied(len(keys), len(skipped), 0)
+        else:
+            if clears:
+                remove.clear(there, top, whole=False)
+            _begin(there, top, work, keys, known, begun, may_go, replaces=mode == "replace")
+            count, nbytes = transfer((here, path), (there, top), keys, report, known=known, verify=verify)
             remove.remove_mark(there, top)
-        n_copied = len(keys) if dry_run else sum(count for count, _ in carried)
-        copied = Copied(n_copied, len(skipped), sum(nbytes for _, nbytes in carried))
+            copied = Copied(count, len(skipped), nbytes)
         say(copied.summary(dry_run=dry_run))
     return copied
-
-
-def refuse_hidden(store: Store, path: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Raise if listings leave out something below a path that is to be copied."""
-    for key, what in abilities.obstacles(store, path and path + "/"):
-        if what.is_hidden and wanted(key) and wanted(key + "/"):
-            refuse_obstacle(store, key, what)
-
-
-def refuse_obstacle(store: Store, key: str, what: Obstacle) -> NoReturn:
-    """Raise for something that a copy would have to leave out in silence."""
-    error = CopyError if what in (Obstacle.DIRECTORY, Obstacle.SPECIAL) else UnsafeLinkError
-    raise error(f"key {key!r} in {store!r} cannot be copied: it is {what}; {what.remedy}; nothing was copied", key=key)
 
 
 def _filter(
@@ -176,65 +171,6 @@ def _filter(
     return lambda key: not any(found(key) for found in out) or any(found(key) for found in back)
 
 
-class _Old(NamedTuple):
-    """What the target may have of the nodes that are copied."""
-
-    begun: Mapping[str, Iterable[Chunks]]
-    """The nodes that an earlier call was copying, which was stopped."""
-    may_go: Callable[[str], bool]
-    """Whether a key of the target is one that this copy is about."""
-
-
-def _begin(
-    source: tuple[Store, Mapping[str, str]], target: tuple[Store, str], work: Work, old: _Old, *, replaces: bool
-) -> dict[str, bytes]:
-    """Leave a mark, and remove what is replaced; returns the documents of nodes that were read for that.
-
-    Documents go first. Of a node that comes, or that an earlier call was copying, so do chunks and documents that it
-    has no longer: in the new node they would be read as its own.
-    """
-    (here, keys), (there, top) = source, target
-    if not keys and not old.begun:
-        return {}
-    mains = [key for key in keys if key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)]
-    found = zip(mains, threads.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
-    known = {key: raw for key, raw in found if raw is not None}
-    cut = len(top and top + "/")
-    nodes = {key[cut:].rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in known.items()}
-    changed = {*(nodes if replaces else ()), *old.begun}
-    if not changed:
-        remove.write_mark(there, top, Mark(nodes, work=work))
-        return known
-    before = remove.Removal(there, top, nodes={**old.begun, **nodes})
-    remove.write_mark(there, top, Mark({path: before.nodes[path] for path in {**nodes, **old.begun}}, work=work))
-
-    def goes(key: str) -> bool:
-        full = node.join(top, key)
-        if full not in keys:
-            return old.may_go(full)
-        # In a transaction nobody sees a document before its chunks.
-        return key.rpartition("/")[2] in DOCUMENTS and not there.traits.transactional
-
-    before.remove_only(key for key in before.own if before.owner(key) in changed and goes(key))
-    return known
-
-
-def _existing(target: tuple[Store, str], keys: Mapping[str, str], if_exists: str, begun: remove.Owners) -> list[str]:
-    """The keys that are there already, and stay; not those that an earlier call, which was stopped, has copied."""
-    if if_exists == "replace":
-        return []
-    store, top = target
-    found = [
-        key
-        for key, exists in zip(keys, threads.gather(store.exists, list(keys), store, large=True), strict=True)
-        if exists and begun.owner(moved(key, top, "")) is None
-    ]
-    if found and if_exists == "raise":
-        key = min(found)
-        raise CopyError(f"key {key!r} is in {store!r} already; pass if_exists='replace' or 'skip'", key=key)
-    return sorted(found)
-
-
 def _refuse_overlap(source: Place, target: Place, names: Iterable[str]) -> None:
     """A key that is both read and written would be copied before or after the change, as it happens."""
     if source.owner == target.owner and (source.within(target) or target.within(source)):
@@ -243,72 +179,164 @@ def _refuse_overlap(source: Place, target: Place, names: Iterable[str]) -> None:
             raise ValueError(f"{min(both)!r} would be both read and overwritten; copy to another path, or exclude it")
 
 
-# -- where ----------------------------------------------------------------------------------------
+def _existing(there: Store, top: str, keys: Mapping[str, str], if_exists: str, begun: Owners) -> list[str]:
+    """The keys that are there already, and stay; not those that an earlier call, which was stopped, has copied."""
+    if if_exists == "replace":
+        return []
+    exists = threads.gather(there.exists, list(keys), there, large=True)
+    found = [key for key, is_there in zip(keys, exists, strict=True) if is_there]
+    found = [key for key in found if begun.owner(node.relative(key, top)) is None]
+    if found and if_exists == "raise":
+        key = min(found)
+        raise CopyError(f"key {key!r} is in {there!r} already; pass if_exists='replace' or 'skip'", key=key)
+    return sorted(found)
+
+
+def _read_documents(here: Store, keys: Mapping[str, str]) -> dict[str, bytes]:
+    """The main documents of the nodes that are copied, by their keys in the target."""
+    mains = [key for key in keys if key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)]
+    found = zip(mains, threads.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
+    return {key: raw for key, raw in found if raw is not None}
+
+
+def _begin(
+    there: Store,
+    top: str,
+    work: Work,
+    keys: Collection[str],
+    documents: Mapping[str, bytes],
+    begun: Mapping[str, Iterable[Chunks]],
+    may_go: Callable[[str], bool],
+    *,
+    replaces: bool,
+) -> None:
+    """Leave a mark, and remove what is replaced.
+
+    Documents go first. Of a node that comes, or that an earlier call had `begun` to copy, so do chunks and documents
+    that it has no longer, if they `may_go`: in the new node they would be read as its own.
+    """
+    if not keys and not begun:
+        return
+    nodes = {node.relative(key, top).rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in documents.items()}
+    changed = {*(nodes if replaces else ()), *begun}
+    if not changed:
+        remove.write_mark(there, top, Mark(nodes, work=work))
+        return
+    before = Removal(there, top, nodes={**begun, **nodes})
+    remove.write_mark(there, top, Mark({path: before.nodes[path] for path in {**nodes, **begun}}, work=work))
+
+    def goes(key: str) -> bool:
+        full = node.join(top, key)
+        if full not in keys:
+            return may_go(full)
+        # In a transaction nobody sees a document before its chunks.
+        return key.rpartition("/")[2] in DOCUMENTS and not there.traits.transactional
+
+    before.remove_only(key for key in before.own if before.owner(key) in changed and goes(key))
+
+
+# -- what listings leave out ----------------------------------------------------------------------
+
+
+def refuse_hidden(store: Store, path: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
+    """Raise if listings leave out something below a path that is to be copied."""
+    for key, what in abilities.obstacles(store, path and path + "/"):
+        if what.is_hidden and wanted(key) and wanted(key + "/"):
+            refuse_obstacle(store, key, what)
+
+
+def refuse_blocked(store: Store, path: str, keys: Collection[str], documents: Mapping[str, bytes]) -> None:
+    """Raise where a directory is in the place of a chunk or of metadata, or a file in that of a directory of chunks.
+
+    The chunks there are not missing but unknown, and a copy would read as fill values. `documents` are the main ones of
+    the nodes that are copied, by their keys; `keys` are all that is copied.
+    """
+    owners = Owners({key.rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in documents.items()})
+    for key, what in abilities.obstacles(store, path and path + "/"):
+        folder, _, name = key.rpartition("/")
+        is_document = name in DOCUMENTS and not any(part.startswith(node.OWN) for part in folder.split("/"))
+        if what is Obstacle.DIRECTORY and (is_document or owners.owner(key) is not None):
+            refuse_obstacle(store, key, what)
+    if store.ability(Folders) is None:
+        return
+    for key in keys:
+        top, chunks = owners.nearest(key.rpartition("/")[0])
+        if any(found.has_folder(node.relative(key, top)) for found in chunks):
+            refuse_file(store, key)
+
+
+def refuse_file(store: Store, key: str) -> NoReturn:
+    """Raise for a file that hides a directory of chunks."""
+    raise CopyError(
+        f"key {key!r} in {store!r}: it is a file in the place of a directory of chunks; restore the directory, or "
+        "remove the file; nothing was copied",
+        key=key,
+    )
+
+
+def refuse_obstacle(store: Store, key: str, what: Obstacle) -> NoReturn:
+    """Raise for something that a copy would have to leave out in silence."""
+    error = CopyError if what in (Obstacle.DIRECTORY, Obstacle.SPECIAL) else UnsafeLinkError
+    raise error(f"key {key!r} in {store!r} cannot be copied: it is {what}; {what.remedy}; nothing was copied", key=key)
+
+
+# -- the transfer ---------------------------------------------------------------------------------
 
 
 def moved(path: str, base: str, top: str) -> str:
     """A path, or key, below one path as that below another."""
-    return node.join(top, path[len(base and base + "/") :])
+    return node.join(top, node.relative(path, base))
 
 
-# -- carrying -------------------------------------------------------------------------------------
+_NONE: Mapping[str, bytes] = {}
 
 
-class Courier:
-    """Carries values from below a path of one store to below a path of another, each thread one at a time."""
+def transfer(
+    source: tuple[Store, str],
+    target: tuple[Store, str],
+    keys: Iterable[str],
+    progress: Progress,
+    *,
+    content: Mapping[str, bytes] = _NONE,
+    known: Mapping[str, bytes] = _NONE,
+    verify: bool = False,
+) -> tuple[int, int]:
+    """Write keys of the target, several at a time, chunks before documents; returns how many, and how many bytes.
 
-    def __init__(
-        self,
-        source: tuple[Store, str],
-        target: tuple[Store, str],
-        content: Mapping[str, bytes],
-        progress: Progress,
-        known: Mapping[str, bytes] | None = None,
-        *,
-        verify: bool,
-    ) -> None:
-        (self.source, self.base), (self.target, self.top) = source, target
-        self.content = content
-        """Values of keys of the target that are not taken from the source; there must be no such keys yet."""
-        self.known = known or {}
-        """Values of keys of the target that were read from the source already."""
-        self.progress, self.verify = progress, verify
+    `source` and `target` are paths in stores, below which a key has the same name. `known` are values that were read
+    from the source already. `content` are more keys, with values that do not come from the source; they must be new.
+    """
+    (here, base), (there, top) = source, target
 
-    def carry_all(self, keys: Sequence[str]) -> tuple[int, int]:
-        """Write some keys of the target, several at a time; returns how many there were, and how many bytes."""
-        store = threads.farther(self.source, self.target)
-        sizes = [size for size in threads.gather(self._carry, keys, store, large=True) if size is not None]
-        return len(sizes), sum(sizes)
-
-    def _carry(self, key: str) -> int | None:
-        """Write one key; None if the source has no value any more."""
-        raw = self.content.get(key)
-        if raw is not None:
-            self._create(key, raw)
+    def write(key: str) -> int | None:
+        if key in content:
+            raw: bytes | None = content[key]
+            if not there.create(key, content[key]):
+                node.check_free(there, key.rpartition("/")[0])
+                raise ConflictError(f"key {key!r} in {there!r} was written by somebody else meanwhile")
         else:
-            raw = self.known.get(key) or self.source.get(moved(key, self.top, self.base))
+            raw = known.get(key) or here.get(moved(key, top, base))
             if raw is not None:
-                self.target.put(key, raw)
-        if raw is not None and self.verify:
-            self._compare(key, raw)
-        self.progress.advance(key)
+                there.put(key, raw)
+        if raw is not None and verify:
+            _compare(there, key, raw)
+        progress.advance(key)
         return None if raw is None else len(raw)
 
-    def _create(self, key: str, raw: bytes) -> None:
-        if not self.target.create(key, raw):
-            node.check_free(self.target, key.rpartition("/")[0])
-            raise ConflictError(f"key {key!r} in {self.target!r} was written by somebody else meanwhile")
+    sizes: list[int | None] = []
+    for batch in node.copy_order([*keys, *content], transactional=there.traits.transactional):
+        sizes += threads.gather(write, batch, threads.farther(here, there), large=True)
+    written = [size for size in sizes if size is not None]
+    return len(written), sum(written)
 
-    def _compare(self, key: str, raw: bytes) -> None:
-        back = self.target.get(key)
-        if back != raw and not _is_same_document(key, raw, back):
-            self.target.delete([key])
-            found = (
-                "nothing" if back is None else f"{len(back)} other bytes" if len(back) != len(raw) else "other bytes"
-            )
-            raise CopyError(
-                f"key {key!r} in {self.target!r}: {len(raw)} bytes were written, {found} read back", key=key
-            )
+
+def _compare(store: Store, key: str, raw: bytes) -> None:
+    """Read a key back, and remove it if it differs."""
+    back = store.get(key)
+    if back != raw and not _is_same_document(key, raw, back):
+        store.delete([key])
+        found = "nothing" if back is None else f"{len(back)} other bytes" if len(back) != len(raw) else "other bytes"
+        raise CopyError(f"key {key!r} in {store!r}: {len(raw)} bytes were written, {found} read back", key=key)
 
 
 def _is_same_document(key: str, raw: bytes, back: bytes | None) -> bool:
@@ -322,10 +350,10 @@ def _is_same_document(key: str, raw: bytes, back: bytes | None) -> bool:
     return sent.get("node_type") == "array" and meaning({DOCUMENT: sent}) == meaning({DOCUMENT: found})
 
 
-# -- saying ---------------------------------------------------------------------------------------
+# -- options and log ------------------------------------------------------------------------------
 
 
-def check(if_exists: str, modes: Sequence[str], progress: Any, log: Any) -> None:
+def check_options(if_exists: str, modes: Sequence[str], progress: Any, log: Any) -> None:
     """Refuse arguments that have no meaning."""
     if if_exists not in modes:
         raise ValueError(f"if_exists={if_exists!r} must be one of {', '.join(map(repr, modes))}")
@@ -334,13 +362,13 @@ def check(if_exists: str, modes: Sequence[str], progress: Any, log: Any) -> None
         raise TypeError(f"log={log!r} must be a path, a file, a function that takes lines, or None")
 
 
-def line(verb: str, source: str, target: str) -> str:
+def log_line(verb: str, source: str, target: str) -> str:
     """What happens to a key or a node."""
     return f"{verb} {source}" if source == target else f"{verb} {source} -> {target}"
 
 
 @contextmanager
-def opened(log: LogLike) -> Iterator[Callable[[str], object]]:
+def open_log(log: LogLike) -> Iterator[Callable[[str], object]]:
     """A function that takes lines for a log."""
     if log is None:
         yield lambda _: None

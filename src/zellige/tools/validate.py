@@ -6,13 +6,14 @@ for itself, or it is stray. What can be read of each document, shard index and c
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from zellige.display.progress import Progress, ProgressLike
 from zellige.errors import (
@@ -23,66 +24,45 @@ from zellige.errors import (
     NodeNotFoundError,
     ShortReadError,
 )
-from zellige.metadata.groups import CONSOLIDATED_V2, Documents, GroupMetadata
+from zellige.metadata.groups import (
+    ARRAY_V2,
+    ATTRIBUTES_V2,
+    CONSOLIDATED_V2,
+    GROUP_V2,
+    Documents,
+    Entries,
+    GroupMetadata,
+    consolidated_entries,
+)
 from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
+from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import lease, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.consolidated import bare, differences
+from zellige.nodes.consolidated import bare, conflict, differences
 from zellige.nodes.record import Record, is_committed
 from zellige.nodes.remove import Chunks
 from zellige.stores import Store, StoreLike, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
-from zellige.tools.copy_plan import Survey
-from zellige.tools.lost import (
-    DAMAGE,
-    Dispute,
-    Lost,
-    Right,
-    find_disputes,
-    find_lost,
-    held_entries,
-    new_group,
-    read_documents,
-)
+from zellige.tools.scan import Scan, is_reserved, parsed
 from zellige.types import Coords
 
 if TYPE_CHECKING:
     from zellige.nodes.node import NodeMetadata
 
-Kind: TypeAlias = Literal[
-    "document",
-    "chunk",
-    "index",
-    "consolidated",
-    "dataset",
-    "outside",
-    "leftover",
-    "stray",
-    "nested",
-    "missing",
-    "lengths",
-]
+_Error: TypeAlias = Literal["document", "index", "chunk", "consolidated", "dataset"]
+_Warning: TypeAlias = Literal["outside", "leftover", "stray", "nested"]
+_Note: TypeAlias = Literal["missing", "lengths"]
+Kind: TypeAlias = _Error | _Warning | _Note
 Level: TypeAlias = Literal["error", "warning", "note"]
+
+_KINDS: dict[Level, Any] = {"error": _Error, "warning": _Warning, "note": _Note}
+LEVELS: dict[Kind, Level] = {kind: level for level, kinds in _KINDS.items() for kind in get_args(kinds)}
 
 QUARANTINE = f"{node.OWN}_quarantine"
 """Below the node that was repaired: damaged values that were put aside."""
 
-LEVELS: dict[Kind, Level] = {
-    "document": "error",
-    "index": "error",
-    "chunk": "error",
-    "consolidated": "error",
-    "dataset": "error",
-    "outside": "warning",
-    "leftover": "warning",
-    "stray": "warning",
-    "nested": "warning",
-    "missing": "note",
-    "lengths": "note",
-}
-
-
+_STOPPED = "an operation on this node was stopped, or is under way"
 _UNREADABLE = "its bytes cannot be put aside, so repair leaves it, or removes it with drop=True (--drop)"
 
 
@@ -150,9 +130,9 @@ def validate(
 ) -> Report:
     """Check the node at a path, and everything below it; nothing is changed.
 
-    Documents are read and checked, consolidated metadata is compared with them, every key must belong to something,
-    shard indexes are read, and chunks whose size is known must have it. Nodes that no reader lists are reported: those
-    below a path without a document of a group, inside of an array, or behind a link out of a local store.
+    Metadata is read and checked, consolidated metadata is compared with it, every key must belong to something, shard
+    indexes are read, and chunks whose size is known must have it. Nodes that no reader lists are reported: those below
+    a path without metadata of a group, inside of an array, or behind a link out of a local store.
 
     Parameters
     ----------
@@ -186,10 +166,10 @@ class Inspection:
 
     def __init__(self, store: Store, top: str) -> None:
         self.store, self.top = store, top
-        self.survey = Survey(store, [top], 3)
-        self.obstacles = self.survey.obstacles
+        self.scan = Scan(store, [top], 3)
+        self.obstacles = self.scan.obstacles
         self.arrays: dict[str, Array] = {}
-        self.groups: dict[str, tuple[GroupMetadata, Documents]] = {}
+        self.groups: dict[str, GroupMetadata] = {}
         self.stored: dict[str, list[tuple[Coords, str]]] = {}
         """The chunks of each array that lie within its grid."""
         self._claimed: set[str] = set()
@@ -202,12 +182,14 @@ class Inspection:
         """The arrays whose documents contradict consolidated metadata, and nothing tells which of them is right."""
         self._refused: dict[str, Documents] = {}
         """Documents of arrays that can be parsed, but not used, such as those with a codec that is not known."""
-        for place in sorted(self.survey.names):
+        for place in sorted(self.scan.names):
             self._load(place)
-        self.records = sorted(key for key in self.survey.keys if f"/{key}".endswith(f"/{node.RECORD}"))
-        """The keys of changes of several arrays that are under way, or were stopped."""
-        self.marks = {path: mark for path in self._marked() if (mark := remove.read_mark(store, path)) is not None}
+        self.records = self.scan.places(node.RECORD)
+        """The groups with a change of several arrays that is under way, or was stopped."""
+        marked = self.scan.places(node.UNFINISHED)
+        self.marks = {path: mark for path in marked if (mark := remove.read_mark(store, path)) is not None}
         """What is unfinished, by path: nodes that are being made, moved or removed."""
+        self._changing = {*self.marks, *self.records}
         self._find_lost()
         self._broken += self._blocked_documents()
         if not (self.arrays or self.groups or self._broken or self.records or self.marks):
@@ -233,61 +215,60 @@ class Inspection:
 
     def _load(self, path: str) -> None:
         """Read the documents of a node."""
-        names = self.survey.own(path)
+        names = self.scan.own(path)
         keys = [node.join(path, name) for name in names]
-        if not names or f"/{node.OWN}" in f"/{path}":
+        if not names or is_reserved(path):
             return  # attributes or consolidated metadata without a node, which are stray
         if not self.obstacles.keys().isdisjoint(keys):
             self._claimed.update(keys)
             return
         # Those of the other format as well, which a migration leaves beside the new one.
-        self._claimed.update(node.join(path, name) for name in self.survey.names[path])
+        self._claimed.update(node.join(path, name) for name in self.scan.names[path])
         documents, damaged = read_documents(self.store, path, names)
         self._broken += [Finding("document", path, node.join(path, name), what) for name, what in damaged.items()]
         try:
             if not damaged:
-                metadata = node.parse(documents)
-                self._refused[path] = documents
-                self._take(path, metadata, documents)
-                del self._refused[path]
+                self._take(path, documents)
         except MetadataError as error:
             self._broken.append(Finding("document", path, keys[0], str(error)))
 
-    def _take(self, path: str, metadata: NodeMetadata, documents: Documents) -> None:
+    def _take(self, path: str, documents: Documents) -> None:
+        metadata = node.parse(documents)
         if isinstance(metadata, GroupMetadata):
-            self.groups[path] = metadata, documents
+            self.groups[path] = metadata
         else:
+            self._refused[path] = documents
             self.arrays[path] = Array.from_documents(self.store, path, documents)
+            del self._refused[path]
 
     def _find_lost(self) -> None:
         """Find out which documents can be restored, and which groups have none; both are nodes from here on."""
-        groups = {path: metadata for path, (metadata, _) in self.groups.items()}
-        self._held = held_entries(self.store, self.survey, groups)
-        for lost in find_lost(self.store, self.survey, self._held, self._is_settled):
+        self._held = held_entries(self.store, self.scan, self.groups)
+        for lost in find_lost(self.store, self.scan, self._held, self._is_settled):
             with suppress(MetadataError):
-                self._take(lost.path, lost.metadata, lost.whole)
-                self._note_lost(lost, "the document is missing")
+                self._take(lost.path, lost.whole)
+                self._note_lost(lost, "the metadata is missing")
         self._find_disputes()
         for path in self._groups_without_document():
             below = [found.zarr_format for place, found in self._nodes() if node.is_below(place, path)]
-            lost = new_group(path, 2 if below and set(below) == {2} else 3)
-            missing = "there are nodes below, but no document of a group here, so that they are not listed"
+            documents = GroupMetadata(zarr_format=2 if below and set(below) == {2} else 3).to_documents()
+            lost = Lost(path, documents, (), tuple(documents), "repair makes one of an empty group")
+            missing = "there are nodes below, but no metadata of a group here, so that they are not listed"
             if path == self.top:  # it may be a directory of several stores
                 remedy = "if they belong together, make one with zellige.open_group(…, mode='a')"
                 key = node.join(path, lost.written[-1])
                 self._broken.append(Finding("document", path, key, f"{missing}; {remedy}"))
                 continue
-            self._take(path, lost.metadata, lost.whole)
+            self._take(path, documents)
             self._note_lost(lost, missing)
 
     def _find_disputes(self) -> None:
         """Find out which documents contradict consolidated metadata, by which the chunks can be read."""
         arrays = self.arrays.items() if self._held else ()
         known = {path: array.metadata.to_documents() for path, array in arrays} | self._refused
-        pending = {key.removesuffix(node.PENDING).rstrip("/") for key in self.survey.keys if key.endswith(node.PENDING)}
-        left = {path for path in known if path in self.lost or path in pending or self._is_changing(path)}
-        documents = {path: found for path, found in known.items() if path not in left}
-        disputes = list(find_disputes(self.survey, self._held, documents))
+        left = {*self.lost, *self.scan.places(node.PENDING)}
+        documents = {path: found for path, found in known.items() if path not in left and not self._is_changing(path)}
+        disputes = list(find_disputes(self.scan, self._held, documents))
         self.disputed = {found.path for found in disputes if found.right == "unclear"}
         settled: set[str] = set()
         for found in sorted(disputes, key=lambda found: found.right == "unclear"):
@@ -295,7 +276,7 @@ class Inspection:
             settled |= {found.path} if right != "unclear" else set()
             contradicts = f"it contradicts the consolidated metadata of '/{found.holder}' ({found.why})"
             if right == "entry":
-                self._take(found.path, found.lost.metadata, found.lost.whole)
+                self._take(found.path, found.lost.whole)
                 by_chunks = "chunks can be read by that one only"
                 told = by_chunks if found.right == right else "the other arrays are as long as that one says"
                 self._note_lost(found.lost, f"{contradicts}, and {told}")
@@ -303,9 +284,9 @@ class Inspection:
                 self.last_copies.add(found.holder)
                 message = (
                     f"{contradicts}, and nothing stored tells which of them is right, so that repair leaves both; call "
-                    "zellige.consolidate_metadata if the document is right, or else put the other one in its place"
+                    "zellige.consolidate_metadata if this is right, or else put the other one in its place"
                 )
-                key = node.join(found.path, self.survey.own(found.path)[0])
+                key = node.join(found.path, self.scan.own(found.path)[0])
                 self._broken.append(Finding("document", found.path, key, message))
         self.disputed -= settled
 
@@ -329,13 +310,12 @@ class Inspection:
 
     def _is_changing(self, path: str) -> bool:
         """Whether a change of a node, or of one above it, is not finished."""
-        changing = {*self.marks, *(key.removesuffix(node.RECORD).rstrip("/") for key in self.records)}
-        return not changing.isdisjoint([*node.parents(path), path])
+        return not self._changing.isdisjoint([*node.parents(path), path])
 
     def _note_lost(self, lost: Lost, missing: str) -> None:
         path = lost.path
         self.lost[path] = lost
-        self._claimed.update(node.join(path, name) for name in self.survey.names.get(path, ()))
+        self._claimed.update(node.join(path, name) for name in self.scan.names.get(path, ()))
         told = [found for found in self._broken if found.path == path]
         for found in told:
             self._broken[self._broken.index(found)] = replace(found, message=f"{found.message}; {lost.remedy}")
@@ -345,7 +325,7 @@ class Inspection:
 
     def _nodes(self) -> list[tuple[str, NodeMetadata]]:
         found = [(path, array.metadata) for path, array in self.arrays.items()]
-        return [*found, *((path, metadata) for path, (metadata, _) in self.groups.items())]
+        return [*found, *self.groups.items()]
 
     def _groups_without_document(self) -> list[str]:
         """The paths that have nodes below, and no documents; not within arrays, which hold no nodes."""
@@ -359,7 +339,7 @@ class Inspection:
 
     def _is_settled(self, path: str) -> bool:
         """Whether there is nothing to restore at a path: it is whole, blocked, or a change of it is not finished."""
-        if path in self.arrays or path in self.groups or f"/{node.OWN}" in f"/{path}":
+        if path in self.arrays or path in self.groups or is_reserved(path):
             return True
         return self._is_blocked(path) or self._is_changing(path)
 
@@ -372,18 +352,23 @@ class Inspection:
         """What lies in the place of documents and is none."""
         for key, what in self.obstacles.items():
             path, _, name = key.rpartition("/")
-            if name in DOCUMENTS and f"/{node.OWN}" not in f"/{path}":
+            if name in DOCUMENTS and not is_reserved(path):
                 self._claimed.add(key)
-                message = f"{what} is in the place of the document; {what.remedy}"
-                for holder in [holder for holder, entries in self._held if _entry_of(path, holder) in entries][:1]:
-                    message += f"; the consolidated metadata of '/{holder}' has the document, and repair writes it then"
+                message = f"{what} is in the place of the metadata; {what.remedy}"
+                holders = (
+                    holder
+                    for holder, entries in self._held
+                    if node.is_below(path, holder) and node.relative(path, holder) in entries
+                )
+                if (holder := next(holders, None)) is not None:
+                    message += f"; the consolidated metadata of '/{holder}' has it, and repair writes it then"
                 yield Finding("document", path, key, message)
 
     def _hidden_nodes(self) -> Iterator[Finding]:
         """Links out of the store that lie where members of groups do; what they lead to may be nodes."""
         for key, what in self.obstacles.items():
             hides = what is Obstacle.OUTER_DIRECTORY and not key.rpartition("/")[2].startswith(node.OWN)
-            if hides and not any(above in self.arrays for above in self._above(key)):
+            if hides and self.arrays.keys().isdisjoint(node.parents(key)):
                 self._claimed.add(key)
                 message = f"{what}; what it leads to is neither listed nor copied; {what.remedy}"
                 yield Finding("document", key, key, message)
@@ -401,11 +386,11 @@ class Inspection:
 
     def _consolidated(self) -> Iterator[Finding]:
         """What consolidated metadata says otherwise than the documents."""
-        for path, (metadata, _) in self.groups.items():
+        for path, metadata in self.groups.items():
             key = node.join(path, node.document_names(metadata)[0])
             try:
                 held = metadata.consolidated
-                if metadata.zarr_format == 2 and CONSOLIDATED_V2 in self.survey.names.get(path, ()):
+                if metadata.zarr_format == 2 and CONSOLIDATED_V2 in self.scan.names.get(path, ()):
                     key = node.join(path, CONSOLIDATED_V2)
                     documents = node.load(self.store, path, zarr_format=2, consolidated=True, expect="group") or {}
                     held = getattr(node.parse(documents), "consolidated", None)
@@ -416,7 +401,7 @@ class Inspection:
                 found = dict(self._below(path, metadata.zarr_format))
                 inner = {entry: documents for entry, documents in held.items() if entry}
                 places = [node.join(path, entry) for entry in inner if entry not in found]
-                kept = (self.survey.under(place) and not self._is_settled(place) for place in places)
+                kept = (self.scan.under(place) and not self._is_settled(place) for place in places)
                 if any(kept) or any(map(self._is_blocked, places)):
                     self.last_copies.add(path)
                 for sentence in differences(inner, found):
@@ -424,38 +409,29 @@ class Inspection:
 
     def _below(self, path: str, zarr_format: int) -> Iterator[tuple[str, Documents]]:
         """The documents of the nodes below a group, as consolidated metadata holds them: those of its own format."""
-        arrays = {place: (array.metadata, array.metadata.to_documents()) for place, array in self.arrays.items()}
-        for place, (metadata, documents) in {**arrays, **self.groups}.items():
+        for place, metadata in self._nodes():
             if place != path and node.is_below(place, path) and metadata.zarr_format == zarr_format:
-                yield place[len(path and path + "/") :], bare(documents)
+                yield node.relative(place, path), bare(metadata.to_documents())
 
     # -- keys -------------------------------------------------------------------------------------
-
-    def _marked(self) -> list[str]:
-        """The paths at which there is a mark of something unfinished."""
-        name = node.UNFINISHED
-        return [key[: -len(name)].rstrip("/") for key in self.survey.keys if f"/{key}".endswith(f"/{name}")]
-
-    def is_node(self, path: str) -> bool:
-        """Whether there are the documents of a node at a path."""
-        return bool(self.survey.own(path))
 
     def _claim_unfinished(self) -> None:
         """What lies where a node is being made, or removed, belongs to it."""
         for path, mark in self.marks.items():
-            if self.is_node(path):
+            if self.scan.own(path):
                 continue
             for below, chunks in mark.nodes.items():
-                place = node.join(path, below)
-                cut, names = len(place and place + "/"), list(chunks)
-                own = (key for key in self.survey.under(place) if any(found.has(key[cut:]) for found in names))
-                self._claimed.update(own, (node.join(place, name) for name in DOCUMENTS))
+                place, names = node.join(path, below), list(chunks)
+                for key in self.scan.under(place):
+                    if any(found.has(node.relative(key, place)) for found in names):
+                        self._claimed.add(key)
+                self._claimed.update(node.join(place, name) for name in DOCUMENTS)
 
     def _own(self) -> Iterator[Finding]:
         """What zellige keeps for itself while it works, and leaves when it is killed."""
         self._claim_unfinished()
         seen: set[str] = set()
-        for key in self.survey.keys:
+        for key in self.scan.keys:
             head, mark, tail = f"/{key}".partition(f"/{node.OWN}")
             if not mark:
                 continue
@@ -470,31 +446,29 @@ class Inspection:
 
     def _said(self, path: str, key: str) -> str:
         """What is to be known about something that zellige keeps for itself."""
-        if key in self.records:
-            return self._told(key)
+        if path in self.records and key == node.join(path, node.RECORD):
+            return self._told(path, key)
         mark = self.marks.get(path) if key == remove.mark_key(path) else None
         if mark is None or mark.work is None:
-            return "an operation on this node was stopped, or is under way"
+            return _STOPPED
         if path in self.arrays and UNFINISHED in self.arrays[path].metadata.extra:
             return f"the array {UNFINISHED_WORDS}"
-        if self.is_node(path):
+        if self.scan.own(path):
             return f"a {mark.work.name} was finished here but for this mark"
         return remove.words(mark.work)
 
-    def _told(self, key: str) -> str:
-        """What is known of an operation that has left its document, or is under way."""
-        raw = self.store.get(key) if key in self.records else None
+    def _told(self, path: str, key: str) -> str:
+        """What is to be known about a change of several arrays."""
+        raw = self.store.get(key)
         if raw is None:
-            return "an operation on this node was stopped, or is under way"
+            return _STOPPED
         try:
             found = lease.read(raw)
             record = Record.from_json(found.content, key)
         except MetadataError as error:
             return str(error)
-        path = key.removesuffix(node.RECORD)
-        self._claimed.update(
-            key for place in record.created for key in self.survey.under(f"{path}{place}".rstrip("/")) if place
-        )
+        for place in filter(None, record.created):
+            self._claimed.update(self.scan.under(node.join(path, place)))
         what = f"a change of {_counted(len(record.grown) + len(record.created), 'node')} at once"
         if (owner := found.live_owner) is not None:
             return f"{what} is under way, by {owner}"
@@ -508,9 +482,8 @@ class Inspection:
         Where the dimension has a coordinate, they are a dataset that cannot be opened. Elsewhere, as in the levels of
         an image pyramid, that may be meant.
         """
-        changing = [key.removesuffix(node.RECORD).rstrip("/") for key in self.records]
         for path in self.groups:
-            if any(node.is_below(path, group) for group in changing):
+            if any(node.is_below(path, group) for group in self.records):
                 continue  # finishing or undoing the change brings them into line
             for dim, lengths in self.disagreements(path).items():
                 told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
@@ -539,25 +512,27 @@ class Inspection:
 
     def _places(self, path: str, array: Array) -> Iterator[Finding]:
         """Chunks beyond the end of an array, and chunks that are not stored."""
-        rank, start = array.ndim, len(path and path + "/")
+        rank, keys = array.ndim, array._chunks.keys
         here = self.stored[path] = []
-        names = Chunks(array._chunks.keys, rank)
-        for key in self.survey.under(path):
-            coords = None if key in self._claimed else names.keys.decode_chunk_key(key[start:], rank)
+        for key in self.scan.under(path):
+            if key in self._claimed:
+                continue
+            below = node.relative(key, path)
+            coords = keys.decode_chunk_key(below, rank)
             if coords is None:
-                if key not in self._claimed and names.has_folder(key[start:]):
+                if Chunks(keys, rank).has_folder(below):
                     self._claimed.add(key)
                     message = "a file is in the place of a directory of chunks; restore the directory"
                     yield Finding("chunk", path, key, message)
                 continue
             self._claimed.add(key)
-            if all(k < n for k, n in zip(coords, array.grid.grid_shape, strict=True)):
+            if all(map(operator.lt, coords, array.grid.grid_shape)):
                 here.append((coords, key))
             else:
                 yield Finding("outside", path, key, f"chunk {coords} lies beyond the end of the array", coords)
         blocked = 0
-        for key, place in self.survey.blocked(path, array.metadata):
-            coords = names.keys.decode_chunk_key(key[start:], rank)
+        for key, place in self.scan.blocked(path, array.metadata):
+            coords = keys.decode_chunk_key(node.relative(key, path), rank)
             blocked += coords is not None
             self._claimed.add(key)
             message = f"{self.obstacles[key]} is in the place of {place}; {self.obstacles[key].remedy}"
@@ -571,15 +546,10 @@ class Inspection:
 
     def _stray(self) -> Iterator[Finding]:
         hidden = {key: f"{what}, which" for key, what in self.obstacles.items() if what.is_hidden}
-        for key in [*self.survey.keys, *hidden]:
-            if key not in self._claimed and f"/{node.OWN}" not in f"/{key}":
-                path = next((above for above in self._above(key) if above in self.survey.names), self.top)
+        for key in [*self.scan.keys, *hidden]:
+            if key not in self._claimed and not is_reserved(key):
+                path = next((above for above in reversed(node.parents(key)) if above in self.scan.names), self.top)
                 yield Finding("stray", path, key, f"{hidden.get(key, '')} belongs to no node".strip())
-
-    def _above(self, key: str) -> Iterator[str]:
-        while key:
-            key = key.rpartition("/")[0]
-            yield key
 
     # -- chunks -----------------------------------------------------------------------------------
 
@@ -606,37 +576,24 @@ class Inspection:
         spec = array.grid.spec(coords)
         bound = array._chunks.chain.bound[spec.codec_shape]
         finding = partial(Finding, path=path, key=key, coords=coords)
+        shard: Any = bound.shard
         try:
-            if bound.shard is not None:
-                self._index(bound.shard, key)
+            if shard is not None:
+                size = self.store.size(key)
+                raw = None if size is None else self.store.get_range(key, *shard.index.span)
+                if raw is not None and size is not None:
+                    shard.index.parse(raw, size if shard.index.at_start else size - shard.index.size)
             elif bound.encoded_size is not None and (size := self.store.size(key)) not in (None, bound.encoded_size):
                 yield finding(kind="chunk", message=f"has {size} bytes, {bound.encoded_size} are expected")
                 return
-        except (CodecError, ShortReadError) as error:
-            yield finding(kind="index", message=str(error))
-            return
-        except BadArchiveError as error:
-            yield finding(kind="chunk", message=f"{error}; {_UNREADABLE}")
-            return
-        try:
             if deep:
                 array[spec.slices]
-        except CorruptChunkError as error:
-            yield finding(kind="chunk", message=str(error.__cause__ or error))
         except BadArchiveError as error:
             yield finding(kind="chunk", message=f"{error}; {_UNREADABLE}")
-
-    def _index(self, shard: Any, key: str) -> None:
-        """Read and check the index of a shard."""
-        size = self.store.size(key)
-        raw = None if size is None else self.store.get_range(key, *shard.index.span)
-        if raw is not None and size is not None:
-            shard.index.parse(raw, size if shard.index.at_start else size - shard.index.size)
-
-
-def _entry_of(path: str, holder: str) -> str | None:
-    """The path of a node relative to a group; None if it is not below that one."""
-    return path[len(holder) :].lstrip("/") if node.is_below(path, holder) else None
+        except CorruptChunkError as error:
+            yield finding(kind="chunk", message=str(error.__cause__ or error))
+        except (CodecError, ShortReadError) as error:
+            yield finding(kind="index", message=str(error))
 
 
 def _removed(lengths: Mapping[int, list[str]]) -> str:
@@ -646,3 +603,199 @@ def _removed(lengths: Mapping[int, list[str]]) -> str:
         f"{name} {length} -> {least}" for length in sorted(lengths) if length > least for name in lengths[length]
     )
     return f"what the others have beyond it: {cut}" if least else f"all that the others have: {cut}"
+
+
+DAMAGE = (MetadataError, BadArchiveError)
+"""What reading a damaged document raises; the latter in a zip file."""
+
+Right: TypeAlias = Literal["document", "entry", "unclear"]
+"""Which of a document and an entry of consolidated metadata the stored chunks agree with."""
+
+Held: TypeAlias = Sequence[tuple[str, Entries]]
+"""Consolidated metadata, with the paths of the groups that hold it: those furthest down first."""
+
+_SAMPLE = 4  # chunks that are decoded to find out which document is right, of each kind
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A node with documents that are damaged or missing, and what they are to become."""
+
+    path: str
+    whole: Documents
+    """The documents of the node, once it is mended."""
+    damaged: tuple[str, ...]
+    """The names of documents that cannot be read, or are wrong."""
+    written: tuple[str, ...]
+    """The names of documents that are to be written, the main one last."""
+    remedy: str
+    """What `repair` does about it."""
+
+
+def read_documents(store: Store, path: str, names: list[str]) -> tuple[Documents, dict[str, str]]:
+    """The documents of a node that can be read, and of the others what is wrong with each."""
+    good: Documents = {}
+    damaged: dict[str, str] = {}
+    for name in names:
+        try:
+            raw = node.read_document(store, path, name) or b""
+            content = parsed(name, raw)
+            if name in (DOCUMENT, ARRAY_V2, GROUP_V2):
+                node.parse({name: content})
+            good[name] = content
+        except DAMAGE as error:
+            damaged[name] = str(error)
+    return good, damaged
+
+
+def held_entries(store: Store, scan: Scan, groups: Mapping[str, GroupMetadata]) -> Held:
+    """The consolidated metadata that can be read.
+
+    That of format 2 is read also where the group's own document is lost.
+    """
+    found = {path: metadata.consolidated for path, metadata in groups.items() if metadata.consolidated is not None}
+    for path, names in scan.names.items():
+        if CONSOLIDATED_V2 in names and not is_reserved(path):
+            with suppress(*DAMAGE):
+                raw = node.read_document(store, path, CONSOLIDATED_V2) or b""
+                found[path] = consolidated_entries(parsed(CONSOLIDATED_V2, raw))
+    return sorted(found.items(), key=lambda item: (-item[0].count("/") - bool(item[0]), item[0]))
+
+
+def find_lost(store: Store, scan: Scan, held: Held, whole: Callable[[str], bool]) -> Iterator[Lost]:
+    """The nodes whose documents are damaged or missing and which consolidated metadata knows.
+
+    Without its document and without a key below it, a node was removed, and the consolidated metadata lags behind.
+    `whole` tells of a path whether nothing is to be restored there.
+    """
+    seen: set[str] = set()
+    for holder, path, entry in _entries(held):
+        if path not in seen and not whole(path) and scan.under(path):
+            lost = _restorable(store, scan, path, entry, _remedy(holder))
+            if lost is not None:
+                seen.add(path)
+                yield lost
+
+
+def _entries(held: Held) -> Iterator[tuple[str, str, Documents]]:
+    """The entries of consolidated metadata, each with the paths of the group that holds it and of its node."""
+    for holder, entries in held:
+        for relative, entry in sorted(entries.items()):
+            yield holder, node.join(holder, relative), entry
+
+
+def _remedy(holder: str) -> str:
+    return f"repair restores it from the consolidated metadata of '/{holder}'"
+
+
+def _restorable(store: Store, scan: Scan, path: str, entry: Documents, remedy: str) -> Lost | None:
+    """What a node is to become by an entry; None if that is no node either."""
+    of_format = {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
+    good, damaged = read_documents(store, path, sorted(of_format & scan.names.get(path, set())))
+    result = {**entry, **good}
+    result = {name: result[name] for name in sorted(result, key=lambda name: name == ATTRIBUTES_V2)}
+    try:
+        node.parse(result)
+    except MetadataError:
+        return None
+    written = sorted((name for name in entry if name not in good), key=lambda name: name != ATTRIBUTES_V2)
+    return Lost(path, result, tuple(damaged), tuple(written), remedy)
+
+
+# -- documents that contradict consolidated metadata ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dispute:
+    """An array whose document contradicts an entry of consolidated metadata, which may be the one that is right."""
+
+    path: str
+    holder: str
+    """The path of the group that holds the entry."""
+    why: str
+    right: Right
+    """What the chunks of the array tell."""
+    lost: Lost
+    """What the node is to become, if the entry is right."""
+    lengths: Mapping[str, tuple[int, int]]
+    """The dimensions that are shorter by the document, with their lengths by it and by the entry.
+
+    Empty if they differ in anything else, or an axis that is shorter has no name.
+    """
+
+
+def find_disputes(scan: Scan, held: Held, documents: Mapping[str, Documents]) -> Iterator[Dispute]:
+    """The arrays whose documents may be wrong: the chunks agree with consolidated metadata, or with neither alone.
+
+    `documents` are those of arrays, by path, which can be parsed; by some of them no array can be opened. An array that
+    another program has changed, and whose chunks are what its document says, is none.
+    """
+    seen: set[str] = set()
+    for holder, path, entry in _entries(held):
+        found = documents.get(path)
+        why = None if found is None or path in seen else conflict(entry, found)
+        if found is None or why is None:
+            continue
+        own, other = _array(scan.store, path, found), _array(scan.store, path, entry)
+        right = "document" if other is None else _right(scan, own, other)
+        if other is None or right == "document" or (own is None and right == "unclear"):
+            continue  # without an array by either, the document is damaged and reported as such
+        seen.add(path)
+        main = DOCUMENT if DOCUMENT in entry else ARRAY_V2
+        lost = Lost(path, {**entry, **found, main: entry[main]}, (main,), (main,), _remedy(holder))
+        yield Dispute(path, holder, why, right, lost, {} if own is None else _lengths(own, other, main))
+
+
+def _lengths(own: Array, other: Array, main: str) -> dict[str, tuple[int, int]]:
+    """The dimensions along which two states of an array differ, if nothing else that matters does."""
+    documents, entry = own.metadata.to_documents(), other.metadata.to_documents()
+    sizes = {name: value for name, value in documents[main].items() if name in ("shape", "chunk_grid")}
+    if own.ndim != other.ndim or conflict({**entry, main: {**entry[main], **sizes}}, documents) is not None:
+        return {}
+    names = own.dimension_names or (None,) * own.ndim
+    shorter = [(dim, pair) for dim, *pair in zip(names, own.shape, other.shape, strict=True) if pair[0] != pair[1]]
+    found = {dim: (pair[0], pair[1]) for dim, pair in shorter if dim is not None}
+    return found if len(found) == len(shorter) else {}
+
+
+def _array(store: Store, path: str, documents: Documents) -> Array | None:
+    """The array that documents describe; None if they do not."""
+    with suppress(MetadataError):
+        if not node.is_group(documents):
+            return Array.from_documents(store, path, documents)
+    return None
+
+
+def _right(scan: Scan, own: Array | None, other: Array) -> Right:
+    """Whether stored chunks can be read by the document of an array only, or by an entry only."""
+    of_own, of_other = ({} if array is None else _chunks(scan, array) for array in (own, other))
+    both = [key for key in of_own if key in of_other]
+    shared_own, shared_other = _readable(own, of_own, both), _readable(other, of_other, both)
+    by_own = (shared_own - shared_other) | _readable(own, of_own, (key for key in of_own if key not in of_other))
+    by_other = (shared_other - shared_own) | _readable(other, of_other, (key for key in of_other if key not in of_own))
+    if by_own or by_other:
+        return "unclear" if by_own and by_other else "entry" if by_other else "document"
+    if not (of_own or of_other):
+        return "document"  # there is nothing that could be lost
+    # Whoever makes an array shorter removes the chunks beyond its end, and may leave the last one as it is.
+    is_cut = own is not None and own.grid.grid_shape != other.grid.grid_shape and own.ndim == other.ndim
+    return "document" if is_cut else "unclear"
+
+
+def _chunks(scan: Scan, array: Array) -> dict[str, Coords]:
+    return {key: coords for coords, key in scan.chunks(array.path, array.metadata)}
+
+
+def _readable(array: Array | None, chunks: Mapping[str, Coords], keys: Iterable[str]) -> set[str]:
+    """Those of some keys, among a few that are tried, whose chunks an array can read."""
+    found = list(keys)
+    tried = found[:: max(1, len(found) // _SAMPLE)][:_SAMPLE]
+    return {key for key in tried if array is not None and _can_read(array, chunks[key])}
+
+
+def _can_read(array: Array, coords: Coords) -> bool:
+    try:
+        array[array.grid.spec(coords).slices]
+    except (CodecError, ShortReadError, BadArchiveError, OSError):
+        return False
+    return True

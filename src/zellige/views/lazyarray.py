@@ -1,29 +1,38 @@
-"""`LazyArray`: a view that composes selections and reads when it is told to."""
+"""`LazyArray`: a view that composes selections and reads when it is told to; `concat` and `stack` of views."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.exceptions import AxisError
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from zellige.dtypes.cast import as_values, unmasked
+from zellige.errors import BroadcastError, ReadOnlyError
 from zellige.grid.edges import Edges, Sizes, as_tuple
 from zellige.io.select import FieldNames, Indexer, Selection, split_fields
-from zellige.types import AnyArray, Shape
-from zellige.views.sizes import cut, one_chunk
-from zellige.views.sources import Source, source_of
-from zellige.views.transforms import Along, Transform
+from zellige.types import AnyArray, Indices, Shape
+from zellige.views.sources import Along, Picked, Source, Transform, cut, joined, one_chunk, source_of
 
 
 def lazy(array: Any) -> LazyArray:
-    """A view of all of an array: of zellige, of numpy, or anything with `shape`, `dtype` and indexing.
+    """Return a view of all of an array.
 
+    Parameters
+    ----------
+    array
+        An array of zellige, of numpy, or anything with `shape`, `dtype` and indexing.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from zellige.views import lazy
     >>> lazy(np.arange(10))[2:8][::-2][...]
@@ -116,7 +125,7 @@ class LazyArray(NDArrayOperatorsMixin):
 
     @property
     def read_chunk_sizes(self) -> tuple[Sizes, ...]:
-        """The sizes along each axis of the smallest pieces that can be read alone, as dask writes chunks.
+        """The sizes along each axis of the smallest chunks that can be read alone, as dask writes chunks.
 
         An axis that a slice picks has the parts of the source's chunks that lie in it; one that positions
         pick, and a new one, is one chunk.
@@ -148,10 +157,7 @@ class LazyArray(NDArrayOperatorsMixin):
             return self.result()
         return self._pick(index)
 
-    def _pick(self, index: Any) -> LazyArray:
-        return self._compose(index, Transform.pick)
-
-    def _compose(self, index: Any, pick: Callable[[Transform, Any], Transform]) -> LazyArray:
+    def _pick(self, index: Any, pick: Callable[[Transform, Any], Transform] = Transform.pick) -> LazyArray:
         fields = self._fields
         if self.dtype.names is not None:
             index, names = split_fields(index, self.dtype, None)
@@ -167,14 +173,15 @@ class LazyArray(NDArrayOperatorsMixin):
     @property
     def oindex(self) -> Indexer:
         """Orthogonal indexing: each axis is picked on its own."""
-        pick = Transform.pick_orthogonal
-        return Indexer(lambda i: self._compose(i, pick), lambda i, value: self._compose(i, pick)._write(value))
+        return self._indexer(Transform.pick_orthogonal)
 
     @property
     def vindex(self) -> Indexer:
         """Pointwise indexing: one integer array for each axis, or a mask."""
-        pick = Transform.pick_points
-        return Indexer(lambda i: self._compose(i, pick), lambda i, value: self._compose(i, pick)._write(value))
+        return self._indexer(Transform.pick_points)
+
+    def _indexer(self, pick: Callable[[Transform, Any], Transform]) -> Indexer:
+        return Indexer(lambda i: self._pick(i, pick), lambda i, value: self._pick(i, pick)._write(value))
 
     @property
     def T(self) -> LazyArray:  # noqa: N802
@@ -182,7 +189,13 @@ class LazyArray(NDArrayOperatorsMixin):
         return self.transpose()
 
     def transpose(self, *axes: Any) -> LazyArray:
-        """The view with its axes in another order; reversed by default."""
+        """Return the view with its axes in another order.
+
+        Parameters
+        ----------
+        axes
+            The axes in their new order, one by one or as a tuple; reversed by default.
+        """
         given = axes[0] if len(axes) == 1 else axes or None
         order = tuple(reversed(range(self.ndim))) if given is None else normalize_axis_tuple(given, self.ndim)
         if len(order) != self.ndim:
@@ -224,7 +237,15 @@ class LazyArray(NDArrayOperatorsMixin):
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def astype(self, dtype: npt.DTypeLike, copy: bool = True) -> AnyArray:
-        """The elements as a numpy array of another type; dask asks its arrays for this."""
+        """Return the elements as a numpy array of another type; dask asks its arrays for this.
+
+        Parameters
+        ----------
+        dtype
+            The type.
+        copy
+            Without a meaning, since what is read is always new.
+        """
         return self.result().astype(dtype, copy=False)  # what was read is nobody else's
 
     def _one(self, error: type[Exception]) -> Any:
@@ -308,3 +329,192 @@ def _written(target: Any, array: Any) -> Any:
         return array
     target._pick(...)._write(array)
     return target
+
+
+def concat(arrays: Iterable[Any], axis: int = 0) -> LazyArray:
+    """Return a view of several arrays one after another along an axis, for reading.
+
+    Parameters
+    ----------
+    arrays
+        Arrays of zellige, views, arrays of numpy, or anything with `shape`, `dtype` and indexing. Their chunks may
+        differ; numbers of different types are converted as numpy does.
+    axis
+        The axis along which they follow one another; the lengths of the others must be equal.
+
+    Examples
+    --------
+    >>> import zellige
+    >>> from zellige.views import concat
+    >>> days = [zellige.create_array(data=[[d, d + 1]], chunks=1) for d in range(5)]
+    >>> month = concat(days)
+    >>> month.shape, month.read_chunk_sizes
+    ((5, 2), ((1, 1, 1, 1, 1), (1, 1)))
+    >>> month[::-2, 1][...]
+    array([5, 3, 1])
+    """
+    views = _views(arrays)
+    if not views[0].ndim:
+        raise ValueError("arrays without axes cannot be concatenated; use stack")
+    return _join(views, _axis(axis, views[0].ndim))
+
+
+def stack(arrays: Iterable[Any], axis: int = 0) -> LazyArray:
+    """Return a view of several arrays of one shape along a new axis, for reading.
+
+    Parameters
+    ----------
+    arrays
+        The arrays, as for `concat`.
+    axis
+        Where the new axis is in the result.
+
+    Examples
+    --------
+    >>> import zellige
+    >>> from zellige.views import stack
+    >>> a, b = zellige.zeros(3, dtype="int8"), zellige.ones(3, dtype="int8")
+    >>> stack([a, b], axis=1)[...]
+    array([[0, 1],
+           [0, 1],
+           [0, 1]], dtype=int8)
+    """
+    views = _views(arrays)
+    place = _axis(axis, views[0].ndim + 1)
+    _check_shapes(views, None)
+    return _join([view[(*[slice(None)] * place, None)] for view in views], place)
+
+
+def _axis(axis: int, ndim: int) -> int:
+    try:
+        return normalize_axis_index(axis, ndim)
+    except OverflowError as error:
+        raise AxisError(axis, ndim) from error
+
+
+def _views(arrays: Iterable[Any]) -> list[LazyArray]:
+    if not isinstance(arrays, Iterable):
+        raise TypeError(f"arrays must be a list of arrays, found {arrays!r}")
+    views = []
+    for number, array in enumerate(arrays):
+        try:
+            views.append(lazy(array))
+        except TypeError as error:
+            raise TypeError(f"array {number}: {error}") from error
+    if not views:
+        raise ValueError("there are no arrays to join; give at least one")
+    return views
+
+
+def _join(views: list[LazyArray], axis: int) -> LazyArray:
+    _check_shapes(views, axis)
+    source = _Joined(views, axis, _common_type(views))
+    return LazyArray(source, Transform.whole(source.shape))
+
+
+def _check_shapes(views: Sequence[LazyArray], axis: int | None) -> None:
+    """All shapes must be that of the first, but for one axis."""
+    expected = tuple(None if k == axis else n for k, n in enumerate(views[0].shape))
+    for number, view in enumerate(views):
+        shape = view.shape
+        if len(shape) != len(expected) or any(n not in (m, None) for m, n in zip(shape, expected, strict=True)):
+            text = ", ".join("any" if n is None else str(n) for n in expected)
+            raise BroadcastError(f"array {number} has shape {shape}, expected ({text}) as in array 0")
+
+
+def _common_type(views: Sequence[LazyArray]) -> np.dtype[Any]:
+    first = views[0].dtype
+    kinds = dict.fromkeys(view.dtype for view in views)
+    if len(kinds) == 1:
+        return first
+    try:
+        if any(kind.kind in "OSTU" or kind.type is np.void for kind in kinds):
+            raise TypeError
+        return np.result_type(*kinds)
+    except TypeError:
+        number = next(k for k, view in enumerate(views) if view.dtype != first)
+        raise TypeError(
+            f"array {number} has type {views[number].dtype}, which has no common type with {first} of array 0; "
+            "convert one of them"
+        ) from None
+
+
+class _Joined(Source):
+    """Arrays one after another along an axis."""
+
+    __slots__ = ("_views", "_axis", "_starts")
+
+    def __init__(self, views: Sequence[LazyArray], axis: int, dtype: np.dtype[Any]) -> None:
+        self._views, self._axis = tuple(views), axis
+        self._starts = np.array([0, *accumulate(view.shape[axis] for view in views)], np.int64)
+        first = views[0].shape
+        super().__init__((*first[:axis], int(self._starts[-1]), *first[axis + 1 :]), dtype)
+
+    def arrays(self) -> Iterator[Any]:
+        return chain.from_iterable(map(arrays_of, self._views))
+
+    def __repr__(self) -> str:
+        return f"<{len(self._views)} arrays along axis {self._axis}>"
+
+    def read(self, at: Transform) -> AnyArray:
+        out = np.empty(at.shape, self.dtype)
+        self.read_into(at, out)
+        return out
+
+    def read_into(self, at: Transform, out: AnyArray) -> None:
+        for number, index in self._hits(at):
+            inner = at.pick(index).moved(self._axis, int(self._starts[number]))
+            view = self._views[number]._narrowed(inner)
+            if any(isinstance(item, np.ndarray) for item in index):
+                out[index] = unmasked(view.result())
+            else:
+                view._read_into(out[index])
+
+    def _hits(self, at: Transform) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """The arrays that hold elements of a view, and an index of those elements in the view."""
+        place = at.places[self._axis]
+        if isinstance(place, int):
+            yield self._array_of(place), (...,)
+        elif isinstance(place, Along):
+            for number, part in self._slices(place.at):
+                yield number, (*[slice(None)] * place.axis, part, ...)
+        else:
+            yield from self._points(place, at.shape)
+
+    def _array_of(self, position: int) -> int:
+        return bisect_right(self._starts, position) - 1  # the last of those that begin here: others are empty
+
+    def _slices(self, at: range) -> Iterator[tuple[int, slice]]:
+        """For each array that a range hits: which part of the range."""
+        done = 0
+        while done < len(at):
+            position = at[done]
+            number = self._array_of(position)
+            last = int(self._starts[number + 1]) - 1 if at.step > 0 else int(self._starts[number])
+            end = min(len(at), done + (last - position) // at.step + 1)
+            yield number, slice(done, end)
+            done = end
+
+    def _points(self, place: Picked, shape: Shape) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """For each array that positions hit: where in the view."""
+        numbers: Indices = self._starts.searchsorted(place.positions.ravel(), "right") - 1
+        order = np.argsort(numbers, kind="stable")
+        bounds = np.diff(numbers[order]).nonzero()[0] + 1
+        if not bounds.size:
+            yield int(numbers[0]), (...,)
+            return
+        for group in np.split(order, bounds):
+            index: list[Any] = [slice(None)] * len(shape)
+            for axis, where in zip(place.axes, np.unravel_index(group, place.positions.shape), strict=True):
+                index[axis] = where
+            yield int(numbers[group[0]]), tuple(index)
+
+    def check_writable(self) -> None:
+        # Which array an element comes from is not for a write to find out.
+        raise ReadOnlyError("this is a view of several arrays; write to the arrays themselves, or to a copy of it")
+
+    def sizes(self, axis: int) -> Edges:
+        """Edges one after another along the axis of joining; on the others, those of the first array."""
+        if axis == self._axis:
+            return joined(view._edges(axis) for view in self._views)
+        return self._views[0]._edges(axis)

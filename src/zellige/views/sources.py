@@ -1,28 +1,255 @@
-"""What views are views of: stored arrays, numpy arrays, and anything else that has a shape and can be indexed.
+"""What views are views of, and the algebra of their indices.
 
-Each kind reads a transform in one go, and touches only what it must.
+A `Transform` says which elements of a source a view has. Each kind of source (stored arrays, numpy arrays, anything
+else that has a shape and can be indexed) reads a transform in one go, and touches only what it must.
 """
 
 from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from zellige.dtypes.cast import unmasked
 from zellige.errors import BoundsCheckError, ReadOnlyError
+from zellige.grid.axis import FixedDimension, is_size
 from zellige.grid.edges import EXPANDED, Edges
-from zellige.types import AnyArray, Shape
-from zellige.views.sizes import declared
-from zellige.views.transforms import Transform
+from zellige.grid.grid import expand_ellipsis
+from zellige.io import select
+from zellige.types import AnyArray, Indices, Shape
 
 if TYPE_CHECKING:
     from zellige.grid.edges import LazyTuple
     from zellige.grid.grid import ChunkGrid
     from zellige.io.select import FieldNames
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """An axis of the source that one axis of the view runs along."""
+
+    axis: int
+    at: range
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picked:
+    """An axis of the source that is picked by positions; each of their dimensions is an axis of the view."""
+
+    axes: tuple[int, ...]
+    positions: Indices
+
+
+Place: TypeAlias = int | Along | Picked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transform:
+    """The shape of a view, and for each axis of its source where the elements lie."""
+
+    shape: Shape
+    places: tuple[Place, ...]
+
+    # -- making -----------------------------------------------------------------------------------
+
+    @classmethod
+    def whole(cls, shape: Shape) -> Transform:
+        """All of a source."""
+        return cls(shape, tuple(Along(axis, range(n)) for axis, n in enumerate(shape)))
+
+    @classmethod
+    def of_index(cls, index: Any, shape: Shape) -> Transform:
+        """What numpy's indexing picks from a source of a shape; IndexError for what it refuses."""
+        parsed = list(select.parse_items(index if isinstance(index, tuple) else (index,), shape))
+        shared, labels, order = select.result_axes(parsed)
+        number = {label: axis for axis, label in enumerate(order) if label is not None}
+        lengths = dict(zip(labels, shared, strict=True))
+        places: list[Place] = []
+        for at, axis, _ in parsed:
+            if isinstance(at, np.ndarray):
+                # A copy: the index belongs to the caller, who may change it before the view is read.
+                places.append(_picked([number[label] for label in labels[len(labels) - at.ndim :]], at.copy()))
+            elif isinstance(at, range) and axis is not None:
+                places.append(Along(number[axis], at))
+                lengths[axis] = len(at)
+            elif isinstance(at, range):
+                places.append(at.start)
+        return cls(tuple(1 if label is None else lengths[label] for label in order), tuple(places))
+
+    # -- composing --------------------------------------------------------------------------------
+
+    def pick(self, index: Any) -> Transform:
+        """A selection of this one, by numpy's rules."""
+        return self.compose(Transform.of_index(index, self.shape))
+
+    def pick_orthogonal(self, index: Any) -> Transform:
+        """A selection of this one, each axis on its own."""
+        select.orthogonal(index, self.shape)  # refuses what is not one
+        found = self
+        items = expand_ellipsis(select.as_items(index), len(self.shape))
+        for axis in reversed(range(len(items))):  # from the last one, since integers drop axes
+            found = found.pick((*[slice(None)] * axis, items[axis]))
+        return found
+
+    def pick_points(self, index: Any) -> Transform:
+        """A selection of this one, point by point."""
+        select.points(index, self.shape)  # refuses what is not one
+        return self.pick(index)
+
+    def transpose(self, axes: Sequence[int]) -> Transform:
+        """The same elements with the view's axes in another order."""
+        number = {axis: k for k, axis in enumerate(axes)}
+        moved = [Along(number[axis], range(self.shape[axis])) for axis in range(len(axes))]
+        return self.compose(Transform(tuple(self.shape[axis] for axis in axes), tuple(moved)))
+
+    def compose(self, inner: Transform) -> Transform:
+        """What a transform of the view's elements picks from the source."""
+        return Transform(inner.shape, tuple(_substitute(place, inner) for place in self.places))
+
+    def moved(self, axis: int, offset: int) -> Transform:
+        """The same view of a source whose axis begins at another element."""
+        places = list(self.places)
+        places[axis] = _moved(places[axis], offset)
+        return Transform(self.shape, tuple(places))
+
+    # -- as an index of the source ----------------------------------------------------------------
+
+    @property
+    def picked(self) -> list[Picked]:
+        """The axes of the source that are picked by positions."""
+        return [place for place in self.places if isinstance(place, Picked)]
+
+    @property
+    def is_orthogonal(self) -> bool:
+        """Whether there are positions, each along an axis of the view of their own."""
+        axes = [place.axes for place in self.picked]
+        return bool(axes) and all(len(own) == 1 for own in axes) and len(set(axes)) == len(axes)
+
+    def index(self) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """An index by numpy's rules, and which axis of the view each axis of its result is."""
+        shared = sorted({axis for place in self.picked for axis in place.axes})
+        items = tuple(_aligned(place, shared) if isinstance(place, Picked) else _item(place) for place in self.places)
+        kept = [place.axis for place in self.places if isinstance(place, Along)]
+        if not shared:
+            return items if kept else (*items, ...), tuple(kept)  # `...`: an array, where there would be a scalar
+        # Shared axes come where the arrays are if these are neighbours, else first. Integers count as arrays.
+        advanced = [k for k, place in enumerate(self.places) if not isinstance(place, Along)]
+        together = advanced[-1] - advanced[0] == len(advanced) - 1
+        before = advanced[0] if together else 0
+        return items, (*kept[:before], *shared, *kept[before:])
+
+    def orthogonal_index(self) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """Like `index`, with each axis picked on its own."""
+        items = tuple(place.positions if isinstance(place, Picked) else _item(place) for place in self.places)
+        return items, tuple(axis for place in self.places for axis in _axes(place))
+
+    def box(self) -> tuple[tuple[slice, ...], Transform]:
+        """Ascending slices of the source that hold everything, and the same view of what they hold."""
+        pairs = [_boxed(place) for place in self.places]
+        return tuple(part for part, _ in pairs), Transform(self.shape, tuple(place for _, place in pairs))
+
+    # -- between the source's axes and the view's -------------------------------------------------
+
+    def to_view(self, found: AnyArray, order: tuple[int, ...]) -> AnyArray:
+        """What an index gave, as the view has it: axes in their order, new ones added."""
+        found = found.transpose(sorted(range(len(order)), key=order.__getitem__))
+        if len(order) < len(self.shape):
+            found = found[tuple(slice(None) if axis in order else None for axis in range(len(self.shape)))]
+        return found if found.shape == self.shape else np.broadcast_to(found, self.shape).copy()
+
+    def to_source(self, values: AnyArray, order: tuple[int, ...]) -> AnyArray:
+        """The inverse, as a view of the values: of elements that repeat, the last is taken."""
+        kept = values[(*(slice(None) if axis in order else -1 for axis in range(len(self.shape))), ...)]
+        ranks = sorted(order)
+        return kept.transpose([ranks.index(axis) for axis in order])
+
+
+def _picked(axes: Sequence[int], positions: Indices) -> Place:
+    """Positions over the axes that they change along; one position alone is fixed."""
+    changing = [k for k, n in enumerate(positions.shape) if n != 1]
+    if not changing:
+        return int(positions.reshape(())[()])
+    return Picked(tuple(axes[k] for k in changing), positions.reshape([positions.shape[k] for k in changing]))
+
+
+def _substitute(place: Place, inner: Transform) -> Place:
+    """Where elements of a view lie that another transform picks."""
+    if isinstance(place, int):
+        return place
+    if isinstance(place, Picked):
+        return _pick_positions(place, inner)
+    at = inner.places[place.axis]
+    if isinstance(at, Picked):
+        whole = place.at == range(place.at.stop)
+        return Picked(at.axes, at.positions if whole else place.at.start + place.at.step * at.positions)
+    return place.at[at] if isinstance(at, int) else Along(at.axis, place.at[_as_slice(at.at)])
+
+
+def _pick_positions(place: Picked, inner: Transform) -> Place:
+    """The positions that a transform picks from some."""
+    own = [inner.places[axis] for axis in place.axes]
+    if not any(isinstance(at, Picked) for at in own):
+        kept: Indices = place.positions[tuple(map(_item, own))]
+        return _picked([at.axis for at in own if isinstance(at, Along)], kept)
+    shared = sorted({axis for at in own for axis in _axes(at)})
+    return _picked(shared, place.positions[tuple(_aligned(at, shared) for at in own)])
+
+
+def _axes(place: Place) -> tuple[int, ...]:
+    if isinstance(place, int):
+        return ()
+    return (place.axis,) if isinstance(place, Along) else place.axes
+
+
+def _aligned(place: Place, shared: Sequence[int]) -> Any:
+    """Positions that broadcast over some axes of the view."""
+    if isinstance(place, int):
+        return place
+    if isinstance(place, Along):
+        positions: Indices = np.arange(place.at.start, place.at.stop, place.at.step)
+    else:
+        positions = place.positions
+    axes = _axes(place)
+    positions = positions.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+    return positions.reshape([positions.shape[sorted(axes).index(k)] if k in axes else 1 for k in shared])
+
+
+def _item(place: Place) -> int | slice:
+    """An integer or a slice for an index."""
+    if isinstance(place, int):
+        return place
+    assert isinstance(place, Along)
+    return _as_slice(place.at)
+
+
+def _as_slice(at: range) -> slice:
+    # A range that goes down to the first element ends before it, where a slice would count from the end.
+    return slice(at.start, at.stop if at.stop >= 0 else None, at.step) if at else slice(0, 0)
+
+
+def _moved(place: Place, offset: int) -> Place:
+    if isinstance(place, int):
+        return place - offset
+    if isinstance(place, Picked):
+        return Picked(place.axes, place.positions - offset)
+    return Along(place.axis, range(place.at.start - offset, place.at.stop - offset, place.at.step))
+
+
+def _boxed(place: Place) -> tuple[slice, Place]:
+    """An ascending slice that holds all positions, and the same positions within it."""
+    if isinstance(place, int):
+        return slice(place, place + 1), 0
+    if isinstance(place, Picked):
+        low, high = int(place.positions.min()), int(place.positions.max())
+        return slice(low, high + 1), Picked(place.axes, place.positions - low)
+    up = place.at if place.at.step > 0 else place.at[::-1]
+    inside = range(len(up)) if place.at.step > 0 else range(len(up) - 1, -1, -1)
+    return slice(up.start, up[-1] + 1, up.step), Along(place.axis, inside)
 
 
 class Source(ABC):
@@ -77,15 +304,12 @@ class _Wrapped(Source):
 
     @property
     def base(self) -> Any:
-        """The array itself."""
         return self._base
 
     def check_writable(self) -> None:
-        """Raise, unless the kind of array is known to take what a view writes."""
         raise ReadOnlyError(f"a view of {type(self._base).__name__} is for reading only; write to the array itself")
 
     def sizes(self, axis: int) -> Edges:
-        """The sizes of the chunks along an axis."""
         self._check_shape()
         return declared(self._base, axis, self.shape[axis])
 
@@ -112,7 +336,7 @@ class StoredArray(Protocol):
     set_orthogonal_selection: Callable[..., None]
 
 
-class Stored(_Wrapped):
+class _Stored(_Wrapped):
     """An array of zellige, which takes every index at once."""
 
     __slots__ = ()
@@ -127,42 +351,33 @@ class Stored(_Wrapped):
             return runs
         return Edges.of(runs) if len(runs) <= EXPANDED else self._base.grid.axes[axis].data_runs
 
-    def read(self, at: Transform) -> AnyArray:
-        """One read of the array."""
+    def _index(self, at: Transform) -> tuple[str, tuple[Any, ...], tuple[int, ...]]:
+        """The kind of selection, its index, and which axis of the view each axis of its result is."""
         self._check_shape()
-        if at.is_orthogonal:
-            index, order = at.orthogonal_index()
-            return at.to_view(self._base.get_orthogonal_selection(index), order)
-        index, order = at.index()
-        return at.to_view(self._base.get_basic_selection(index), order)
+        return ("orthogonal", *at.orthogonal_index()) if at.is_orthogonal else ("basic", *at.index())
+
+    def read(self, at: Transform) -> AnyArray:
+        kind, index, order = self._index(at)
+        return at.to_view(getattr(self._base, f"get_{kind}_selection")(index), order)
 
     def read_into(self, at: Transform, out: AnyArray) -> None:
         """One read of the array, straight into its place unless elements repeat."""
-        self._check_shape()
-        index, order = at.orthogonal_index() if at.is_orthogonal else at.index()
+        kind, index, order = self._index(at)
         if any(n > 1 for axis, n in enumerate(at.shape) if axis not in order):
             out[...] = self.read(at)
-            return
-        get = self._base.get_orthogonal_selection if at.is_orthogonal else self._base.get_basic_selection
-        get(index, out=at.to_source(out, order))
+        else:
+            getattr(self._base, f"get_{kind}_selection")(index, out=at.to_source(out, order))
 
     def check_writable(self) -> None:
-        """Raise for an array that is opened for reading only."""
         if getattr(self._base, "read_only", False):
             raise ReadOnlyError("the view's array was opened for reading only; open it with mode='r+' to write")
 
     def write(self, at: Transform, values: AnyArray, fields: FieldNames | None) -> None:
-        """One write to the array."""
-        self._check_shape()
-        if at.is_orthogonal:
-            index, order = at.orthogonal_index()
-            self._base.set_orthogonal_selection(index, at.to_source(values, order), fields=fields)
-        else:
-            index, order = at.index()
-            self._base.set_basic_selection(index, at.to_source(values, order), fields=fields)
+        kind, index, order = self._index(at)
+        getattr(self._base, f"set_{kind}_selection")(index, at.to_source(values, order), fields=fields)
 
 
-class Memory(_Wrapped):
+class _Memory(_Wrapped):
     """An array of numpy."""
 
     __slots__ = ()
@@ -172,35 +387,30 @@ class Memory(_Wrapped):
         return at.to_view(self._base[index], order)
 
     def read(self, at: Transform) -> AnyArray:
-        """A copy, even where numpy gives a view."""
-        return self._view(at).copy()
+        return self._view(at).copy()  # also where numpy gives a view
 
     def read_into(self, at: Transform, out: AnyArray) -> None:
-        """Copied once."""
         out[...] = unmasked(self._view(at))
 
     def check_writable(self) -> None:
-        """Raise for an array that numpy does not write to."""
         if not self._base.flags.writeable:
             raise ReadOnlyError("the view's numpy array is read-only; write to a copy of it")
 
     def write(self, at: Transform, values: AnyArray, fields: FieldNames | None) -> None:
-        """By numpy."""
         index, order = at.index()
         target = self._base if fields is None else self._base[fields]
         target[index] = at.to_source(values, order)
 
 
-class Foreign(_Wrapped):
+class _Foreign(_Wrapped):
     """Anything else: it is asked for ascending slices only, and the rest is done on what they hold."""
 
     __slots__ = ()
 
     def read(self, at: Transform) -> AnyArray:
-        """One read of the slices that hold everything."""
         self._check_shape()
         box, inside = at.box()
-        return Memory(np.asanyarray(self._base[box])).read(inside)  # with its mask, as netCDF4 gives it
+        return _Memory(np.asanyarray(self._base[box])).read(inside)  # with its mask, as netCDF4 gives it
 
 
 def source_of(array: Any) -> Source:
@@ -208,9 +418,74 @@ def source_of(array: Any) -> Source:
     if isinstance(array, Source):
         return array
     if isinstance(array, StoredArray):
-        return Stored(array)
+        return _Stored(array)
     if isinstance(array, np.ndarray):
-        return Memory(array)
+        return _Memory(array)
     if all(hasattr(array, name) for name in ("shape", "dtype", "__getitem__")):
-        return Foreign(array)
+        return _Foreign(array)
     raise TypeError(f"a view needs an array with shape, dtype and indexing, found {type(array).__name__}")
+
+
+# -- chunk sizes of views -------------------------------------------------------------------------
+
+_MANY = 100_000  # chunks whose elements are counted one by one
+
+
+def one_chunk(extent: int) -> Edges:
+    """An axis that is not cut."""
+    return Edges.of_runs([(extent, 1)] if extent else [])
+
+
+def joined(edges: Iterable[Edges]) -> Edges:
+    """Edges one after another."""
+    return Edges.of_runs(chain.from_iterable(part.runs for part in edges))
+
+
+def declared(source: Any, axis: int, extent: int) -> Edges:
+    """The chunk sizes that a source declares along an axis, in any of the usual forms; else one chunk."""
+    chunks = getattr(source, "read_chunk_sizes", None) or getattr(source, "chunks", None)
+    if not isinstance(chunks, tuple | list) or len(chunks) != len(source.shape):
+        return one_chunk(extent)
+    own = chunks[axis]
+    if is_size(own):
+        return FixedDimension(int(own), extent).data_runs if own > 0 else one_chunk(extent)
+    if isinstance(own, Edges):
+        return own
+    sizes = [int(n) for n in own if n > 0]  # dask has blocks of no length, and of unknown ones
+    return Edges.of(sizes) if sum(sizes) == extent else one_chunk(extent)
+
+
+def cut(edges: Edges, at: range) -> Edges:
+    """How many elements of each chunk a range picks, without those that it misses, in the range's order.
+
+    >>> cut(Edges.of([10, 20, 30]), range(5, 40))
+    (5, 20, 10)
+    >>> cut(Edges.of([10, 20, 30]), range(59, -1, -4))
+    (8, 5, 2)
+    """
+    if not at:
+        return one_chunk(0)
+    if at.step < 0:
+        ascending = cut(edges, at[::-1])
+        return ascending.part(range(len(ascending))[::-1])
+    return _slice(edges, at) if at.step == 1 else _stride(edges, at)
+
+
+def _slice(edges: Edges, at: range) -> Edges:
+    first, last = edges.chunk_of(at.start), edges.chunk_of(at.stop - 1)
+    if first == last:
+        return one_chunk(len(at))
+    head = edges.offset(first) + edges[first] - at.start
+    tail = at.stop - edges.offset(last)
+    return Edges.of_runs(chain([(head, 1)], edges.part(range(first + 1, last)).runs, [(tail, 1)]))
+
+
+def _stride(edges: Edges, at: range) -> Edges:
+    first, last = edges.chunk_of(at.start), edges.chunk_of(at[-1])
+    if last - first > _MANY:  # about the same, without looking at each of them
+        return FixedDimension(max(1, edges[first] // at.step), len(at)).data_runs
+    inner = edges.part(range(first, last))
+    ends = edges.offset(first) + np.cumsum(np.fromiter(inner, np.int64, len(inner)))
+    before = -((at.start - ends) // at.step)  # picked elements before the end of each chunk
+    counts = np.diff(before, prepend=0, append=len(at))
+    return Edges.of(counts[counts > 0])

@@ -34,5 +34,5 @@ class ZelligeAccessor:
         self._data = data
 
     def write(self, store: Any, **options: Any) -> Any:
-        """Write this to a store; see `zellige.xarray.write`."""
+        """Write this to a store, and return the group. Parameters: see `zellige.xarray.write`."""
         return write(self._data, store, **options)

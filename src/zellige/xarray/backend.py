@@ -55,24 +55,34 @@ class ZelligeBackend(BackendEntrypoint):
         use_zarr_fill_value_as_mask: bool | None = None,
         **decoding: Any,
     ) -> xr.Dataset:
-        """Open one group as a dataset. Parameters as in `xarray.open_zarr`."""
-        found = open_node(filename_or_obj, group, consolidated, storage_options, zarr_format)
+        """Open one group as a dataset.
+
+        Parameters
+        ----------
+        filename_or_obj
+            A path, a URL, a store or a group.
+        drop_variables
+            The names of variables that are left out.
+        group
+            The path of the group.
+        consolidated
+            Whether to read consolidated metadata; by default where it is there.
+        storage_options
+            How to reach a server; see `zellige.open`.
+        zarr_format
+            The only Zarr format to look for, 2 or 3.
+        use_zarr_fill_value_as_mask
+            Whether the fill value of an array means that values are missing; by default in format 2.
+        decoding
+            What xarray decodes, as in `xarray.open_zarr`: `mask_and_scale`, `decode_times`, `decode_coords` and others.
+        """
+        found = _open_group(filename_or_obj, group, consolidated, storage_options, zarr_format)
         return _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding)
 
-    def open_groups_as_dict(
-        self,
-        filename_or_obj: Any,
-        *,
-        drop_variables: str | Iterable[str] | None = None,
-        group: str | None = None,
-        consolidated: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        zarr_format: Any = None,
-        use_zarr_fill_value_as_mask: bool | None = None,
-        **decoding: Any,
-    ) -> dict[str, xr.Dataset]:
-        """Open a group and all groups below it, by their paths."""
-        top = open_node(filename_or_obj, group, consolidated, storage_options, zarr_format)
+    def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
+        """Open a group and all groups below it, by their paths. Parameters as in `open_dataset`."""
+        top = _open_group(filename_or_obj, *(options.pop(name, None) for name in _PLACE[1:]))
+        drop_variables, fill_as_mask = (options.pop(name, None) for name in _CONTENT)
         members = dict(top.members(max_depth=None))  # all at once, so that a change of the whole tree is seen as one
         groups = {"": top, **{path: found for path, found in members.items() if isinstance(found, Group)}}
         arrays: dict[str, dict[str, Array]] = {path: {} for path in groups}
@@ -81,7 +91,7 @@ class ZelligeBackend(BackendEntrypoint):
                 parent, _, name = path.rpartition("/")
                 arrays[parent][name] = found
         return {
-            "/" + path: _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding, arrays[path])
+            "/" + path: _dataset(found, drop_variables, fill_as_mask, options, arrays[path])
             for path, found in groups.items()
         }
 
@@ -90,7 +100,7 @@ class ZelligeBackend(BackendEntrypoint):
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
-def open_node(
+def _open_group(
     place: Any,
     group: str | None,
     consolidated: bool | None,
@@ -168,20 +178,13 @@ def read_arrays(
     Arrays whose own metadata is read one after the other may have been changed in between: then they disagree about the
     length of a dimension, and are read again. If they still do, `DatasetError` says so.
 
-    Parameters
-    ----------
-    group
-        The group.
-    dropped
-        The names of arrays that are left out.
-    arrays
-        The arrays, if they were read already.
+    Those that are `dropped` are left out. `arrays` are those of the group, if they were read already.
     """
     left_out = set(dropped)
-    for turn in range(_TRIES):
-        if arrays is None or turn:
+    for attempt in range(_TRIES):
+        if arrays is None or attempt:
             # A change of a whole tree is recorded in a group above.
-            arrays = dict(group.arrays()) if turn < _TRIES - 1 or not group.path else _arrays_from_above(group)
+            arrays = dict(group.arrays()) if attempt < _TRIES - 1 or not group.path else _arrays_from_above(group)
         found = {name: array for name, array in arrays.items() if name not in left_out}
         if not _disagreements(name_dimensions(found), found):
             break
@@ -230,7 +233,7 @@ def _disagreements(
 def name_dimensions(arrays: Mapping[str, Array]) -> dict[str, tuple[str, ...]]:
     """The names of all axes of the arrays of a group.
 
-    They are in the document, or where netCDF's library puts them. An axis without a name gets an invented one, as
+    They are in the metadata, or where netCDF's library puts them. An axis without a name gets an invented one, as
     netCDF's libraries do: `phony_dim_0`, `phony_dim_1`, …, one for each length, shared by all arrays of the group;
     several axes of one length in one array get one each.
     """
@@ -270,13 +273,13 @@ def stored_variable(array: Array, dimensions: tuple[str, ...], fill_as_mask: boo
     if is_v2:
         attributes = {k: v for k, v in attributes.items() if k != DIMENSIONS and not k.lower().startswith("_nc")}
     data = ZelligeArray(array)
-    chunks = _compact(array)
+    chunks = _declared(array, "chunks", "read_chunk_sizes")
     encoding: dict[str, Any] = {
         "chunks": chunks,
         "preferred_chunks": dict(zip(dimensions, chunks, strict=True)),
         "compressors": _codecs(array.compressors),
         "filters": _codecs(array.filters),
-        "shards": _shards(array),
+        "shards": _declared(array, "shards", "write_chunk_sizes"),
     }
     if data.dtype.kind == "T":
         encoding["dtype"] = data.dtype
@@ -290,23 +293,16 @@ def stored_variable(array: Array, dimensions: tuple[str, ...], fill_as_mask: boo
         if not is_v2:
             encoding["fill_value"] = array.fill_value
         if "_FillValue" in attributes:
-            attributes["_FillValue"] = compat.decode_fill(attributes["_FillValue"], array.dtype)
+            attributes["_FillValue"] = compat.FillValueCoder.decode(attributes["_FillValue"], array.dtype)
     return xr.Variable(dimensions, compat.LazilyIndexedArray(data), attributes, encoding, fastpath=True)
 
 
-def _compact(array: Array) -> tuple[int | tuple[int, ...], ...]:
-    """For each axis the size of its chunks, or all sizes where they differ."""
+def _declared(array: Array, name: str, sizes: str) -> Any:
+    """The chunks or shards of an array: for each axis their size, or all sizes where they differ."""
     try:
-        return array.chunks
+        return getattr(array, name)
     except errors.RectilinearChunksError:
-        return tuple(_size_or_sizes(sizes) for sizes in array.read_chunk_sizes)
-
-
-def _shards(array: Array) -> Any:
-    try:
-        return array.shards
-    except errors.RectilinearChunksError:
-        return tuple(_size_or_sizes(sizes) for sizes in array.write_chunk_sizes)
+        return tuple(map(_size_or_sizes, getattr(array, sizes)))
 
 
 def _size_or_sizes(sizes: Any) -> Any:

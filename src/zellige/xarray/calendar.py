@@ -75,16 +75,9 @@ def resolve_chunks(
     `quarter`, `month`, `week`, `day`, `hour` and `minute`, or a frequency of pandas such as `"10D"`. A word or a
     frequency may come with the step of the times: `("month", "6h")`.
 
-    Parameters
-    ----------
-    ds
-        The dataset to be written.
-    chunks
-        An entry for each dimension, or one for all.
-    stored
-        The coordinates that are stored already, by dimension, if the dataset is appended to them.
-    rules
-        The rules that the stored dataset was written with; used for dimensions that `chunks` does not name.
+    `chunks` has an entry for each dimension, or is one for all. `stored` are coordinates that are stored already, by
+    dimension, if the dataset is appended to them; `rules` are those that they were written with, for dimensions that
+    `chunks` does not name.
 
     >>> import pandas as pd
     >>> time = pd.date_range("2024-01-01", "2024-03-20")
@@ -202,23 +195,23 @@ def _ends(index: Any, rule: Rule) -> Ends:
     return Ends(tuple(int(end) for end in np.cumsum(counts)))
 
 
+_PARTS = {"month": 12, "day": 31, "hour": 60, "minute": 60}
+"""What the periods below a year are called, and a factor that keeps them apart."""
+
+
 def _labels(index: Any, word: str) -> Any:
     """A number for each time, equal for the times of one period."""
     if not hasattr(index, "year"):
         raise TypeError(f"it has values of type {index.dtype}, which are no times")
-    if word == "year":
-        return np.asarray(index.year)
-    if word == "quarter":
-        return np.asarray(index.year) * 4 + (np.asarray(index.month) - 1) // 3
-    months = np.asarray(index.year) * 12 + np.asarray(index.month)
-    if word == "month":
-        return months
     if word == "week":
         return _weeks(index)
-    found = months * 31 + np.asarray(index.day)
-    for unit in ("hour", "minute"):
-        if word in ("hour", "minute") and (unit == "hour" or word == "minute"):
-            found = found * 60 + np.asarray(getattr(index, unit))
+    found = np.asarray(index.year, np.int64)
+    if word == "quarter":
+        return found * 4 + (np.asarray(index.month) - 1) // 3
+    for part in () if word == "year" else _PARTS:
+        found = found * _PARTS[part] + np.asarray(getattr(index, part))
+        if part == word:
+            break
     return found
 
 

@@ -21,6 +21,8 @@ from xarray.core.common import contains_cftime_datetimes as holds_cftime
 import xarray as xr
 
 LazilyIndexedArray = indexing.LazilyIndexedArray
+FillValueCoder = engine.FillValueCoder
+"""Turns the attribute `_FillValue` into JSON and back, in Zarr format 3."""
 encode_attribute = engine.encode_zarr_attr_value
 
 _VECTORIZED = indexing.IndexingSupport.VECTORIZED
@@ -29,12 +31,11 @@ _KEEPS_STRINGS = hasattr(engine.ZarrArrayWrapper, "_preserve_string_dtype")
 
 __all__ = [
     "LazilyIndexedArray",
-    "decode_fill",
+    "FillValueCoder",
     "decode_no_times",
     "decode_variable",
     "encode_attribute",
     "encode_dataset_coordinates",
-    "encode_fill",
     "encode_variable",
     "holds_cftime",
     "in_memory_dtype",
@@ -80,16 +81,6 @@ def encode_variable(variable: Any, name: str, zarr_format: int) -> Any:
     """A variable as it is stored: CF conventions applied, their parts as attributes."""
     options = {"zarr_format": zarr_format} if _TAKES_FORMAT else {}
     return engine.encode_zarr_variable(variable, name=name, **options)
-
-
-def encode_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """The attribute `_FillValue` as JSON, in Zarr format 3."""
-    return engine.FillValueCoder.encode(value, dtype)
-
-
-def decode_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """The attribute `_FillValue` from JSON, in Zarr format 3."""
-    return engine.FillValueCoder.decode(value, dtype)
 
 
 def read_indexed(array: Any, key: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import xarray as xr
-from zellige import Array, MemoryStore, create_array, create_group, create_hierarchy, errors
+from zellige import Array, MemoryStore, create_array, create_hierarchy, errors
 from zellige.xarray import compat
 from zellige.xarray.calendar import Cut, Ends
 
@@ -21,11 +21,6 @@ _OTHERS = {"fill_value", "chunk_key_encoding", "write_empty_chunks"}
 _NO_MEANING = {"source", "original_shape", "preferred_chunks", "cache_metadata", "overwrite"}
 
 
-def group_metadata(attributes: Mapping[str, Any], zarr_format: Any) -> Any:
-    """The metadata of a group with these attributes."""
-    return create_group(attributes=attributes, zarr_format=zarr_format).metadata
-
-
 def array_metadata(
     variable: xr.Variable,
     name: str,
@@ -33,7 +28,7 @@ def array_metadata(
     *,
     explicit: bool,
     zarr_format: Any,
-    growing: Collection[Any] = (),
+    growing: Collection[Any],
 ) -> Any:
     """The metadata of a new array for an encoded variable; everything about it is checked here.
 
@@ -58,8 +53,10 @@ def array_metadata(
     }
     if explicit:
         layout = {key: encoding[key] for key in _LAYOUT if encoding.get(key) is not None}
-        layout = layout if layout else _layout(variable, name, cuts, {}, growing)
-        return _metadata(name, common | layout | _codecs(encoding, zarr_format) | _key_encoding(encoding))
+        layout = layout or _layout(variable, name, cuts, {}, growing)
+        if encoding.get("chunk_key_encoding") is not None:
+            layout["chunk_key_encoding"] = encoding["chunk_key_encoding"]
+        return _metadata(name, common | layout | _codecs(encoding, zarr_format))
     layout = _layout(variable, name, cuts, encoding, growing)
     try:
         return _metadata(name, common | layout | _codecs(encoding, zarr_format))
@@ -117,7 +114,7 @@ def _attributes_and_fill(variable: xr.Variable, name: str, zarr_format: Any) -> 
             fill = np.nan
         missing = attributes.pop("_FillValue", None)
         if missing is not None:
-            attributes["_FillValue"] = compat.encode_fill(missing, variable.dtype)
+            attributes["_FillValue"] = compat.FillValueCoder.encode(missing, variable.dtype)
     return encoded_attributes(attributes, f"variable {name!r}"), fill
 
 
@@ -132,11 +129,6 @@ def encoded_attributes(attributes: Mapping[Any, Any], owner: str) -> dict[str, A
             )
         found[str(key)] = compat.encode_attribute(value)
     return found
-
-
-def _key_encoding(encoding: Mapping[str, Any]) -> dict[str, Any]:
-    found = encoding.get("chunk_key_encoding")
-    return {} if found is None else {"chunk_key_encoding": found}
 
 
 # -- codecs ---------------------------------------------------------------------------------------
@@ -210,36 +202,28 @@ _INDEX = 8192  # elements of a chunk of a coordinate that grows: it is read whol
 
 
 def _layout(
-    variable: xr.Variable,
-    name: str,
-    cuts: Mapping[Any, Cut],
-    encoding: Mapping[str, Any],
-    growing: Collection[Any],
+    variable: xr.Variable, name: str, cuts: Mapping[Any, Cut], encoding: Mapping[str, Any], growing: Collection[Any]
 ) -> dict[str, Any]:
     """`chunks=` and `shards=` of a new array."""
-    stale = _stale_chunks(variable, encoding)
-    blocks = blocks_of(variable, name)
-    if variable.dims == (name,) and name in growing and blocks is None:
+    former, blocks = _former_chunks(variable, encoding), _blocks_of(variable, name)
+    is_index = variable.dims == (name,)
+    if is_index and name in growing and blocks is None:
         return {"chunks": [max(_INDEX, variable.size)]}
-    wished = {} if variable.dims == (name,) else cuts  # an index is read whole, so it is not cut
-    if blocks is not None:
-        kept = dict(zip(variable.dims, blocks, strict=True))
-    elif stale is not None:
-        kept = dict(zip(variable.dims, stale, strict=True))
-    else:
-        kept = {}
-    cut = [wished.get(dim, kept.get(dim, "auto")) for dim in variable.dims]
+    found = blocks if blocks is not None else former
+    kept = {} if found is None else dict(zip(variable.dims, found, strict=True))
+    asked = {} if is_index else cuts  # an index is read whole, so it is not cut
+    cut = [asked.get(dim, kept.get(dim, "auto")) for dim in variable.dims]
     cut = [one.after(0) if isinstance(one, Ends) else one for one in cut]
     shards = encoding.get("shards")
-    if shards is not None and stale is not None:
-        if cut == list(stale):
+    if shards is not None and former is not None:
+        if cut == former:
             return {"chunks": cut, "shards": shards}
         if cut == list(shards):
-            return {"chunks": list(stale), "shards": shards}
+            return {"chunks": former, "shards": shards}
     return {"chunks": cut}
 
 
-def _stale_chunks(variable: xr.Variable, encoding: Mapping[str, Any]) -> list[Any] | None:
+def _former_chunks(variable: xr.Variable, encoding: Mapping[str, Any]) -> list[Any] | None:
     """The chunks that a variable was read from, if they fit what it is now."""
     found = encoding.get("chunks")
     if isinstance(found, int):
@@ -247,14 +231,13 @@ def _stale_chunks(variable: xr.Variable, encoding: Mapping[str, Any]) -> list[An
     if not isinstance(found, list | tuple) or len(found) != variable.ndim:
         return None
     for size, length in zip(found, variable.shape, strict=True):
-        if not isinstance(size, int) and (not isinstance(size, list | tuple) or sum(size) != length):
-            return None
-        if isinstance(size, int) and size < 1:
+        fits = size > 0 if isinstance(size, int) else isinstance(size, list | tuple) and sum(size) == length
+        if not fits:
             return None
     return [size if isinstance(size, int) else list(size) for size in found]
 
 
-def blocks_of(variable: xr.Variable, name: str) -> list[Any] | None:
+def _blocks_of(variable: xr.Variable, name: str) -> list[Any] | None:
     """The blocks of dask along each axis, as sizes where they are equal but for a shorter last one."""
     if variable.chunks is None:
         return None

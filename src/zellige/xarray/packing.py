@@ -7,7 +7,7 @@ cast. A value may be rounded to the nearest packed number (`scale_factor`, `add_
 * a number for integers that are not packed has a fraction;
 * a missing value (NaN, NaT) is stored as something that readers do not take for missing;
 * a value that is not missing is stored as `_FillValue` or `missing_value`, which readers take for missing;
-* text or bytes are cut, or missing, or no UTF-8 (`text`);
+* text or bytes are cut, or missing (Zarr has no missing text, which xarray stores as "", "nan" or "None"), or no UTF-8;
 * a time is rounded, because a short type of floats does not hold it.
 
 Data in memory is looked at before anything is written, blocks of dask as they are encoded.
@@ -17,68 +17,58 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 import xarray as xr
 from zellige import errors
-from zellige.xarray import compat, text
+from zellige.xarray import compat
+
+Casting: TypeAlias = Literal["same_value", "unsafe"]
+Index: TypeAlias = tuple[int, ...]
 
 _CONVENTIONS = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar")
-_PIECE = 1 << 20  # elements that are looked at together
+_BATCH = 1 << 20  # elements that are looked at together
 
 
 def encode(
-    variable: xr.Variable,
-    name: str,
-    zarr_format: Any,
-    casting: Literal["same_value", "unsafe"] = "same_value",
-    *,
-    as_text: bool = False,
+    variable: xr.Variable, name: str, zarr_format: Any, casting: Casting = "same_value", *, as_text: bool = False
 ) -> Any:
-    """A variable as it is stored; raises `LossyCastError` for values that would be read as others.
+    """Return a variable as it is stored; raise `LossyCastError` for values that would be read as others.
 
-    Parameters
-    ----------
-    variable
-        The values, and how they are to be encoded.
-    name
-        The name of the variable, for messages.
-    zarr_format
-        The Zarr format that it is written in, 2 or 3.
-    casting
-        "unsafe" lets values change, as xarray does.
-    as_text
-        Whether they join text that is stored already.
+    With `casting="unsafe"` values change, as in xarray. `as_text` says that they join text that is stored already.
     """
     _check_types(variable, name)
     if variable.dtype.kind == "O" and not variable.size and compat.vlen_type(variable.dtype) is None:
         times = _no_times(variable, name, zarr_format)
         if times is not None:
             return times
-    variable = text.without_missing(variable, name, casting, expected=as_text)
+    variable = _without_missing_text(variable, name, casting, expected=as_text)
     in_memory = variable.chunks is None
     if in_memory and _keeps_values(variable):
         return _encoded(variable, name, zarr_format)  # what comes from a file is read when it is written
     # What comes from a file is read once.
     variable = variable.copy(deep=False).load() if in_memory else _without_masks(variable)
     if np.dtype(variable.encoding.get("dtype", variable.dtype)).kind not in "SU":
-        text.check_encodable(variable, name)
+        _check_utf8(variable, name)
     encoded = _encoded(variable, name, zarr_format)
-    if encoded.dtype.kind in "SU" and casting != "unsafe":
-        text.check_ends(variable, name)
-    check = None if casting == "unsafe" else _check_for(variable, encoded, name, zarr_format)
+    if casting == "unsafe":
+        return encoded
+    if encoded.dtype.kind in "SU":
+        check_ends(variable, name)
+    check = _check_for(variable, encoded, name, zarr_format)
     if check is None:
         return encoded
     if not in_memory:
         meta = np.empty((0,) * encoded.ndim, encoded.dtype)
         return encoded.copy(data=variable.data.map_blocks(check.block, dtype=encoded.dtype, meta=meta))
-    for start, rows in _pieces(variable):
+    for start, rows in _batches(variable):
         check.compare(variable[rows].values, encoded[rows].values, start)
     return encoded
 
@@ -154,10 +144,10 @@ def _encoded(variable: xr.Variable, name: str, zarr_format: Any) -> Any:
             if repr(name) in str(error):
                 raise
             fact = f"variable {name!r} cannot be encoded with {_conventions(variable)}: {error}"
-            text = f"{fact}; choose a _FillValue, dtype, scale_factor, units or calendar that fit"
+            remedy = "choose a _FillValue, dtype, scale_factor, units or calendar that fit"
             if isinstance(error, OverflowError):
-                raise errors.LossyCastError(text, index=(), fact=fact) from error
-            raise (TypeError if isinstance(error, TypeError) else ValueError)(text) from error
+                raise _lossy(fact, remedy, ()) from error
+            raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{fact}; {remedy}") from error
 
 
 def _conventions(variable: xr.Variable) -> dict[str, Any]:
@@ -165,14 +155,189 @@ def _conventions(variable: xr.Variable) -> dict[str, Any]:
     return {key: variable.encoding[key] for key in _CONVENTIONS if variable.encoding.get(key) is not None}
 
 
-def _pieces(variable: xr.Variable) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Where each piece begins, and an index of it: rows along the first axis."""
+def _batches(variable: xr.Variable) -> Iterator[tuple[Index, Any]]:
+    """Where each batch begins, and an index of it: rows along the first axis."""
     if not variable.size or not variable.ndim:
         yield (0,) * variable.ndim, ...
         return
-    count = max(1, _PIECE * variable.shape[0] // variable.size)
+    count = max(1, _BATCH * variable.shape[0] // variable.size)
     for start in range(0, variable.shape[0], count):
         yield (start, *[0] * (variable.ndim - 1)), slice(start, start + count)
+
+
+def _lossy(fact: str, remedy: str, index: Index) -> errors.LossyCastError:
+    return errors.LossyCastError(f"{fact}; {remedy}", index=index, fact=fact)
+
+
+def _first(found: Any, start: Index = ()) -> Index:
+    """Where the first element is, in the variable in which the elements begin at `start`."""
+    at = np.unravel_index(int(np.asarray(found).argmax()), np.shape(found))
+    return tuple(int(k) + first for k, first in zip(at, start or (0,) * len(at), strict=True))
+
+
+def _start(block_info: Any) -> Index:
+    """Where a block of dask begins in its array."""
+    return tuple(first for first, _ in block_info[0]["array-location"])
+
+
+# -- text and bytes -------------------------------------------------------------------------------
+
+
+def _is_text(dtype: np.dtype[Any]) -> bool:
+    """Whether a type says of itself that it holds text or bytes; plain objects do not."""
+    return dtype.kind in "SUT" or compat.vlen_type(dtype) is not None
+
+
+def _without_missing_text(variable: xr.Variable, name: str, casting: Casting, *, expected: bool) -> xr.Variable:
+    """A variable without missing text, which is refused, or stored as "" where values may change.
+
+    A `_FillValue` takes its place, too. Blocks of dask are looked at as they are computed. `expected` is whether text
+    is stored there already, so that objects of which all are missing are missing text.
+    """
+    dtype = variable.dtype
+    if dtype.kind not in "OT" or (dtype.kind == "T" and not hasattr(dtype, "na_object")):
+        return variable
+    known, given = expected or _is_text(dtype), variable.encoding.get("_FillValue")
+    fill = partial(_fill_text, name=name, fill=given, casting=casting, known=known)
+    if variable.chunks is not None:
+        if _is_text(dtype):
+            meta = np.empty((0,) * variable.ndim, dtype)
+            return variable.copy(deep=False, data=variable.data.map_blocks(fill, dtype=dtype, meta=meta))
+        if compat.holds_cftime(variable):
+            return variable
+        warnings.warn(
+            f"variable {name!r} has blocks of dask with objects, all of which are computed now to learn their type; "
+            "convert it with astype() to write it block by block",
+            xr.SerializationWarning,
+            stacklevel=2,
+        )
+    variable = variable.copy(deep=False).load()
+    found = fill(variable.values) if variable.size else variable.values
+    return variable if found is variable.values else variable.copy(deep=False, data=found)
+
+
+def _fill_text(values: Any, *, name: str, fill: Any, casting: str, known: bool, block_info: Any = None) -> Any:
+    """Values, or a block of dask, with a `_FillValue` in the place of missing text; "" where values may change.
+
+    `known` is whether they are known to be text, also if all are missing.
+    """
+    objects = np.asarray(values, object)
+    missing = np.asarray(pd.isnull(objects))
+    present = objects[~missing]
+    if not (present.size or known) or (present.size and not isinstance(present.flat[0], str | bytes)):
+        return values  # no text
+    has_fill, refuses = isinstance(fill, str | bytes), casting != "unsafe"
+    if has_fill and fill and refuses:  # what is empty is missing to most readers
+        taken = np.asarray(objects == fill)
+        if taken.any():
+            index = _first(taken, _start(block_info) if block_info else ())
+            fact = f"variable {name!r}: {fill!r} at {index} is its _FillValue, and would be read as missing"
+            remedy = "choose another _FillValue in encoding, or make the value missing, or pass casting='unsafe'"
+            raise _lossy(fact, remedy, index)
+    if not missing.any():
+        return values
+    if not has_fill:
+        fill = b"" if present.size and isinstance(present.flat[0], bytes) else ""
+        if refuses:
+            found, index = objects[_first(missing)], _first(missing, _start(block_info) if block_info else ())
+            fact = f"variable {name!r}: the text at {index} is missing ({found}), and Zarr has no missing text"
+            remedy = f"fill it, for instance with ds[{name!r}].fillna({fill!r}), or pass casting='unsafe'"
+            raise _lossy(fact, f"{remedy}, which stores {fill!r}", index)
+    filled = np.array(values)
+    filled[missing] = fill
+    return filled
+
+
+def _find(variable: xr.Variable, is_bad: Callable[[Any], bool], kinds: str) -> tuple[Index, Any] | None:
+    """The first object in memory that is bad: where, and what; None for other kinds of types and blocks of dask."""
+    if variable.dtype.kind not in kinds or variable.chunks is not None:
+        return None
+    values = variable.values
+    found = next((k for k, item in enumerate(values.flat) if is_bad(item)), None)
+    if found is None:
+        return None
+    index = tuple(map(int, np.unravel_index(found, values.shape)))
+    return index, values[index]
+
+
+def _check_utf8(variable: xr.Variable, name: str) -> None:
+    """Refuse text in memory that UTF-8 has not, such as file names with bytes that are no UTF-8."""
+    if (found := _find(variable, _is_no_utf8, "O")) is not None:
+        index, item = found
+        fact = f"variable {name!r}: {item[:80]!r} at {index} cannot be stored as UTF-8: surrogates not allowed"
+        raise _lossy(fact, "replace what is no text, or store text of a fixed length, with astype(str)", index)
+
+
+def _is_no_utf8(item: Any) -> bool:
+    if not isinstance(item, str) or item.isascii():
+        return False
+    try:
+        item.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def check_ends(variable: xr.Variable, name: str) -> None:
+    """Refuse elements in memory that end in NUL, for a type of a fixed length: it fills up with NULs itself."""
+    if (found := _find(variable, _ends_in_nul, "OT")) is not None:
+        index, item = found
+        fact = f"variable {name!r}: {item[-80:]!r} at {index} ends in NUL, which text of a fixed length loses"
+        remedy = "store the bytes as numbers (uint8), or text as objects, or pass casting='unsafe'"
+        raise _lossy(fact, remedy, index)
+
+
+def _ends_in_nul(item: Any) -> bool:
+    return isinstance(item, str | bytes) and item[-1:] in ("\0", b"\0")
+
+
+def as_fixed(variable: xr.Variable, name: str, stored: np.dtype[Any]) -> xr.Variable:
+    """Text or bytes in memory as those of a fixed length that are stored; raises for the first that is too long."""
+    values = variable.values
+    if compat.is_string(variable.dtype) and stored.kind == "U":
+        variable = variable.astype(str)
+    if variable.dtype.kind != stored.kind:
+        return variable  # which is refused elsewhere
+    most = _length(stored)
+    long = np.asarray(np.strings.str_len(variable.values)) > most
+    if not long.any():
+        return variable.astype(stored)
+    index = _first(long)
+    fact = (
+        f"variable {name!r} has the type {variable.dtype} and values that do not fit the stored one, {stored}: "
+        f"{values[index][:80]!r} at {index} has a length of {len(values[index])}, the stored type holds {most}"
+    )
+    wanted = {name: {"dtype": f"{stored.kind}{_length(variable.dtype)}"}}
+    raise _lossy(fact, f"write the dataset anew with encoding={wanted}, or shorten it", index)
+
+
+def _length(dtype: np.dtype[Any]) -> int:
+    """How many characters or bytes a type of a fixed length holds."""
+    return dtype.itemsize // (4 if dtype.kind == "U" else 1)
+
+
+def check_fill(variable: xr.Variable, name: str, zarr_format: Any, *, explicit: bool) -> xr.Variable:
+    """A variable without a `_FillValue` of text, which xarray does not read from Zarr format 3.
+
+    One that the user gives is refused; one that came with the variable from another format is dropped.
+    """
+    if zarr_format == 2 or variable.dtype.kind not in "OUT":
+        return variable
+    for source in (variable.attrs, variable.encoding):
+        fill = source.get("_FillValue")
+        if not isinstance(fill, str):
+            continue
+        if explicit or source is variable.attrs:
+            raise ValueError(
+                f"variable {name!r}: text in Zarr format 3 has no _FillValue that xarray reads, found {fill!r}; fill "
+                f"what is missing with ds[{name!r}].fillna({fill!r}) instead, or pass zarr_format=2"
+            )
+        variable = variable.copy(deep=False)
+        variable.encoding = {key: value for key, value in variable.encoding.items() if key != "_FillValue"}
+    return variable
+
+
+# -- what readers find ----------------------------------------------------------------------------
 
 
 def _check_for(variable: xr.Variable, encoded: xr.Variable, name: str, zarr_format: Any) -> _Check | None:
@@ -220,12 +385,12 @@ class _Check(ABC):
         """A block of dask, encoded and compared."""
         variable = xr.Variable([f"axis_{k}" for k in range(given.ndim)], given)  # without a mask
         encoded = self.encoded(variable.values, self.encoding)
-        start = tuple(first for first, _ in block_info[0]["array-location"])
+        start = _start(block_info)
         units = encoded.attrs.get("units")
         if units != self.attributes.get("units"):
             fact = f"variable {self.name!r}: times in the block at {start} need the units {units!r}"
             remedy = f"they are stored in {self.attributes.get('units')!r}, choose other units in encoding"
-            raise errors.LossyCastError(f"{fact}; {remedy}, or a dtype of floats", index=start, fact=fact)
+            raise _lossy(fact, f"{remedy}, or a dtype of floats", start)
         self.compare(variable.values, encoded.values, start)
         return encoded.values
 
@@ -238,7 +403,7 @@ class _Check(ABC):
             found: xr.Variable = compat.encode_variable(variable, self.name, self.zarr_format)
             return found
 
-    def compare(self, given: Any, stored: Any, start: tuple[int, ...]) -> None:
+    def compare(self, given: Any, stored: Any, start: Index) -> None:
         """Raise for the first value that readers would take for another one; `start` is where the values begin."""
         with np.errstate(all="ignore"):
             if self.is_sound(given, stored):
@@ -246,11 +411,9 @@ class _Check(ABC):
             lost = np.asarray(self.lost(given, stored))
         if not lost.any():
             return
-        at = tuple(int(k) for k in np.unravel_index(int(lost.argmax()), lost.shape))
-        index = tuple(k + first for k, first in zip(at, start, strict=True))
+        at, index = _first(lost), _first(lost, start)
         what, remedy = self.reason(given[at], stored[at], index)
-        fact = f"variable {self.name!r}: {what}"
-        raise errors.LossyCastError(f"{fact}; {remedy}, or pass casting='unsafe'", index=index, fact=fact)
+        raise _lossy(f"variable {self.name!r}: {what}", f"{remedy}, or pass casting='unsafe'", index)
 
     def is_sound(self, given: Any, stored: Any) -> bool:
         """Whether a quick look shows that nothing is lost."""
@@ -261,25 +424,22 @@ class _Check(ABC):
         """Where values are not what they were."""
 
     @abstractmethod
-    def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
+    def reason(self, given: Any, stored: Any, index: Index) -> tuple[str, str]:
         """What is wrong with a value, and what to do about it."""
 
 
 class _Text(_Check):
     """Text and bytes of a fixed length."""
 
-    @property
-    def _longest(self) -> int:
-        return self.dtype.itemsize // (4 if self.dtype.kind == "U" else 1)
-
     def lost(self, given: Any, stored: Any) -> Any:
         """Where elements are longer than the type."""
         lengths = [len(item) if isinstance(item, str | bytes) else 0 for item in np.ravel(given).tolist()]
-        return (np.array(lengths, np.int64) > self._longest).reshape(np.shape(given))
+        return (np.array(lengths, np.int64) > _length(self.dtype)).reshape(np.shape(given))
 
-    def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
+    def reason(self, given: Any, stored: Any, index: Index) -> tuple[str, str]:
         """It is too long."""
-        what = f"{str(given)[:80]!r} at {index} is longer than its encoding, {self.dtype}, which holds {self._longest}"
+        longest = _length(self.dtype)
+        what = f"{str(given)[:80]!r} at {index} is longer than its encoding, {self.dtype}, which holds {longest}"
         return what, "choose a longer dtype in encoding"
 
 
@@ -338,7 +498,7 @@ class _Numbers(_Check):
             found = found | (stored == (self.dtype.type(fill) if is_float else fill))
         return found
 
-    def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
+    def reason(self, given: Any, stored: Any, index: Index) -> tuple[str, str]:
         """Whether it is missing, taken for missing, or does not fit."""
         if pd.isnull(given):
             what = f"the value at {index} is missing ({given}), and {self.dtype} would store it as {stored}"
@@ -400,7 +560,7 @@ class _Times(_Numbers):
         # A few units in the last place of the wide type, in which the times were divided by their unit.
         return ~(np.abs(wide - read.astype(np.float64)) <= 4 * np.spacing(np.abs(wide)))
 
-    def reason(self, given: Any, stored: Any, index: tuple[int, ...]) -> tuple[str, str]:
+    def reason(self, given: Any, stored: Any, index: Index) -> tuple[str, str]:
         """Whether it is missing, taken for missing, rounded, or does not fit."""
         found = super().reason(given, stored, index)
         if not self._is_short or pd.isnull(given) or self.hidden(np.asarray(stored)) or not np.isfinite(stored):

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,13 +17,11 @@ from zellige import Array, Group, MemoryStore, config, errors, open_group, stora
 from zellige import change as begin_change
 from zellige import open as open_any
 from zellige.xarray.backend import name_dimensions, read_arrays
-from zellige.xarray.encoding import group_metadata, try_codecs
-from zellige.xarray.planning import Plan, Step, There, Wishes, check_names, join, plan_dataset
-from zellige.xarray.trees import check_tree
+from zellige.xarray.encoding import try_codecs
+from zellige.xarray.plan import Options, Plan, Step, Stored, check_names, check_tree, join, plan_dataset
 
 _NAME = "__xarray_dataarray_name__"
 """The attribute from which `xr.open_dataarray` takes the name of a data array."""
-_GROUP_DOCUMENTS = {2: ".zgroup", 3: "zarr.json"}
 
 
 def write(
@@ -141,8 +139,8 @@ def write(
         raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
     datasets, encodings = _nodes(data, encoding, inherit=write_inherited_coords)
     _check_dims(datasets, append_dim, chunks)
-    common = Wishes(chosen, zarr_format, {}, None, append_dim, region, write_empty_chunks, casts)
-    wishes = {
+    common = Options(chosen, zarr_format, {}, None, append_dim, region, write_empty_chunks, casts)
+    options = {
         path: replace(
             common,
             encoding=encodings[path],
@@ -153,7 +151,7 @@ def write(
     }
     with _opened(store, group, storage_options, compute=compute) as place:
         with _without_new_folders(place), _for_tasks(place, datasets, compute=compute) as reached:
-            writing = _Writing(reached, datasets, wishes, align, progress, compute)
+            writing = _Writing(reached, datasets, options, align, progress, compute)
             later = writing.run(consolidate=consolidated is not False)
         if not compute:
             return later
@@ -354,77 +352,75 @@ class _Writing:
 
     place: storage.StorePath
     datasets: Mapping[str, xr.Dataset]
-    wishes: Mapping[str, Wishes]
+    options: Mapping[str, Options]
     align: bool
     progress: bool | AbstractContextManager[Any]
     compute: bool
 
     @property
-    def mode(self) -> str:
-        return self.wishes[""].mode
+    def common(self) -> Options:
+        """What holds for all datasets: all but their chunks and encodings."""
+        return self.options[""]
 
     def run(self, *, consolidate: bool) -> Any:
         """Plan, check and write; returns a `Delayed` if that was asked for."""
-        if self.mode == "r+" or self.wishes[""].region is not None:
+        if self.common.mode == "r+" or self.common.region is not None:
             plans = self._plans_in_place()
             if not any(plan.changes_metadata for plan in plans.values()):
-                return self._write_in_place([_Target.of(step) for plan in plans.values() for step in plan.steps])
-        change = self._begin(consolidate=consolidate)
+                return self._write_in_place(_steps(plans))
+        below, form = [path for path in self.datasets if path], self.common.zarr_format
+        change = begin_change(self.place, below=below, zarr_format=form, consolidate=consolidate)
         try:
             return self._write_at_once(change)
         except BaseException:
             change.abort()
             raise
 
-    def _begin(self, *, consolidate: bool) -> Any:
-        """Keep other writers out."""
-        below = [path for path in self.datasets if path]
-        form = self.wishes[""].zarr_format
-        return begin_change(self.place, below=below, zarr_format=form, consolidate=consolidate)
-
     # -- plans ------------------------------------------------------------------------------------
 
     def _plans_in_place(self) -> dict[str, Plan]:
         """What is to be done where nothing is created or grows; nobody is kept out."""
-        there: dict[str, There | None] = {}
-        for path in self.datasets:
-            try:
-                group = open_group(self.place / path if path else self.place, mode="r+", use_consolidated=False)
-            except errors.GroupNotFoundError:
-                there[path] = None
-            else:
-                there[path] = There(dict(group.attrs), arrays := read_arrays(group))
-                check_names(ds := self.datasets[path])
-                missing = [group.store_path / str(name) for name in ds.variables if name not in arrays]
-                storage.check_consolidated(arrays.values(), missing)
-                form = group.metadata.zarr_format
-        if there[""] is None and self.mode == "r+":
+        there = {path: self._stored(path) for path in self.datasets}
+        if there[""] is None and self.common.mode == "r+":
             raise errors.GroupNotFoundError(f"there is no group at '/{self.place.path}', and mode 'r+' creates none")
-        return self._plans(there, form if there[""] is not None else None)[0]
+        return self._plans(there)
 
-    def _plans_for(self, change: Any) -> tuple[dict[str, Plan], Any]:
+    def _stored(self, path: str) -> Stored | None:
+        """The group that is there at a path, as its own metadata says."""
+        try:
+            group = open_group(self.place / path if path else self.place, mode="r+", use_consolidated=False)
+        except errors.GroupNotFoundError:
+            return None
+        arrays = read_arrays(group)
+        check_names(ds := self.datasets[path])
+        missing = [group.store_path / str(name) for name in ds.variables if name not in arrays]
+        storage.check_consolidated(arrays.values(), missing)
+        return Stored(arrays, group)
+
+    def _plans_for(self, change: Any) -> dict[str, Plan]:
         """What is to be done, while nobody else changes anything."""
-        there: dict[str, There | None] = {}
+        mode, dim = self.common.mode, self.common.append_dim
+        there: dict[str, Stored | None] = {}
         for path in self.datasets:
             group = change.group(path)
-            arrays = {} if group is None else change.arrays(path, complete=self.mode not in ("w", "w-"))
-            there[path] = None if group is None else There(dict(group.attrs), arrays)
-        if there[""] is not None and self.mode == "w-":
+            complete = mode not in ("w", "w-")
+            there[path] = None if group is None else Stored(change.arrays(path, complete=complete), group)
+        if there[""] is not None and mode == "w-":
             raise errors.ContainsGroupError(
                 f"there is a group at '/{self.place.path}' in {self.place.store!r} already; mode 'w' replaces it, 'a' "
                 "adds to it"
             )
-        if self.wishes[""].append_dim is not None and len(self.datasets) > 1 and there[""] is not None:
-            self._check_whole_tree(self.wishes[""].append_dim)
-        if self.mode == "w":
+        if dim is not None and len(self.datasets) > 1 and there[""] is not None:
+            self._check_whole_tree(dim)
+        if mode == "w":
             _refuse_to_remove_sources(self.datasets.values(), self.place)
             there = dict.fromkeys(self.datasets)
         for path, found in there.items():
             if found is not None:
                 change.compare({join(path, name): array for name, array in found.arrays.items()})
-        plans, zarr_format = self._plans(there, None if there[""] is None else change.zarr_format)
+        plans = self._plans(there)
         check_tree(self.place, self.datasets, there, plans)
-        return plans, zarr_format
+        return plans
 
     def _check_whole_tree(self, dim: Any) -> None:
         """Refuse to make some groups of a tree longer, and to leave others that have the dimension as they are."""
@@ -439,64 +435,61 @@ class _Writing:
                 f"stored groups {left} have the dimension {dim!r}, and would be left shorter; append to them too"
             )
 
-    def _plans(self, there: Mapping[str, There | None], stored_format: Any) -> tuple[dict[str, Plan], Any]:
-        """The plans, and the Zarr format that they are for."""
-        wanted = self.wishes[""].zarr_format
-        if None not in (wanted, stored_format) and wanted != stored_format:
-            raise ValueError(f"zarr_format={wanted}: the group that is there has the format {stored_format}")
-        form = stored_format or wanted or config.get("default_zarr_format")
+    def _plans(self, there: Mapping[str, Stored | None]) -> dict[str, Plan]:
+        wanted, stored = self.common.zarr_format, None if there[""] is None else there[""].zarr_format
+        if None not in (wanted, stored) and wanted != stored:
+            raise ValueError(f"zarr_format={wanted}: the group that is there has the format {stored}")
+        form = stored or wanted or config.get("default_zarr_format")
         plans = {}
         for path, ds in self.datasets.items():
             parents = (path.rsplit("/", count)[0] for count in range(1, path.count("/") + 1))
             above = [found for parent in (*parents, "") if path and (found := there.get(parent)) is not None]
-            plans[path] = plan_dataset(ds, path, there[path], replace(self.wishes[path], zarr_format=form), above)
-        return plans, form
+            plans[path] = plan_dataset(ds, path, there[path], replace(self.options[path], zarr_format=form), above)
+        return plans
 
     # -- carrying them out ------------------------------------------------------------------------
 
     def _write_at_once(self, change: Any) -> Any:
         """Write new and longer arrays where no reader looks, and show them all at the end."""
-        plans, zarr_format = self._plans_for(change)
-        if self.mode == "w" and _is_taken(self.place):
-            for step in (step for plan in plans.values() for step in plan.steps):
-                in_memory = step.variable.chunks is None
-                try_codecs(step.path, step.metadata, step.variable.data if in_memory else None, step.config)
-        hidden = self._prepare(change, plans, zarr_format)
-        in_place = [_Target.of(step) for plan in plans.values() for step in plan.steps if step.in_place]
-        appends = any(target.step.axis is not None for target in hidden)
-        if self.wishes[""].region is not None or not (self.compute or appends):
+        plans = self._plans_for(change)
+        steps = _steps(plans)
+        if self.common.mode == "w" and _is_taken(self.place):
+            for step in steps:
+                try_codecs(step.path, step.metadata, None if step.of_dask else step.variable.data, step.config)
+        hidden = self._prepare(change, plans)
+        in_place = [step for step in steps if step.in_place]
+        appends = any(step.axis is not None for step in hidden)
+        if self.common.region is not None or not (self.compute or appends):
             change.commit()  # the arrays alone, for others to fill, region by region
             return self._write_in_place([*hidden, *in_place])
-        for target in hidden:
-            if target.values is not None:
-                change.write(target.step.path, target.values, target.step.config)
+        for step in hidden:
+            if not step.of_dask:
+                change.write(step.path, step.values, step.config)
         if self.compute:
             self._run_dask(hidden, change)
             change.commit(partial(self._write_in_place, in_place))
             return None
-        finish = partial(change.commit, partial(_put, [t for t in in_place if t.values is not None]))
+        finish = partial(change.commit, partial(_put, [step for step in in_place if not step.of_dask]))
         return self._run_dask([*hidden, *in_place], change, finish)
 
-    def _prepare(self, change: Any, plans: Mapping[str, Plan], zarr_format: Any) -> list[_Target]:
+    def _prepare(self, change: Any, plans: Mapping[str, Plan]) -> list[Step]:
         """Tell the change what is to be created, and what grows; everything to be written that no reader sees yet."""
-        nodes: dict[str, Any] = {}
         for path, plan in plans.items():
-            if plan.is_new:
-                nodes[path] = group_metadata(plan.attributes, zarr_format)
-            elif plan.attributes and self.mode in ("a", "a-"):
+            if plan.metadata is None and plan.attributes and self.common.mode in ("a", "a-"):
                 change.set_attributes(plan.attributes, path)
-        steps = {step.path: step for plan in plans.values() for step in plan.steps if not step.in_place}
+        steps = {step.path: step for step in _steps(plans) if not step.in_place}
         grown = {path: step.growth for path, step in steps.items() if step.axis is not None}
+        nodes = {path: plan.metadata for path, plan in plans.items() if plan.metadata is not None}
         nodes |= {path: step.metadata for path, step in steps.items() if path not in grown}
         try:
-            made = change.create(nodes, overwrite=self.mode == "w")
+            made = change.create(nodes, overwrite=self.common.mode == "w")
         except (errors.ContainsArrayError, errors.ContainsGroupError) as error:
-            raise self._is_taken_by(plans, steps, zarr_format) or error from None
+            raise self._is_taken_by(plans, steps) or error from None
         made |= change.grow(grown, filled=True)
-        return [_Target.of(step, made[path]) for path, step in steps.items()]
+        return [step.into(made[path]) for path, step in steps.items()]
 
     def _is_taken_by(
-        self, plans: Mapping[str, Plan], steps: Iterable[str], zarr_format: Any
+        self, plans: Mapping[str, Plan], steps: Iterable[str]
     ) -> errors.ContainsArrayError | errors.ContainsGroupError | None:
         """The error for a variable in whose place a node is that is no variable of the dataset, with what to do."""
         for path in steps:
@@ -506,82 +499,56 @@ class _Writing:
                 continue
             group, _, name = path.rpartition("/")
             above = join(self.place.path, group)
-            kind, what = (
-                (errors.ContainsArrayError, "an array")
-                if isinstance(found, Array)
-                else (errors.ContainsGroupError, "a group")
-            )
+            is_array = isinstance(found, Array)
+            kind = errors.ContainsArrayError if is_array else errors.ContainsGroupError
+            what = "an array" if is_array else "a group"
             told = f"variable {name!r}: there is {what} at '{found.name}' in {self.place.store!r} already"
-            if not plans[group].is_new:
+            missing = plans[group].metadata
+            if missing is None:
                 return kind(f"{told}; give the variable another name")
-            remedy = (
-                "zellige.repair(…, dry_run=False) restores it"
-                if above or (self.place / ".zmetadata").exists()
-                else "zellige.open_group(…, mode='a') makes one, and zellige.consolidate_metadata(…) the consolidated "
-                "metadata that was lost with it"
-            )
+            remedy = "zellige.repair(…, dry_run=False) restores it"
+            if not above and not (self.place / ".zmetadata").exists():
+                remedy = (
+                    "zellige.open_group(…, mode='a') makes one, and zellige.consolidate_metadata(…) the consolidated "
+                    "metadata that was lost with it"
+                )
+            key = next(iter(missing.to_documents()))
             return kind(
-                f"{told}, but no group at '/{above}': the document of the group ({_GROUP_DOCUMENTS[zarr_format]}) is "
-                f"missing. Nothing was written. {remedy}; write again after that"
+                f"{told}, but no group at '/{above}': the metadata of the group ({key}) is missing. Nothing was "
+                f"written. {remedy}; write again after that"
             )
         return None
 
-    def _write_in_place(self, targets: Sequence[_Target]) -> Any:
+    def _write_in_place(self, steps: Sequence[Step]) -> Any:
         """Write to arrays that readers see."""
-        _put([target for target in targets if target.values is not None])
-        stored = [target._replace(stored=True) for target in targets]
-        return self._run_dask(stored, None, None if self.compute else _nothing)
+        _put(steps)
+        return self._run_dask([replace(step, stored=True) for step in steps], None, None if self.compute else _nothing)
 
-    def _run_dask(self, targets: Sequence[_Target], change: Any, then: Any = None) -> Any:
+    def _run_dask(self, steps: Sequence[Step], change: Any, then: Any = None) -> Any:
         """Write what dask computes: at once, or later, and then call what comes after it."""
-        chunked = [target for target in targets if target.values is None]
-        if not chunked and then is None:
+        steps = [step for step in steps if step.of_dask]
+        if not steps and then is None:
             return None
         from zellige.dask import Part, store_parts
 
-        guard = None if change is None else change.guard
-        arrays = [t.array if t.stored or change is None else change.fenced(t.array) for t in chunked]
-        parts = [
-            Part(t.step.variable.data, array, t.region, stored=t.stored, guard=guard)
-            for t, array in zip(chunked, arrays, strict=True)
-        ]
+        parts = []
+        for step in steps:
+            array = step.target if step.stored or change is None else change.fenced(step.target)
+            guard = None if change is None else change.guard
+            parts.append(Part(step.variable.data, array, step.region, stored=step.stored, guard=guard))
         with nullcontext() if isinstance(self.progress, bool) else self.progress:
             return store_parts(parts, align=self.align, compute=then is None, then=then, progress=self.progress is True)
 
 
-class _Target(NamedTuple):
-    """An array to be written to, and where in it."""
-
-    step: Step
-    array: Array
-    region: tuple[slice, ...] | None
-    stored: bool
-    """Whether the metadata in the store is that of the array."""
-
-    @classmethod
-    def of(cls, step: Step, array: Array | None = None) -> _Target:
-        """Where the values of a step go; `array` is one that was created for it, or is longer than the stored one."""
-        target = array if array is not None else step.array
-        if target is None:
-            raise RuntimeError(f"there is no array for {step.path!r}")
-        if step.config is not None:
-            target = target.with_config(step.config)
-        region = step.region
-        if step.axis is not None:
-            end, length = target.shape[step.axis], step.variable.shape[step.axis]
-            region = tuple(slice(end - length, end) if k == step.axis else slice(None) for k in range(target.ndim))
-        return cls(step, target, region, stored=array is None)
-
-    @property
-    def values(self) -> Any:
-        """The values, if they are in memory, or are read when they are asked for; None for those of dask."""
-        return np.asarray(self.step.variable.data) if self.step.variable.chunks is None else None
+def _steps(plans: Mapping[str, Plan]) -> list[Step]:
+    return [step for plan in plans.values() for step in plan.steps]
 
 
-def _put(targets: Iterable[_Target]) -> None:
-    """Write values to arrays that readers see."""
-    for target in targets:
-        target.array[... if target.region is None else target.region] = target.values
+def _put(steps: Iterable[Step]) -> None:
+    """Write values that are not blocks of dask to arrays that readers see."""
+    for step in steps:
+        if not step.of_dask:
+            step.target[... if step.region is None else step.region] = step.values
 
 
 def _nothing() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
 from zellige.codecs.cast import OutOfRange, Rounding, cast, is_float, is_integer
-from zellige.codecs.fields import Declared, Rule
+from zellige.codecs.fields import Rule
 from zellige.dtypes import DataType, from_json, parse_dtype
 from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray
@@ -21,7 +21,7 @@ _MAPS_KEPT = 64
 
 
 def _read_type(value: JSON, field: str) -> JSON:
-    """The type as a document has it, which has fewer spellings than callers have."""
+    """The type as metadata has it, which has fewer spellings than callers have."""
     try:
         from_json(value)
     except MetadataError as error:
@@ -37,7 +37,7 @@ _SCALAR_MAP = Rule(
 
 
 @dataclass(frozen=True)
-class CastValueCodec(Declared, ArrayArrayCodec):
+class CastValueCodec(ArrayArrayCodec):
     """Stores the numbers as `data_type`; a value that no rule covers is an error, never a surprise.
 
     For each value, `scalar_map` is asked first: {"encode": [[from, to], …], "decode": …}, in which NaN stands
@@ -66,7 +66,7 @@ class CastValueCodec(Declared, ArrayArrayCodec):
                 raise self._must_be(f"scalar_map.{way}", "a list of pairs [from, to]", repr(pairs))
 
     def configuration(self) -> dict[str, JSON]:
-        """The configuration for a document."""
+        """The configuration for metadata."""
         return {**super().configuration(), "data_type": self.target.to_json()}
 
     @property

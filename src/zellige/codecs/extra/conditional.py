@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Self
 
 from zellige.codecs.base import BytesBytesCodec
 from zellige.codecs.chain import decoding_steps
-from zellige.codecs.fields import Declared, codecs_of, integer
+from zellige.codecs.fields import codecs_of, integer
 from zellige.errors import CodecError
 from zellige.types import Buffer
 
@@ -15,7 +15,7 @@ _MAX_BITS = 1 << 16  # far more than anyone needs
 
 
 @dataclass(frozen=True)
-class ConditionalCodec(Declared, BytesBytesCodec):
+class ConditionalCodec(BytesBytesCodec):
     """Leave out codecs where they do not help.
 
     Bit i of a header, least significant first, tells whether codec i was applied; the other bits are 0. A

@@ -11,7 +11,7 @@ import numpy as np
 
 from zellige.codecs.arrays import BytesCodec, TransposeCodec
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, BytesBytesCodec, Codec
-from zellige.codecs.fields import Declared, codecs_of
+from zellige.codecs.fields import codecs_of
 from zellige.errors import CodecError, MetadataError
 from zellige.types import AnyArray, Buffer, Shape
 
@@ -26,7 +26,7 @@ _MAX_RATIO = 4
 
 
 @dataclass(frozen=True)
-class N5DefaultCodec(Declared, ArrayBytesCodec):
+class N5DefaultCodec(ArrayBytesCodec):
     """A header with the shape of the block, then the block through `codecs`.
 
     These are a transposition that reverses all axes, big-endian `bytes`, and at most one bytes-to-bytes

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec
-from zellige.codecs.fields import Declared, integer
+from zellige.codecs.fields import integer
 from zellige.errors import CodecError
 from zellige.types import AnyArray, Buffer
 
@@ -31,7 +31,7 @@ _NARROW = {
 
 
 @dataclass(frozen=True)
-class PackbitsCodec(Declared, ArrayBytesCodec):
+class PackbitsCodec(ArrayBytesCodec):
     """Keeps the bits from `first_bit` to `last_bit` of every component, the lowest bit first, without gaps.
 
     Complex numbers have two components, all others one. Decoding puts the bits back in their places, zeros
@@ -113,17 +113,16 @@ class PackbitsCodec(Declared, ArrayBytesCodec):
 
     def _without_padding(self, raw: memoryview, form: _Form) -> memoryview:
         """The packed bits; checks the length, and the byte for the padding."""
-        expected, found = form.packed_size + (self.padding_encoding != "none"), len(raw)
-        if self.padding_encoding == "none" or (found == form.packed_size and form.is_whole):
-            expected, padding, packed = form.packed_size, [], raw
-        elif self.padding_encoding == "first_byte":
-            padding, packed = list(raw[:1]), raw[1:]
-        else:
-            padding, packed = list(raw[-1:]), raw[:-1]
-        if found != expected:
-            raise CodecError(f"packbits: {expected} bytes expected, {found} found")
-        if padding and padding != [form.padding]:
-            raise CodecError(f"packbits: {form.padding} bits of padding expected, {padding[0]} stated")
+        size, padded = form.packed_size, self.padding_encoding != "none"
+        if form.is_whole and len(raw) == size:  # as zarrs writes them
+            padded = False
+        if len(raw) != size + padded:
+            raise CodecError(f"packbits: {size + padded} bytes expected, {len(raw)} found")
+        if not padded:
+            return raw
+        stated, packed = (raw[0], raw[1:]) if self.padding_encoding == "first_byte" else (raw[-1], raw[:-1])
+        if stated != form.padding:
+            raise CodecError(f"packbits: {form.padding} bits of padding expected, {stated} stated")
         return packed
 
 

@@ -8,7 +8,7 @@ from math import prod
 from typing import Annotated, Any, ClassVar
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
-from zellige.codecs.fields import Declared, tuple_of
+from zellige.codecs.fields import tuple_of
 from zellige.errors import MetadataError
 from zellige.types import AnyArray, Shape
 
@@ -27,7 +27,7 @@ def _is_item(item: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class ReshapeCodec(Declared, ArrayArrayCodec):
+class ReshapeCodec(ArrayArrayCodec):
     """Gives the chunk another shape; the elements stay in C order.
 
     Each item of `shape` is a size, a tuple of input axes whose sizes are multiplied, or −1, at most once,

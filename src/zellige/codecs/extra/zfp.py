@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library
-from zellige.codecs.cast import is_integer, limits
-from zellige.codecs.fields import Declared, fields_of, integer, number
+from zellige.codecs.cast import is_integer
+from zellige.codecs.fields import fields_of, integer, number
+from zellige.dtypes.cast import limits
 from zellige.errors import CodecError
 from zellige.types import AnyArray, Buffer, Shape
 
@@ -34,7 +35,7 @@ _TYPES = {"int32": (1, 0, 5), "int64": (2, 0, 6), "float32": (3, 9, 15), "float6
 
 
 @dataclass(frozen=True)
-class ZfpCodec(Declared, ArrayBytesCodec):
+class ZfpCodec(ArrayBytesCodec):
     """Compresses blocks of numbers; `mode` says what may be lost.
 
     `reversible` loses nothing. `fixed_rate` spends `rate` bits on each value, `fixed_precision` keeps

@@ -1,7 +1,7 @@
 """What stores over another library's stores have in common: conditions, ranges and errors.
 
-Other libraries have no conditional writes, or none that tell who won, so that the threads of this process are kept
-apart by a lock; and they differ in what they answer to a range beyond the end, so that every answer is measured.
+Other libraries have no conditional writes, or none that tell who won, so a lock keeps the threads of this process
+apart. They differ in their answers to a range beyond the end, so the length of every answer is checked.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from zellige.stores.base import (
 from zellige.types import Buffer, Encoded, Span
 
 CONCURRENCY = 64
-"""How many requests at once, where the other library does not say."""
+"""How many requests are in flight at most."""
 
 
 class ForeignStore(Store):
     """A store over that of another library.
 
-    A write is as much all or nothing as that library's. One on condition has one winner among the threads of this
-    process. Between processes the first write of a key has one where the library can write on condition; else what is
-    stored is compared with what was read, just before it is written.
+    A write is as atomic as that library's. A conditional write has one winner among the threads of this process.
+    Between processes the creation of a key has one where the library has conditional writes; else the stored value is
+    compared just before the write.
     """
 
     measured: bool = False
@@ -45,7 +45,7 @@ class ForeignStore(Store):
         """Return a whole value; None if it is missing."""
 
     @abstractmethod
-    def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
+    def _ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
         """Return so many bytes from each start, or the last ones where the start is -1; None if it is missing."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class ForeignStore(Store):
 
     @abstractmethod
     def _create(self, key: str, value: bytes) -> bool:
-        """Store a value for a key that was missing a moment ago; False if somebody else was quicker."""
+        """Store a value for a key that was missing a moment ago; False if another writer was faster."""
 
     @abstractmethod
     def _delete(self, keys: Sequence[str]) -> None:
@@ -75,17 +75,17 @@ class ForeignStore(Store):
         if spans is None:
             whole = self._whole(key)
             return None if whole is None else Value((whole,), len(whole), ContentTag(0, whole))
-        size, places = None, None if self.measured else _unmeasured(spans)
-        if places is None:
+        size, ranges = None, None if self.measured else _unmeasured(spans)
+        if ranges is None:
             size = self._size(key)
             if size is None:
                 return None
-            places = [resolve_span(key, *span, size) for span in spans]
-        wanted = [place for place in places if place[1]]
+            ranges = [resolve_span(key, *span, size) for span in spans]
+        wanted = [(start, length) for start, length in ranges if length]
         try:
             parts = self._ranges(key, wanted) if wanted else ()
         except OSError:
-            self._check_spans(key, spans)  # there are those who answer to a range beyond the end by an error
+            self._check_spans(key, spans)  # some file systems raise for a range beyond the end
             raise
         if parts is None:
             return None
@@ -94,7 +94,7 @@ class ForeignStore(Store):
                 self._check_spans(key, spans)
                 raise OSError(f"key {key!r} in {self!r}: asked for {length} bytes of it, and got {len(part)}")
         rest = iter(parts)
-        return Value([next(rest) if length else b"" for _, length in places], size, None)
+        return Value([next(rest) if length else b"" for _, length in ranges], size, None)
 
     def _check_spans(self, key: str, spans: Sequence[Span]) -> None:
         """Raise `ShortReadError` if one of them reaches beyond the value."""
@@ -127,7 +127,7 @@ class ForeignStore(Store):
             self._delete(keys)
 
     def _failed(self, error: Exception, key: str) -> OSError:
-        """Return a failure of the other library as an OSError that names key and cause; a PermissionError stays one."""
+        """Return an error of the other library as an OSError, of the same class if it is one, with key and cause."""
         text = f"key {key!r} in {self!r}: "
         if isinstance(error, OSError) and error.errno is not None:
             return OSError(error.errno, text + (error.strerror or str(error)))
@@ -136,13 +136,13 @@ class ForeignStore(Store):
 
 
 def _unmeasured(spans: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """Return the ranges as places, if that can be told without knowing the size."""
-    places = []
+    """Return the ranges as (start, length), see `_ranges`; None if that takes the size."""
+    ranges = []
     for start, length in spans:
         if start >= 0 and length:
-            places.append((start, length))
+            ranges.append((start, length))
         elif start < 0 and (length is None or length == -start):
-            places.append((-1, -start))
+            ranges.append((-1, -start))
         else:
             return None
-    return places or None
+    return ranges or None

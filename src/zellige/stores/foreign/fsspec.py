@@ -19,13 +19,22 @@ T = TypeVar("T")
 
 
 class FsspecStore(ForeignStore):
-    """The files of a file system below `root`.
+    """The files of a file system below a path.
 
     For a local file system this gives a `LocalStore` instead, whose writes are all or nothing. Elsewhere they are what
     the file system's `pipe_file` is: all or nothing in object stores and in memory, but not in SFTP and the like.
-    Listings are never taken from fsspec's cache. Only FileNotFoundError means that a key is missing. File systems of
-    coroutines are used through their blocking methods. Pickles hold the file system's options, and so what they have
-    of credentials.
+    Listings are never taken from fsspec's cache. Only FileNotFoundError means that a key is missing. Asynchronous file
+    systems are used through their blocking methods. Pickles hold the file system's options, and so its credentials.
+
+    Parameters
+    ----------
+    fs
+        A file system of fsspec.
+    root
+        The path in it.
+    read_only
+        Whether to refuse to write.
+
     """
 
     def __new__(cls, fs: Any = None, root: str = "", *, read_only: bool = False) -> Any:
@@ -45,7 +54,18 @@ class FsspecStore(ForeignStore):
 
     @classmethod
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, read_only: bool = False) -> Store:
-        """Return the store at a URL, maybe a chain such as `simplecache::s3://bucket/x`."""
+        """Return the store at a URL.
+
+        Parameters
+        ----------
+        url
+            A URL of a scheme that fsspec knows, or a chain such as `simplecache::s3://bucket/x`.
+        storage_options
+            The options of the file system.
+        read_only
+            Whether to refuse to write.
+
+        """
         from zellige.stores.client import redacted
 
         try:
@@ -70,7 +90,16 @@ class FsspecStore(ForeignStore):
 
     @classmethod
     def from_mapper(cls, mapper: Any, *, read_only: bool = False) -> Store:
-        """Return the store of what `fsspec.get_mapper` gave."""
+        """Return the store of a mapper.
+
+        Parameters
+        ----------
+        mapper
+            What `fsspec.get_mapper` returned.
+        read_only
+            Whether to refuse to write.
+
+        """
         return cls(mapper.fs, mapper.root, read_only=read_only)
 
     @property
@@ -99,8 +128,8 @@ class FsspecStore(ForeignStore):
     def _whole(self, key: str) -> bytes | None:
         return self._read(key, lambda fs, path: bytes(fs.cat_file(path)))
 
-    def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
-        bounds = [(-length, None) if start < 0 else (start, start + length) for start, length in places]
+    def _ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
+        bounds = [(-length, None) if start < 0 else (start, start + length) for start, length in ranges]
 
         def read(fs: Any, path: str) -> list[bytes]:
             if len(bounds) > 1 and fs.async_impl and all(start >= 0 for start, _ in bounds):
@@ -162,7 +191,7 @@ class FsspecStore(ForeignStore):
             raise self._failed(error, key) from error
 
     def _create(self, key: str, value: bytes) -> bool:
-        # Only if the file system knows this argument by name: there are those who take any, and ignore it.
+        # Only if the file system has this parameter: some accept any keyword and ignore it.
         options = {"mode": "create"} if "mode" in inspect.signature(self.fs.pipe_file).parameters else {}
         try:
             self._put(key, value, **options)
@@ -196,12 +225,12 @@ def local_path(fs: Any, root: str) -> str | None:
         return local_path(fs.fs, f"{fs.path}/{root}" if root else fs.path)
     from fsspec.implementations.local import LocalFileSystem
 
-    plain = getattr(fs, "sync_fs", fs)  # in what fsspec puts around a file system for those who need coroutines
+    plain = getattr(fs, "sync_fs", fs)  # in fsspec's asynchronous wrapper of a file system
     return str(plain._strip_protocol(root)) if isinstance(plain, LocalFileSystem) else None
 
 
 def _blocking(fs: Any) -> Any:
-    """Return the same file system with blocking methods, where it was made for coroutines."""
+    """Return the same file system with blocking methods."""
     if getattr(fs, "asynchronous", False):
         return type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False})
     return fs

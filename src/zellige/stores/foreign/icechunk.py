@@ -1,4 +1,4 @@
-"""What is particular about icechunk sessions, which `ZarrPythonStore` reads and writes."""
+"""What differs in icechunk sessions, which `ZarrPythonStore` reads and writes."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def errors() -> tuple[type[Exception], ...]:
 
 
 def fork(store: Any) -> Any:
-    """Return a copy of the store of a session that can be sent to other processes."""
+    """Return a copy of a session's store that can be sent to other processes."""
     import icechunk
 
     session = store.session
-    if isinstance(session, icechunk.ForkSession):  # which refuses to be forked again once it has changes
+    if isinstance(session, icechunk.ForkSession):  # which cannot be forked again once it has changes
         return pickle.loads(pickle.dumps(session)).store
     return session.fork().store
 
 
 def _sizes(value: bytes) -> tuple[dict[str, Any], list[Any]] | None:
-    """Return a document with a rectilinear grid, and the sizes in it; None for all else."""
+    """Return metadata with a rectilinear grid, and the sizes in it; None for all else."""
     if b'"rectilinear"' not in value:
         return None
     try:
         document = json.loads(value)
         grid = document["chunk_grid"]
         return (document, grid["configuration"]["chunk_shapes"]) if grid["name"] == "rectilinear" else None
-    except (ValueError, TypeError, KeyError):  # a chunk, or a document that is wrong: the store will say
+    except (ValueError, TypeError, KeyError):  # a chunk, or wrong metadata: the store will say
         return None
 
 
@@ -66,7 +66,7 @@ def with_runs(value: bytes) -> bytes:
 
 
 def refusal(key: str, value: bytes) -> str:
-    """Say why a document was refused, where icechunk does not say it well; else empty."""
+    """Return why metadata was refused, where icechunk does not say it well; else an empty text."""
     import icechunk
 
     name = key.rpartition("/")[2]

@@ -1,6 +1,6 @@
-"""Values of a store of zarr-python, which are coroutines: icechunk sessions above all.
+"""Values of the asynchronous stores of zarr-python, such as icechunk sessions.
 
-One thread runs the event loop of all such stores. Threads of ours that wait for it keep many requests in flight.
+One thread runs the event loop of all such stores. Threads that wait for it keep many requests in flight.
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ T = TypeVar("T")
 
 
 class ZarrPythonStore(ForeignStore, Forks):
-    """The values of a `zarr.abc.store.Store` (zarr 3), such as `session.store` of icechunk.
+    """The values of a store of zarr-python 3, such as `session.store` of icechunk.
 
-    A store that is read-only there is so here. Pickling pickles that store, so that what it says about it holds: a
-    writable session of icechunk wants `session.fork()` first. It is used from an event loop of ours; one that is bound
-    to another loop already cannot be.
+    Pickling pickles that store: a writable session of icechunk needs `session.fork()` first. The store is used from an
+    event loop of ours; one that is bound to another loop already cannot be.
 
-    **icechunk** sessions are transactions: `traits.transactional` is true, nobody else sees what is written before
-    `session.commit`, and conflicts are raised there. It takes Zarr 3 only, and refuses keys that are neither documents
-    nor chunks of arrays that exist. Its version 2 takes rectilinear grids, whose sizes are written as runs of edges
-    `[size, count]`, which means the same; its version 1 takes none.
+    **icechunk** sessions are transactions: `traits.transactional` is true, others see nothing before `session.commit`,
+    and conflicts are raised there. icechunk takes Zarr 3 only, and refuses keys that are neither metadata nor chunks of
+    arrays that exist. Its version 2 takes rectilinear grids, whose sizes are written as runs of edges `[size, count]`,
+    which mean the same; its version 1 takes none.
+
+    Parameters
+    ----------
+    store
+        A `zarr.abc.store.Store`.
+    read_only
+        Whether to refuse to write; a store that is read-only is so here, too.
+
     """
 
     def __init__(self, store: Any, *, read_only: bool = False) -> None:
@@ -41,7 +48,7 @@ class ZarrPythonStore(ForeignStore, Forks):
         self.traits = Traits(read_only=read_only or store.read_only, concurrency=CONCURRENCY, transactional=session)
         self._errors: tuple[type[Exception], ...] = icechunk.errors() if session else ()
         self._unlisted: tuple[type[Exception], ...] = (*self._errors, FileNotFoundError, NotADirectoryError)
-        self._run("", store._ensure_open())  # which those of zarr-python do themselves, but for some
+        self._run("", store._ensure_open())  # most stores do this themselves
 
     @property
     def zarr_store(self) -> Any:
@@ -62,7 +69,7 @@ class ZarrPythonStore(ForeignStore, Forks):
         try:
             return await self._store.get(key, default_buffer_prototype(), request)
         except self._errors:
-            # icechunk 2 answers so when it is asked for the bytes of an empty value.
+            # icechunk 2 raises for the bytes of an empty value.
             if request is not None or await self._measure(key) != 0:
                 raise
             return default_buffer_prototype().buffer.from_bytes(b"")
@@ -72,12 +79,12 @@ class ZarrPythonStore(ForeignStore, Forks):
         # The bytes of zarr-python's buffer, which the store may hold as well.
         return None if found is None else memoryview(found.as_numpy_array()).cast("B").toreadonly()
 
-    def _ranges(self, key: str, places: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
+    def _ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes] | None:
         from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 
         requests = [
             SuffixByteRequest(length) if start < 0 else RangeByteRequest(start, start + length)
-            for start, length in places
+            for start, length in ranges
         ]
 
         async def read() -> list[Any]:
@@ -108,8 +115,7 @@ class ZarrPythonStore(ForeignStore, Forks):
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
         """List all keys that start with the prefix, or one level of them.
 
-        zarr-python does not tell keys and prefixes apart, so that each name is asked for; one that is a key is no
-        prefix here.
+        zarr-python does not tell keys and prefixes apart, so there is a request for each name.
         """
         check_prefix(prefix)
         if not recursive:
@@ -139,7 +145,7 @@ class ZarrPythonStore(ForeignStore, Forks):
             return Listing.one_level(prefix, whole)
 
     async def _is_value(self, key: str) -> bool:
-        """Whether a name in a listing is a key; some stores say of folders, too, that they exist."""
+        """Whether a name in a listing is a key; for some stores folders exist, too."""
         if key.rpartition("/")[2] in DOCUMENTS:
             return True
         try:
@@ -158,7 +164,7 @@ class ZarrPythonStore(ForeignStore, Forks):
 
     def _create(self, key: str, value: bytes) -> bool:
         self._set(key, value, self._store.set_if_not_exists)
-        # It does not tell who won. A transaction has no others.
+        # It does not tell who won; in a transaction there are no others.
         return self.traits.transactional or self.get(key) == value
 
     def _set(self, key: str, value: bytes, how: Any) -> None:
@@ -198,11 +204,18 @@ class ZarrPythonStore(ForeignStore, Forks):
         return ("zarr", _Same(self._store))
 
     def fork(self) -> Self:
-        """Return a fork of a session of icechunk for other processes; the session must have no uncommitted changes."""
+        """Return a fork of a session without uncommitted changes, for other processes."""
         return type(self)(icechunk.fork(self._store))
 
     def merge(self, forks: Iterable[Any]) -> None:
-        """Take over what was written to forks of the session; committing is left to the user."""
+        """Take over what was written to forks of the session; nothing is committed.
+
+        Parameters
+        ----------
+        forks
+            What `fork` returned.
+
+        """
         self._store.session.merge(*[fork.zarr_store.session for fork in forks])
 
     def close(self) -> None:
@@ -245,11 +258,11 @@ class _Same:
 # -- the event loop -------------------------------------------------------------------------------
 
 _loops: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread]] = {}
-"""By process. A forked one leaves that of its parent alone: it has no thread there, and closing it would disturb it."""
+"""By process: a forked one has no thread of its parent's loop, and closing that would disturb the parent."""
 
 
 def _wait_for(work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine gives; the thread that calls waits for it."""
+    """Return the result of a coroutine; the calling thread waits for it."""
     try:
         loop, thread = _started(os.getpid())
         if threading.current_thread() is thread:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import xarray as xr
-from zellige import Array, errors
-from zellige.xarray import compat, packing, text
+from zellige import Array, Group, create_group, errors, open_group, storage
+from zellige.xarray import compat, packing
 from zellige.xarray.backend import RULES, check_lengths, name_dimensions, stored_variable
 from zellige.xarray.calendar import Cut, Ends, Rule, fine_enough, resolve_chunks
 from zellige.xarray.encoding import array_metadata, encoded_attributes
@@ -21,7 +22,7 @@ _CODED = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "miss
 """The attributes that say what stored numbers mean; what is added later must agree with them."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Step:
     """One variable and what becomes of it: a new array, a longer one, or other values in the one that is there."""
 
@@ -32,13 +33,15 @@ class Step:
     metadata: Any = None
     """For a new array."""
     array: Array | None = None
-    """The array that is there, if it is not new."""
+    """The array that is there, or is made for this."""
     region: tuple[slice, ...] | None = None
     axis: int | None = None
     """The axis that is appended to, if any."""
     edges: list[int] | None = None
     """How the new region of that axis is cut; None leaves it to the array."""
     config: dict[str, Any] | None = None
+    stored: bool = True
+    """Whether the metadata in the store is that of the array."""
 
     @property
     def growth(self) -> tuple[Array, int, int, list[int] | None]:
@@ -51,33 +54,50 @@ class Step:
         """Whether values are replaced that readers see already."""
         return self.metadata is None and self.axis is None
 
+    @property
+    def of_dask(self) -> bool:
+        """Whether the values are blocks of dask; others are in memory, or are read when they are asked for."""
+        return self.variable.chunks is not None
+
+    @property
+    def values(self) -> Any:
+        """The values, read if they are not in memory."""
+        return np.asarray(self.variable.data)
+
+    def into(self, array: Array) -> Step:
+        """The same step into an array that was created for it, or is longer than the stored one."""
+        region = self.region
+        if self.axis is not None:
+            end, length = array.shape[self.axis], self.variable.shape[self.axis]
+            region = tuple(slice(end - length, end) if k == self.axis else slice(None) for k in range(array.ndim))
+        return replace(self, array=array, region=region, stored=False)
+
+    @property
+    def target(self) -> Array:
+        """The array, with the settings of this write."""
+        assert self.array is not None
+        return self.array if self.config is None else self.array.with_config(self.config)
+
 
 @dataclass(frozen=True)
-class There:
-    """A group that is there: its attributes and its arrays."""
-
-    attributes: Mapping[str, Any]
-    arrays: Mapping[str, Array]
-
-
-@dataclass
 class Plan:
     """One dataset and the group that it goes to."""
 
     attributes: dict[str, Any]
+    """Those that the group gets, beside others that are there."""
     steps: list[Step]
-    is_new: bool
-    """Whether the group is created."""
+    metadata: Any = None
+    """Of the group, if it is created."""
 
     @property
     def changes_metadata(self) -> bool:
         """Whether anything is created or grows."""
-        return self.is_new or any(not step.in_place for step in self.steps)
+        return self.metadata is not None or any(not step.in_place for step in self.steps)
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the user says about a write."""
+class Options:
+    """What the user says about the write of one dataset."""
 
     mode: str
     zarr_format: Any
@@ -86,70 +106,60 @@ class Wishes:
     append_dim: Any = None
     region: Any = None
     write_empty_chunks: bool | None = None
-    casting: Literal["same_value", "unsafe"] = "same_value"
+    casting: packing.Casting = "same_value"
     inherited: xr.Dataset | None = None
     """The dataset with the coordinates that it inherits from the groups above it in a tree."""
 
 
-def plan_dataset(ds: xr.Dataset, path: str, there: There | None, wishes: Wishes, above: Sequence[There] = ()) -> Plan:
-    """What is to be done to write a dataset to a group; everything about it is checked.
+def plan_dataset(
+    ds: xr.Dataset, path: str, there: Stored | None, options: Options, above: Sequence[Stored] = ()
+) -> Plan:
+    """Return what is to be done to write a dataset to a group; everything about it is checked.
 
-    Parameters
-    ----------
-    ds
-        The dataset.
-    path
-        The path of its group, below the group that is written to.
-    there
-        The group that is there; None for one that is created.
-    wishes
-        What the user says.
-    above
-        The groups above that are there, the nearest first; a dataset inherits their coordinates.
+    `there` is the group that is there, None for one that is created; `above` are those above it, the nearest first: a
+    dataset inherits their coordinates.
     """
     check_names(ds)
-    arrays = {} if there is None else there.arrays
-    stored = Stored(arrays)
-    check_lengths(path, stored.dimensions, arrays)
+    stored = there or Stored({})
+    check_lengths(path, stored.dimensions, stored.arrays)
     region = None
-    if wishes.region is not None:
-        region = _resolve_region(ds, wishes.region, stored)
+    if options.region is not None:
+        region = _resolve_region(ds, options.region, stored)
         ds = ds.drop_vars(list(ds.indexes))  # they are what the region was found by
     variables, attributes = compat.encode_dataset_coordinates(ds)
-    _check_encoding(wishes, variables, arrays)
-    if wishes.append_dim is not None:
-        _check_append(ds, wishes, stored, variables)
-    rules_there = {} if there is None or region is not None else stored_rules(there.attributes)
-    whole = ds if wishes.inherited is None else wishes.inherited
+    _check_encoding(options, variables, stored.arrays)
+    if options.append_dim is not None:
+        _check_append(ds, options, stored, variables)
+    rules_there = {} if region is not None else _stored_rules(stored.attributes)
+    whole = ds if options.inherited is None else options.inherited
     kept = {dim: rule for dim, rule in rules_there.items() if dim in whole.indexes}
     indexes = {}
-    if kept or wishes.chunks is not None:
-        holders = [stored, *(Stored(group.arrays) for group in above)] if stored.arrays else []
-        indexes = next(filter(None, (holder.index_of(wishes.append_dim) for holder in holders)), {})
-    cuts, rules = resolve_chunks(whole, wishes.chunks, indexes, kept)
-    growing = {*rules, wishes.append_dim}
+    if kept or options.chunks is not None:
+        holders = [stored, *above] if stored.arrays else []
+        indexes = next(filter(None, (holder.index_of(options.append_dim) for holder in holders)), {})
+    cuts, rules = resolve_chunks(whole, options.chunks, indexes, kept)
     steps = []
     for name, variable in variables.items():
-        if name in arrays:
-            step = stored.step(name, variable, wishes, region, cuts)
-        elif wishes.mode == "r+":
+        if name in stored.arrays:
+            step = stored.step(name, variable, options, region, cuts)
+        elif options.mode == "r+":
             raise ValueError(f"variable {name!r} is not in the store, and mode 'r+' adds none; use mode='a' to add it")
         elif region is not None:
-            step = stored.new_in_region(name, variable, wishes, region)
+            step = stored.new_in_region(name, variable, options, region)
         else:
-            step = _new(name, variable, wishes, cuts, growing, rules=rules)
+            step = _new(name, variable, options, cuts, rules)
         steps += [] if step is None else [step]
     _check_fit(steps, stored)
     steps = [replace(step, path=join(path, step.path)) for step in steps]
     found = encoded_attributes({k: v for k, v in attributes.items() if k != RULES}, f"group {'/' + path!r}")
     if not rules.items() <= rules_there.items():
         found[RULES] = {str(dim): rule.to_json() for dim, rule in (rules_there | rules).items()}
-    if there is not None and found.items() <= dict(there.attributes).items():
-        found = {}
-    return Plan(found, steps, there is None)
+    if there is None:
+        return Plan(found, steps, create_group(attributes=found, zarr_format=options.zarr_format).metadata)
+    return Plan({} if found.items() <= stored.attributes.items() else found, steps)
 
 
-def stored_rules(attributes: Mapping[str, Any]) -> dict[Any, Rule]:
+def _stored_rules(attributes: Mapping[str, Any]) -> dict[Any, Rule]:
     """The calendar rules that a group was written with."""
     found = attributes.get(RULES)
     parsed = {dim: Rule.parse(rule) for dim, rule in found.items()} if isinstance(found, dict) else {}
@@ -192,45 +202,44 @@ def _check_fit(steps: Iterable[Step], stored: Stored) -> None:
             )
 
 
-def _check_encoding(wishes: Wishes, variables: Iterable[Any], arrays: Iterable[str]) -> None:
-    for name in wishes.encoding:
+def _check_encoding(options: Options, variables: Iterable[Any], arrays: Iterable[str]) -> None:
+    for name in options.encoding:
         if name not in variables:
             raise ValueError(f"encoding: there is no variable {name!r} in the dataset")
         if name in arrays:
             raise ValueError(f"encoding: {name!r} is stored already, and keeps its encoding; leave it out")
-        errors.as_mapping(wishes.encoding[name] or {}, f"encoding[{name!r}]")
+        errors.as_mapping(options.encoding[name] or {}, f"encoding[{name!r}]")
 
 
 def _new(
     name: str,
     variable: xr.Variable,
-    wishes: Wishes,
+    options: Options,
     cuts: Mapping[Any, Cut],
-    growing: Collection[Any] = (),
+    rules: Mapping[Any, Rule],
     shape: Sequence[int] | None = None,
-    rules: Mapping[Any, Rule] | None = None,
 ) -> Step:
-    """A new array. Along dimensions that are `growing` more will be appended; `shape` is that of one filled in part."""
-    given = wishes.encoding.get(name)
+    """A new array. Along dimensions with a rule more will be appended; `shape` is that of one filled in part."""
+    given = options.encoding.get(name)
     if given is not None:
         variable = variable.copy(deep=False)
         variable.encoding = dict(given)
-    variable = text.check_fill(variable, name, wishes.zarr_format, explicit=given is not None)
-    encoded = packing.encode(variable, name, wishes.zarr_format, wishes.casting)
-    units = _units_to_grow(variable, encoded, rules or {})
+    variable = packing.check_fill(variable, name, options.zarr_format, explicit=given is not None)
+    encoded = packing.encode(variable, name, options.zarr_format, options.casting)
+    units = _units_to_grow(variable, encoded, rules)
     if units is not None:
         variable = variable.copy(deep=False)
         variable.encoding = {**variable.encoding, "units": units}
-        encoded = packing.encode(variable, name, wishes.zarr_format, wishes.casting)
+        encoded = packing.encode(variable, name, options.zarr_format, options.casting)
     metadata = array_metadata(
         encoded if shape is None else _of_shape(encoded, shape),
         name,
         cuts,
         explicit=given is not None,
-        zarr_format=wishes.zarr_format,
-        growing=growing,
+        zarr_format=options.zarr_format,
+        growing={*rules, options.append_dim},
     )
-    empty = wishes.write_empty_chunks
+    empty = options.write_empty_chunks
     empty = encoded.encoding.get("write_empty_chunks") if empty is None else empty
     return Step(name, encoded, metadata, config=None if empty is None else {"write_empty_chunks": empty})
 
@@ -264,23 +273,30 @@ def _of_shape(variable: xr.Variable, shape: Sequence[int]) -> xr.Variable:
 
 
 class Stored:
-    """The arrays of a group as variables."""
+    """A group that is there: its attributes, and its arrays as variables."""
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, arrays: Mapping[str, Array], group: Group | None = None) -> None:
         self.arrays = arrays
-        self.dimensions = name_dimensions(arrays)
-        self.sizes = {
-            dim: size
-            for name, array in arrays.items()
-            for dim, size in zip(self.dimensions[name], array.shape, strict=True)
-        }
+        self.attributes: dict[str, Any] = {} if group is None else group.attrs.asdict()
+        self.zarr_format = None if group is None else group.metadata.zarr_format
+
+    @cached_property
+    def dimensions(self) -> dict[str, tuple[str, ...]]:
+        """The names of the axes of each array."""
+        return name_dimensions(self.arrays)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The lengths of the dimensions."""
+        named = ((self.dimensions[name], array.shape) for name, array in self.arrays.items())
+        return {dim: size for dims, shape in named for dim, size in zip(dims, shape, strict=True)}
 
     def index_of(self, dim: Any) -> dict[Any, pd.Index]:
         """The stored coordinate of a dimension, by its name; empty if there is none."""
         has = dim in self.arrays and self.dimensions[dim] == (dim,)
         return {dim: self.decoded(dim).to_index()} if has else {}
 
-    def new_in_region(self, name: str, variable: xr.Variable, wishes: Wishes, region: Mapping[Any, slice]) -> Step:
+    def new_in_region(self, name: str, variable: xr.Variable, options: Options, region: Mapping[Any, slice]) -> Step:
         """A new array as long, and cut, as those that are there; a region of it is written."""
         if unknown := [dim for dim in variable.dims if dim in region and dim not in self.sizes]:
             raise ValueError(
@@ -289,9 +305,9 @@ class Stored:
             )
         cuts = {dim: self._cut_of(dim) for dim in variable.dims if dim in self.sizes}
         shape = [self.sizes.get(dim, size) for dim, size in variable.sizes.items()]
-        step = _new(name, variable, wishes, cuts, shape=shape)
+        step = _new(name, variable, options, cuts, {}, shape)
         places = tuple(region.get(dim, slice(None)) for dim in variable.dims)
-        self._check_region(name, step.variable, places, shape)
+        _check_region(name, step.variable, places, shape)
         return replace(step, region=places)
 
     def _cut_of(self, dim: Any) -> Cut:
@@ -299,11 +315,6 @@ class Stored:
         name = next(name for name, dims in self.dimensions.items() if dim in dims)
         chunks = self.arrays[name].grid.axes[self.dimensions[name].index(dim)].declared
         return chunks if isinstance(chunks, int) else list(chunks)
-
-    @staticmethod
-    def _check_region(name: str, variable: xr.Variable, places: Sequence[slice], shape: Sequence[int]) -> None:
-        lengths = [len(range(*place.indices(n))) for place, n in zip(places, shape, strict=True)]
-        _check_sizes(name, variable, dict(zip(variable.dims, lengths, strict=True)))
 
     def raw(self, name: str) -> xr.Variable:
         """The variable of encoded values."""
@@ -317,40 +328,37 @@ class Stored:
         self,
         name: str,
         variable: xr.Variable,
-        wishes: Wishes,
+        options: Options,
         region: Mapping[Any, slice] | None,
         cuts: Mapping[Any, Cut],
     ) -> Step | None:
         """What to do with a variable whose array is there; None if it stays as it is."""
         array, dims = self.arrays[name], self.dimensions[name]
-        if wishes.mode == "a-" and wishes.append_dim is not None and wishes.append_dim not in dims:
+        if options.mode == "a-" and options.append_dim is not None and options.append_dim not in dims:
             return None
-        encoded = self._encoded(name, variable, wishes)
+        encoded = self._encoded(name, variable, options)
         if set(encoded.dims) != set(dims):
             raise ValueError(f"variable {name!r} has the dimensions {encoded.dims}, the stored one has {dims}")
         encoded = encoded.transpose(*dims)
-        empty = wishes.write_empty_chunks
+        empty = options.write_empty_chunks
         settings = None if empty is None else {"write_empty_chunks": empty}
-        if wishes.append_dim in dims:
-            axis = dims.index(wishes.append_dim)
-            _check_sizes(
-                name, encoded, {d: n for d, n in zip(dims, array.shape, strict=True) if d != wishes.append_dim}
-            )
-            asked = wishes.chunks is not None and (
-                not isinstance(wishes.chunks, Mapping) or wishes.chunks.get(wishes.append_dim) is not None
-            )
-            edges = _new_edges(name, encoded, array, axis, cuts, asked=asked)
+        if options.append_dim in dims:
+            axis = dims.index(options.append_dim)
+            kept = {dim: n for dim, n in zip(dims, array.shape, strict=True) if dim != options.append_dim}
+            _check_sizes(name, encoded, kept)
+            given = options.chunks.get(options.append_dim) if isinstance(options.chunks, Mapping) else options.chunks
+            edges = _new_edges(name, encoded, array, axis, cuts, asked=given is not None)
             return Step(name, encoded, array=array, axis=axis, edges=edges, config=settings)
         places = tuple((region or {}).get(dim, slice(None)) for dim in dims)
-        self._check_region(name, encoded, places, array.shape)
-        if wishes.append_dim is not None and variable.chunks is None:
+        _check_region(name, encoded, places, array.shape)
+        if options.append_dim is not None and variable.chunks is None:
             if _same(np.asarray(encoded.data), array[...]):
                 return None
             if variable.dims == (name,):
                 raise ValueError(f"coordinate {name!r} differs from the stored one; align the dataset, or drop it")
         return Step(name, encoded, array=array, region=places, config=settings)
 
-    def _encoded(self, name: str, variable: xr.Variable, wishes: Wishes) -> Any:
+    def _encoded(self, name: str, variable: xr.Variable, options: Options) -> Any:
         """Values encoded exactly as the stored ones are."""
         new, raw = variable.copy(deep=False), self.raw(name)
         is_text = _check_kind(name, variable, raw.dtype)
@@ -367,17 +375,17 @@ class Stored:
         with warnings.catch_warnings():
             # xarray takes other units then, and such times are refused below.
             warnings.filterwarnings("ignore", "Times can't be serialized faithfully", UserWarning)
-            encoded = packing.encode(new, name, wishes.zarr_format, wishes.casting, as_text=is_text)
+            encoded = packing.encode(new, name, options.zarr_format, options.casting, as_text=is_text)
         if is_fixed and encoded.chunks is None:
-            if wishes.casting != "unsafe":
-                text.check_ends(encoded, name)
-            encoded = text.as_fixed(encoded, name, raw.dtype)
+            if options.casting != "unsafe":
+                packing.check_ends(encoded, name)
+            encoded = packing.as_fixed(encoded, name, raw.dtype)
         for key in _CODED:
             if not _same(_meaning(encoded.attrs.get(key)), _meaning(raw.attrs.get(key))):
                 found, stored = encoded.attrs.get(key), raw.attrs.get(key)
                 raise ValueError(
                     f"variable {name!r} cannot be encoded as the stored one: {key} would be {found!r}, it is "
-                    f"{stored!r}{_remedy(name, key, found, raw, is_time=_is_time(variable))}"
+                    f"{stored!r}{_remedy(variable, name, key, found, raw)}"
                 )
         if not _holds(raw.dtype, encoded):
             raise ValueError(
@@ -405,21 +413,17 @@ def _check_kind(name: str, variable: xr.Variable, stored: np.dtype[Any]) -> bool
     return expected
 
 
-def _remedy(name: str, key: str, found: Any, raw: xr.Variable, *, is_time: bool) -> str:
+def _remedy(variable: xr.Variable, name: str, key: str, found: Any, raw: xr.Variable) -> str:
     """What to do about values that need other attributes than the stored ones have."""
     if key != "units" or not isinstance(found, str) or not isinstance(raw.attrs.get(key), str):
         return "; encode the values alike, or write the dataset anew"
-    unit, since, origin = found.partition(" since ")
-    if not is_time:
+    if variable.dtype.kind not in "mM" and not compat.holds_cftime(variable):
         return f"; convert the values to {raw.attrs[key]!r} and set that attribute, or write the dataset anew"
+    wanted = {name: {"units": found}}
     return (
         f". The stored units are of {raw.dtype} and do not hold these times exactly; write the dataset anew with "
-        f"encoding={{{name!r}: {{'units': '{unit}{since}{origin}'}}}}, or round the times"
+        f"encoding={wanted}, or round the times"
     )
-
-
-def _is_time(variable: xr.Variable) -> bool:
-    return variable.dtype.kind in "mM" or compat.holds_cftime(variable)
 
 
 def _meaning(value: Any) -> Any:
@@ -446,11 +450,8 @@ def _same(one: Any, other: Any) -> bool:
     if one is None or other is None:
         return one is other
     a, b = np.asarray(one), np.asarray(other)
-    if a.shape != b.shape:
-        return False
-    if a.dtype.kind in "fcmM" and b.dtype.kind in "fcmM":
-        return bool(np.array_equal(a, b, equal_nan=True))
-    return bool(np.array_equal(a, b))
+    may_be_missing = a.dtype.kind in "fcmM" and b.dtype.kind in "fcmM"
+    return bool(np.array_equal(a, b, equal_nan=may_be_missing))
 
 
 def _check_sizes(name: str, variable: xr.Variable, wanted: Mapping[Any, int]) -> None:
@@ -462,11 +463,16 @@ def _check_sizes(name: str, variable: xr.Variable, wanted: Mapping[Any, int]) ->
             )
 
 
+def _check_region(name: str, variable: xr.Variable, places: Sequence[slice], shape: Sequence[int]) -> None:
+    lengths = [len(range(*place.indices(n))) for place, n in zip(places, shape, strict=True)]
+    _check_sizes(name, variable, dict(zip(variable.dims, lengths, strict=True)))
+
+
 # -- appending ------------------------------------------------------------------------------------
 
 
-def _check_append(ds: xr.Dataset, wishes: Wishes, stored: Stored, variables: Mapping[Any, xr.Variable]) -> None:
-    dim = wishes.append_dim
+def _check_append(ds: xr.Dataset, options: Options, stored: Stored, variables: Mapping[Any, xr.Variable]) -> None:
+    dim = options.append_dim
     if not stored.arrays or (dim not in ds.sizes and dim not in stored.sizes):
         return  # the first of many appends creates; another group of a tree may not have the dimension
     if dim in ds.sizes and dim not in stored.sizes:
@@ -487,10 +493,9 @@ def _new_edges(
     """How appended values are cut: as the user or a kept rule says, or as dask or one block on an axis with edges.
 
     A regular axis stays regular unless the user says otherwise, for the sake of other readers; the size that it has
-    says nothing else, so that every append may repeat it. Where the last stored
-    chunk reaches beyond the end, the new values fill it first: a chunk is stored with its full size, and readers would
-    fail if it were written with another one before they see the new grid. If the user has `asked` for other chunks in
-    this write, a warning says so.
+    says nothing else, so that every append may repeat it. Where the last stored chunk reaches beyond the end, the new
+    values fill it first: a chunk is stored with its full size, and readers would fail if it were written with another
+    one before they see the new grid. If the user has `asked` for other chunks in this write, a warning says so.
     """
     dim, length = variable.dims[axis], variable.shape[axis]
     cut = None if variable.dims == (name,) else cuts.get(dim)
@@ -569,3 +574,119 @@ def _auto(ds: xr.Dataset, dim: Any, stored: Stored) -> slice:
     if (np.diff(places) != 1).any():
         raise ValueError(f"region: the values of {dim!r} do not lie side by side in the store; write several regions")
     return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 0)
+
+
+@dataclass
+class Extent:
+    """How long the dimensions of one group are once a write is done."""
+
+    stored: Stored
+    """What is there before."""
+    lengths: dict[Any, tuple[int, str]]
+    """Of each dimension, with a variable that has it."""
+    new: set[Any] = field(default_factory=set)
+    """The dimensions of arrays that are created."""
+    indexes: dict[Any, pd.Index] = field(default_factory=dict)
+    """The coordinates of dimensions that are created."""
+
+    @classmethod
+    def of(cls, stored: Stored, plan: Plan | None = None, ds: xr.Dataset | None = None) -> Extent:
+        """The extent of a group, after a write of a dataset to it if there is one."""
+        lengths = {dim: (stored.sizes[dim], name) for name, dims in stored.dimensions.items() for dim in dims}
+        found = cls(stored, lengths)
+        for step in () if plan is None else plan.steps:
+            name, dims = step.path.rpartition("/")[2], step.variable.dims
+            if step.axis is not None:
+                dim = dims[step.axis]
+                lengths[dim] = stored.sizes[dim] + step.variable.shape[step.axis], name
+            elif step.metadata is not None:
+                lengths.update(zip(dims, ((n, name) for n in step.metadata.shape), strict=True))
+                found.new.update(dims)
+                if ds is not None and dims == (name,) and name in ds.indexes:
+                    found.indexes[name] = ds.indexes[name]
+        return found
+
+    def index(self, dim: Any) -> pd.Index | None:
+        """The coordinate of a dimension; None if there is none."""
+        return self.indexes[dim] if dim in self.indexes else self.stored.index_of(dim).get(dim)
+
+
+def check_tree(
+    place: storage.StorePath,
+    datasets: Mapping[str, xr.Dataset],
+    there: Mapping[str, Stored | None],
+    plans: Mapping[str, Plan],
+) -> None:
+    """Refuse new arrays with which groups above and below would not open as one tree.
+
+    Arrays that only grow are not looked at: the groups of a tree may be appended to one after the other.
+    """
+    if not any(step.metadata is not None and step.variable.dims for plan in plans.values() for step in plan.steps):
+        return
+    extents = {
+        join(place.path, path): Extent.of(found or Stored({}), plans[path], datasets[path])
+        for path, found in there.items()
+    }
+    others = dict(_arrays_above(place))
+    if any(found is not None for found in there.values()):  # else there is nothing below, or it is removed
+        others |= _arrays_below(place, extents)
+    extents |= {path: Extent.of(Stored(arrays)) for path, arrays in others.items()}
+    for path, extent in extents.items():
+        for above in _parents(path):
+            if above in extents:
+                _check_pair(path, extent, above, extents[above])
+
+
+def _parents(path: str) -> list[str]:
+    """The paths of the groups above one, from the root downwards."""
+    parts = path.split("/") if path else []
+    return ["/".join(parts[:count]) for count in range(len(parts))]
+
+
+def _arrays_above(place: storage.StorePath) -> Iterator[tuple[str, dict[str, Array]]]:
+    """The arrays of the groups above a place; the consolidated metadata of the root may tell all of them."""
+    found: Group | None = None
+    for path in _parents(place.path):
+        try:
+            if found is None:
+                found = open_group(storage.StorePath(place.store, path), mode="r")
+            else:
+                found = found.get_group(path.rpartition("/")[2])
+        except errors.ZelligeError:  # there is no group; what is there instead is told by who creates one
+            found = None
+        else:
+            yield path, dict(found.arrays())
+
+
+def _arrays_below(place: storage.StorePath, known: Collection[str]) -> dict[str, dict[str, Array]]:
+    """The arrays of the groups below a place that are not known yet."""
+    below: dict[str, dict[str, Array]] = {}
+    for path, found in open_group(place, mode="r").members(max_depth=None):
+        parent, _, name = join(place.path, path).rpartition("/")
+        if isinstance(found, Array) and parent not in known:
+            below.setdefault(parent, {})[name] = found
+    return below
+
+
+def _check_pair(path: str, extent: Extent, above: str, outer: Extent) -> None:
+    """Refuse a group that is not aligned with one above it, if arrays are created in one of them."""
+    for dim in [dim for dim in extent.lengths if dim in outer.lengths and dim in extent.new | outer.new]:
+        (mine, name), (theirs, other) = extent.lengths[dim], outer.lengths[dim]
+        elsewhere = f"a group that is not below '/{above}'" if above else "another store"
+        remedy = f"Nothing was written; give the dimension another name in one of them, or write to {elsewhere}"
+        if mine != theirs:
+            raise errors.DatasetError(
+                f"variable {name!r} of group '/{path}' has {mine} elements along {dim!r}, the dimension of the same "
+                f"name in group '/{above}' has {theirs} ({other}), and xarray opens no tree of such groups. {remedy}",
+                dimension=str(dim),
+                lengths={mine: [join(path, name)], theirs: [join(above, other)]},
+            )
+        if dim in extent.indexes or dim in outer.indexes:
+            index, outer_index = extent.index(dim), outer.index(dim)
+            if index is not None and outer_index is not None and not index.equals(outer_index):
+                raise errors.DatasetError(
+                    f"coordinate {dim!r} of group '/{path}' has other values than that of group '/{above}', and xarray "
+                    f"opens no tree of such groups. {remedy}",
+                    dimension=str(dim),
+                    lengths={mine: [join(path, name), join(above, other)]},
+                )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -12,25 +12,30 @@ from uuid import uuid4
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
+from dask.base import get_scheduler, tokenize
 
-from zellige import Array, MemoryStore, Store, open_array, storage
-from zellige.dask.clusters import check_reachable, no_way_back, no_way_out
+from zellige import Array, Group, MemoryStore, Store, open_array, storage
 
 _MOST_TAGS = 10_000  # chunks whose tags go into a token; asking for more of them takes longer than it saves
 
 
 def from_array(arr: Any, chunks: Any = None, *, token: str | None = None) -> da.Array:
-    """A dask array that reads a stored one.
+    """Return a dask array that reads a stored one.
 
-    `arr` is an array, or a place that `zellige.open_array` opens. `chunks` are the smallest pieces that can be read
-    alone by default, so that no chunk is decoded twice: stored chunks, in shards their inner ones. `"shards"` takes
-    whole shards; everything that dask knows is accepted as well.
+    Parameters
+    ----------
+    arr
+        An array, or a place that `zellige.open_array` opens.
+    chunks
+        The blocks. By default the smallest chunks that can be read alone, so that none is decoded twice: stored chunks,
+        in shards their inner ones. `"shards"` takes whole shards; everything that dask knows is accepted as well.
+    token
+        A name of the content. By default it is made of the array's metadata and of the tags of its chunks, where these
+        cost little (on a local disk: inode, time and size; in memory the values), so that a store that was written
+        again gives another dask array. Elsewhere every call gives a new name.
 
-    `token` names the content. By default it is made of the array's document and of the tags of its chunks, where
-    these cost little (on a local disk: inode, time and size; in memory the values), so that a store that was
-    written again gives another dask array. Elsewhere every call gives a new name.
-
+    Examples
+    --------
     >>> import zellige
     >>> a = zellige.array(range(10), chunks=[[3, 7]])
     >>> from_array(a).chunks, from_array(a, chunks=5).chunks
@@ -51,25 +56,19 @@ def from_array(arr: Any, chunks: Any = None, *, token: str | None = None) -> da.
 def _token(array: Array) -> str:
     """A name of what an array holds now; see `from_array`."""
     store, prefix = array.store, array.path and array.path + "/"
-    document = next(iter(array.metadata.to_documents()))
-    found = store.read(prefix + document)
-    if found is None or store.traits.concurrency is not None or prod(array.grid.grid_shape) > _MOST_TAGS:
+    metadata = store.read(prefix + next(iter(array.metadata.to_documents())))
+    if metadata is None or store.traits.concurrency is not None or prod(array.grid.grid_shape) > _MOST_TAGS:
         return uuid4().hex
-    tags = [_tag(store, chunk.key) for chunk in array.iter_chunks()]
+    found = [store.read(chunk.key, ()) for chunk in array.iter_chunks()]
+    if any(value is not None and value.tag is None for value in found):
+        return uuid4().hex
+    tags = [None if value is None else repr(value.tag) for value in found]
     where = () if isinstance(store, MemoryStore) else (repr(store), array.path)
-    return uuid4().hex if ... in tags else str(tokenize(*where, found.whole, repr(found.tag), tags))
-
-
-def _tag(store: Store, key: str) -> object:
-    """The tag of a stored value, None if there is no such key, and an ellipsis if the store has no tags."""
-    found = store.read(key, ())
-    if found is None:
-        return None
-    return ... if found.tag is None else repr(found.tag)
+    return str(tokenize(*where, metadata.whole, repr(metadata.tag), tags))
 
 
 class Handle:
-    """An array as tasks hold it: pickled it is the place and a name of its document, which workers read once.
+    """An array as tasks hold it: pickled it is the place and a name of its metadata, which workers read once.
 
     They read it when a task first uses it. Reading while a task is unpickled would do so in the scheduler, too, and an
     error there takes a worker down.
@@ -151,9 +150,12 @@ class Handle:
     def __getstate__(self) -> tuple[Any, ...]:
         store = self._place[0]
         if isinstance(store, MemoryStore):
-            raise TypeError(no_way_out(store))
+            raise TypeError(_no_way_out(store))
         if self._writes and store.traits.transactional:
-            raise TypeError(no_way_back(store))
+            raise TypeError(
+                f"{store!r} is a transaction of this process, and what others write to copies of it would be lost; "
+                "have the cluster ready when you call store or write, without compute=False"
+            )
         return self._place, self._documents, self._name, self._writes, self._guard
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -195,5 +197,77 @@ def _is_fancy(index: Any) -> bool:
 
 @lru_cache(maxsize=128)
 def _opened(store: Store, path: str, config: Any, _name: str) -> Array:
-    """The array at a place, read once in each process for as long as its document has this name."""
+    """The array at a place, read once in each process for as long as its metadata has this name."""
     return Array.open(store, path, config)
+
+
+# -- where dask computes --------------------------------------------------------------------------
+
+
+def client() -> Any:
+    """The client of the cluster that dask would compute on, or None."""
+    owner = getattr(get_scheduler(), "__self__", None)
+    return owner if owner is not None and type(owner).__module__.split(".")[0] == "distributed" else None
+
+
+def computes_elsewhere() -> bool:
+    """Whether dask would compute in other processes."""
+    scheduler = get_scheduler()
+    return client() is not None or getattr(scheduler, "__module__", "") == "dask.multiprocessing"
+
+
+def check_reachable(place: Any) -> None:
+    """Refuse values in the memory of this process where other processes would have to write or read them.
+
+    Parameters
+    ----------
+    place
+        A store, a group, an array, or a path within a store; None and a dict are memory.
+    """
+    place = getattr(place, "store", place)
+    if (place is None or isinstance(place, MemoryStore | MutableMapping)) and client() is not None:
+        raise ValueError(_no_way_out(place))
+
+
+def _no_way_out(store: Any) -> str:
+    return (
+        f"{store!r} is in the memory of this process, and the workers of a cluster would write to and read from copies "
+        "of it; use a directory or an object store, or compute with scheduler='threads'"
+    )
+
+
+@contextmanager
+def forked(place: Any, *, compute: bool = True) -> Iterator[Any]:
+    """Yield a place as the tasks of dask write to it: in a transaction, a fork of it that is merged at the end.
+
+    It is the place itself if dask computes in this process, or if all processes see what one of them writes.
+
+    Parameters
+    ----------
+    place
+        A store, a group, an array, or a path within a store.
+    compute
+        Whether the tasks run within the block; forks cannot be merged after it.
+    """
+    whole = store_of(place)
+    if whole is None or not whole.traits.transactional or not computes_elsewhere():
+        yield place
+        return
+    if not compute:
+        raise ValueError(f"compute=False: {whole!r} is a transaction, to which forks must be merged; compute at once")
+    fork = storage.fork(whole)
+    if isinstance(place, Array):
+        yield Array.from_documents(fork, place.path, place.metadata.to_documents(), place.config)
+    elif isinstance(place, Group | storage.StorePath):
+        yield storage.StorePath(fork, place.path)
+    else:
+        yield fork
+    storage.merge(whole, [fork])
+
+
+def store_of(place: Any) -> Store | None:
+    """The store that a place is in, if it is open already."""
+    found = getattr(place, "store", place)  # of an array, a group, or a path within a store
+    if hasattr(found, "session"):  # of icechunk
+        return storage.ZarrPythonStore(found)
+    return found if isinstance(found, Store) else None
