@@ -92,7 +92,8 @@ def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
         if first != other and (first == first or other == other):  # not both NaN
             return False
     bits, wanted = _bits(array), _bits(fill)
-    return bool(bits[(0,) * bits.ndim] == wanted) and bool((bits == wanted).all())
+    # One axis: for several, numpy (2.4 and before) takes buffers, and without memory for them it ends the process.
+    return bool(bits[(0,) * bits.ndim] == wanted) and bool((bits.reshape(-1) == wanted).all())
 
 
 def _bits(array: AnyArray) -> AnyArray:

@@ -119,13 +119,14 @@ class LocalStore(Store, Folders, Batches):
                 return None
         opened: list[int] = []
         try:
-            self._open(key, opened)
-            return files.read(opened[0], key, spans) if opened else None
+            try:
+                self._open(key, opened)
+                return files.read(opened[0], key, spans) if opened else None
+            finally:
+                for fd in opened:
+                    os.close(fd)
         except OSError as exc:
             raise self._named(exc, key) from exc
-        finally:
-            for fd in opened:
-                os.close(fd)
 
     def _open(self, key: str, opened: list[int]) -> None:
         """Append the descriptor of the key's file, or of what a link there leads to; nothing if it is missing.

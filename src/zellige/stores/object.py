@@ -205,6 +205,8 @@ class RemoteStore(Store):
         where = f"key {key!r} in {self!r}" if key else f"{self!r}"
         if isinstance(error, UnicodeError) or (isinstance(error, ValueError) and "path" in text):
             return StoreKeyError(f"{where}: object stores do not take such a key: {text}", key=key)
+        if isinstance(error, ValueError):  # an option that means nothing
+            return error
         # Of a refused listing obstore only says that it failed.
         denied = errors.PermissionDeniedError | errors.UnauthenticatedError | PermissionError
         if isinstance(error, denied) or status_of(error) in (401, 403):
