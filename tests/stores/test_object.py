@@ -19,7 +19,7 @@ from running import fork, run_threads
 from zellige.errors import AccessDeniedError, ConflictError, CredentialsWarning, RemoteError, ShortReadError
 from zellige.nodes import lease
 from zellige.nodes.node import PENDING
-from zellige.stores import base, object, resolve
+from zellige.stores import conflicts, object, resolve
 from zellige.stores.base import coalesced
 from zellige.stores.object import ObjectStore
 from zellige.stores.threads import gather
@@ -636,7 +636,7 @@ def test_a_failed_append_releases_its_lease(store):
 
 
 def test_an_update_that_always_loses_gives_up_and_says_so(store, monkeypatch):
-    monkeypatch.setattr(base, "_TRIES", 3)
+    monkeypatch.setattr(conflicts, "_TRIES", 3)
     other, turns = pickle.loads(pickle.dumps(store)), []
 
     def change(old):

@@ -19,14 +19,15 @@ import numpy as np
 from zellige import kernel
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.sharding import BoundShard, inner_error
-from zellige.errors import CodecError, ConflictError, ShortReadError, UnsupportedCodecError
+from zellige.errors import CodecError, ShortReadError, UnsupportedCodecError
 from zellige.io.chunks import Chunks, Files
 from zellige.io.plan import Copy, Plan, Target, parts, shard_table, table
-from zellige.io.shard import ShardSource, StaleIndexError, plan_within, work_within
+from zellige.io.shard import ShardSource, plan_within, work_within
 from zellige.kernel.program import inner_shape, program_of
 from zellige.settings import told
 from zellige.stores import threads
 from zellige.stores.abilities import DecodedChunks
+from zellige.stores.conflicts import ChangedError, retried
 from zellige.types import AnyArray, Buffer, Coords
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ MANY = 1 << 16
 BATCH = 16 << 20
 """Bytes of chunks that are decoded or encoded by one call, between memory and a store."""
 _STEPS = 200  # in which a progress bar moves
-_TRIES = 16
 
 
 def read(chunks: Chunks, plan: Plan, out: AnyArray) -> None:
@@ -223,14 +223,17 @@ def _read_part(chunks: Chunks, out: AnyArray, copy: Copy) -> None:
 def _read_shard(chunks: Chunks, bound: BoundChain, copy: Copy, out: AnyArray) -> bool:
     """Read a part of a shard; again from the start if it was rewritten since its index was read."""
     assert isinstance(bound.shard, BoundShard)
-    key = chunks.key(copy.coords)
-    for _ in range(_TRIES):
-        source = ShardSource(bound.shard, chunks.store, key, chunks.indexes, chunks.merging)
+    shard, key = bound.shard, chunks.key(copy.coords)
+
+    def attempt() -> bool:
+        source = ShardSource(shard, chunks.store, key, chunks.indexes, chunks.merging)
         try:
             return read_inner(source, copy, out)
-        except StaleIndexError:
+        except ChangedError:
             chunks.indexes.drop(key)
-    raise ConflictError(f"key {key!r} in {chunks.store!r} kept changing while it was read; try again")
+            raise
+
+    return retried(chunks.store, [key], attempt, writing=False)
 
 
 def read_inner(source: ShardSource, copy: Copy, out: AnyArray) -> bool:

@@ -17,6 +17,7 @@ from zellige.errors import ShortReadError
 from zellige.io.plan import Copy, Plan, plan_axes
 from zellige.stores import Store
 from zellige.stores.base import Value, coalesced, divided
+from zellige.stores.conflicts import ChangedError
 from zellige.types import AnyArray, Buffer, Coords, Kept, Old, Part, Span
 
 GAP = 64 << 10
@@ -25,10 +26,6 @@ _KEEP = 64
 
 Place: TypeAlias = tuple[int, int | None]
 """Where a nested shard lies; (0, None) is the whole value."""
-
-
-class StaleIndexError(Exception):
-    """A shard was written again after its index was remembered."""
 
 
 class IndexCache(dict[str, tuple[object, dict[Place, ShardIndex]]]):
@@ -81,7 +78,7 @@ if hasattr(os, "register_at_fork"):
 class ShardSource:
     """The inner chunks of one value of a store, or of a range of it.
 
-    Once it has given the places of chunks, all that it reads is of the same value, or it raises `StaleIndexError`. It
+    Once it has given the places of chunks, all that it reads is of the same value, or it raises `ChangedError`. It
     keeps the tag for that itself, because other threads may put a newer index into the cache, or drop it.
     """
 
@@ -158,9 +155,9 @@ class ShardSource:
         except ShortReadError as error:
             if self._tag is None or self._is_same():
                 raise
-            raise StaleIndexError from error  # the index is of a longer value, which is there no more
+            raise ChangedError from error  # the index is of a longer value, which is there no more
         if found is not None and self._tag is not None and found.tag != self._tag:
-            raise StaleIndexError
+            raise ChangedError
         return found
 
     def _is_same(self) -> bool:

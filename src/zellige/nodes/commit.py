@@ -24,7 +24,7 @@ metadata changes at once, and no lease is needed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
@@ -53,6 +53,7 @@ from zellige.nodes.lease import Lease, Owner
 from zellige.nodes.record import Growth, Record, is_committed
 from zellige.settings import ArrayConfig, config
 from zellige.stores import LocalStore, Store, StoreLike, abilities, finishing, locate
+from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.stores.wrappers import FencedStore
 
@@ -64,8 +65,6 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 _ABOUT = "several arrays of this group are changed at once; the next write by zellige, or repair, finishes or undoes it"
-_FLUSHES = 16  # writes that wait for a disk at once: it flushes them together
-_FEW = 4  # writes for which no threads are started
 
 
 # -- changing -------------------------------------------------------------------------------------
@@ -671,18 +670,24 @@ def settle(store: Store, held: Lease, content: Mapping[str, Any] | None = None) 
 
 def _touch(store: Store, path: str) -> None:
     """Change the bytes of consolidated metadata, but not what it says: who has read it cannot replace it any more."""
-    for name in (DOCUMENT, CONSOLIDATED_V2):
-        while (found := store.read(key := node.join(path, name))) is not None:
-            text = found.whole.rstrip(b"\n")
-            if store.replace(key, text + b"\n" * (1 + (len(found.whole) - len(text)) % 8), found.tag):
-                break
+
+    def touch(key: str) -> None:
+        found = store.read(key)
+        if found is None:
+            return
+        text = found.whole.rstrip(b"\n")
+        if not store.replace(key, text + b"\n" * (1 + (len(found.whole) - len(text)) % 8), found.tag):
+            raise ChangedError
+
+    for key in (node.join(path, DOCUMENT), node.join(path, CONSOLIDATED_V2)):
+        retried(store, [key], partial(touch, key))
 
 
 def finish(store: Store, record: Record) -> None:
     """Bring all metadata into line with a record that is committed; may be repeated."""
     path, grown = record.path, list(record.grown)
-    written = zip(grown, _flushed(lambda place: _grow(store, place, record.grown[place]), grown, store), strict=True)
-    longer = dict(written)
+    written = gather(lambda place: _grow(store, place, record.grown[place]), grown, store, flushed=True)
+    longer = dict(zip(grown, written, strict=True))
     below = {place: documents for place, documents in record.created.items() if place != path}
     _create_all(store, below)
     changed: Entries = {place: found for place, found in {**longer, **below}.items() if found}
@@ -737,17 +742,7 @@ def _grow(store: Store, path: str, growth: Growth) -> Documents | None:
 def _create_all(store: Store, created: Mapping[str, Documents]) -> None:
     """Store the metadata of new nodes, from the depth upwards; what is there already stays."""
     for batch in reversed(node.levels(created)):
-        _flushed(lambda place: node.put_documents(store, place, created[place]), batch, store)
-
-
-def _flushed(write: Callable[[S], T], items: Sequence[S], store: Store) -> list[T]:
-    """Write metadata for each item; on a local disk, where each write waits until it is flushed, many at once."""
-    if not isinstance(store, LocalStore) or len(items) < _FEW:
-        return gather(write, items, store)
-    from concurrent.futures import ThreadPoolExecutor  # only for those who write much metadata
-
-    with ThreadPoolExecutor(_FLUSHES) as threads:
-        return list(threads.map(write, items))
+        gather(lambda place: node.put_documents(store, place, created[place]), batch, store, flushed=True)
 
 
 def _undo(store: Store, record: Record) -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from zellige.errors import (
     BrokenNodeWarning,
     CompatibilityWarning,
-    ConflictError,
     MetadataError,
     StaleMetadataError,
     StaleMetadataWarning,
@@ -44,13 +43,13 @@ from zellige.metadata.json import comparable, copied, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.stores import Store
+from zellige.stores.conflicts import ChangedError, retried
 from zellige.types import JSON
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata
 
 _BLOCK = "consolidated_metadata"
-_TRIES = 16  # attempts to store consolidated metadata of Zarr format 2 that others change meanwhile
 
 _CODED = (
     *("data_type", "codecs", "chunk_key_encoding", "storage_transformers"),
@@ -259,13 +258,16 @@ def consolidate(store: Store, path: str, metadata: GroupMetadata) -> Entries:
     if metadata.zarr_format == 3:
         return node.update(store, path, [DOCUMENT], with_block)
     key = node.join(path, CONSOLIDATED_V2)
-    for _ in range(_TRIES):  # also in place of some that cannot be read
-        old = store.read(key)
+
+    def attempt() -> Entries:
+        old = store.read(key)  # which need not be readable
         entries = _collected(store, path, 2)
         raw = write_json(consolidated_document({"": _own_documents(store, path, metadata), **entries}))
-        if store.create(key, raw) if old is None else store.replace(key, raw, old.tag):
-            return entries
-    raise ConflictError(f"key {key!r} in {store!r} kept changing; nothing was written, try again", key=key)
+        if not (store.create(key, raw) if old is None else store.replace(key, raw, old.tag)):
+            raise ChangedError
+        return entries
+
+    return retried(store, [key], attempt)
 
 
 def _collected(store: Store, path: str, zarr_format: int) -> Entries:

@@ -43,6 +43,7 @@ from zellige.metadata.v3 import DOCUMENT
 from zellige.stores import Store, StorePath
 from zellige.stores.abilities import Folders
 from zellige.stores.base import Tag, is_key
+from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.threads import gather, is_busy
 from zellige.types import JSON, Shape
 
@@ -67,7 +68,6 @@ RECORD = f"{OWN}_commit"
 UNFINISHED = f"{OWN}_unfinished"
 """The key at a place where a node is being removed, moved to, or made in many steps; see `remove`."""
 
-_TRIES = 100
 _MOST_BYTES = 255  # of a name, in the file systems that most stores end up in
 _LONGEST_PATH = 900  # bytes; the rest of a key of 1,024 is for chunks
 
@@ -468,29 +468,32 @@ def update(
     documents is returned; `follow` gets it first, in the order of the writes. `stored` is what was read before: it is
     read again only if it has changed since.
     """
-    for _ in range(_TRIES):
-        with store.lock(join(path, names[0])):
-            before = stored or read_stored(store, path, names)
-            stored = None
+    keys = [join(path, name) for name in names]
+    known = [] if stored is None else [stored]
+
+    def attempt() -> T:
+        with store.lock(keys[0]):
+            before = known.pop() if known else read_stored(store, path, names)
             after, result = change(before.documents)
-            if _replace(store, path, names, before, after):
-                follow(result)
-                return result
-    raise ConflictError(f"'/{path}' in {store!r} kept changing; nothing was written, try again")
+            _replace(store, path, names, before, after)
+            follow(result)
+            return result
+
+    return retried(store, keys, attempt)
 
 
-def _replace(store: Store, path: str, names: Sequence[str], before: Stored, after: Documents) -> bool:
-    """Write the documents that differ; False if one of them is not what was read any more."""
+def _replace(store: Store, path: str, names: Sequence[str], before: Stored, after: Documents) -> None:
+    """Write the documents that differ; raise `ChangedError` if one of them is not what was read any more."""
     old, tags = before
     changed = {
         name: _dumped(store, path, name, after.get(name, {}), old.get(name))
         for name in names
         if after.get(name, {}) != old.get(name, {})
     }
-    return all(
-        store.replace(join(path, name), raw, tags[name]) if name in tags else store.create(join(path, name), raw)
-        for name, raw in changed.items()
-    )
+    for name, raw in changed.items():
+        key = join(path, name)
+        if not (store.replace(key, raw, tags[name]) if name in tags else store.create(key, raw)):
+            raise ChangedError
 
 
 def copy_order(keys: Iterable[str], *, transactional: bool = False) -> list[list[str]]:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zellige.errors import ConflictError, MetadataError
+from zellige.errors import MetadataError
 from zellige.metadata.groups import ARRAY_V2, Documents
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import lease, node
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import stored_entries
 from zellige.stores import Store
+from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.types import JSON, is_key
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata
 
 T = TypeVar("T")
-
-_TRIES = 16
 
 
 @dataclass(frozen=True)
@@ -183,12 +182,14 @@ def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[
         found = zip(keys, gather(store.get, list(keys.values()), store), strict=True)
         return {group: _committed(store, group, raw) for group, raw in found if raw is not None}
 
-    for _ in range(_TRIES):
+    def attempt() -> tuple[T, list[Record]]:
         before = look()
         found = read()
-        if look() == before:
-            return found, [record for record in before.values() if record is not None]
-    raise ConflictError(f"groups {list(keys)} in {store!r} kept changing while they were read; try again")
+        if look() != before:
+            raise ChangedError
+        return found, [record for record in before.values() if record is not None]
+
+    return retried(store, list(keys.values()), attempt, writing=False)
 
 
 def created_group(store: Store, path: str) -> Documents | None:

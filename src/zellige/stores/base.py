@@ -26,8 +26,9 @@ from enum import Enum
 from itertools import islice
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
-from zellige.errors import ConflictError, ReadOnlyError, ShortReadError, StoreKeyError
+from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.stores.abilities import Folders
+from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.locks import KeyLock
 from zellige.types import TEMPORARY as TEMPORARY
 from zellige.types import Buffer, Durability, Encoded, Kept, Old, Span, Splice
@@ -256,7 +257,6 @@ class Listing:
         return cls([key for key, end in ends.items() if not end], {key[:end] for key, end in ends.items() if end})
 
 
-_TRIES = 64  # attempts of a change, while others change the value
 _AT_ONCE = 1000  # keys for one call of `delete`
 
 
@@ -398,33 +398,24 @@ class Store(ABC):
         self._splice(key, change)
 
     def _splice(self, key: str, change: Splice) -> None:
-        import random  # loaded by those who change parts of values
-        import time
-
         # Where changes are optimistic, a lock still saves the threads of this process retries.
         with self.lock(key):
-            for attempt in range(_TRIES):
-                if self._try_splice(key, change):
-                    return
-                time.sleep(random.uniform(0, min(1.0, 0.005 * 2**attempt)))
-        raise ConflictError(
-            f"key {key!r} in {self!r}: others changed it {_TRIES} times while it was changed here; nothing was written",
-            key=key,
-        )
+            retried(self, [key], lambda: self._try_splice(key, change))
 
-    def _try_splice(self, key: str, change: Splice) -> bool:
+    def _try_splice(self, key: str, change: Splice) -> None:
         found = self.read(key)
         # Read-only, because they may be the bytes that the store keeps.
         old = None if found is None else WholeValue(key, memoryview(found.parts[0]).toreadonly())
         parts = change(old)
         if parts is None:
             self.delete([key])  # there is no deleting on condition
-            return True
+            return
         value = [old.read(part.start, part.length) if old and isinstance(part, Kept) else part for part in parts]
         new: Any = value[0] if len(value) == 1 else value
         if not self.traits.optimistic:
-            return self.write(key, new)
-        return self.create(key, new) if found is None else self.replace(key, new, found.tag)
+            self.write(key, new)
+        elif not (self.create(key, new) if found is None else self.replace(key, new, found.tag)):
+            raise ChangedError
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key that starts with the prefix."""

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from zellige.errors import (
     AccessDeniedError,
-    ConflictError,
     ListingNotSupportedError,
     RangesIgnoredWarning,
     ReadOnlyError,
@@ -40,6 +39,7 @@ from zellige.stores.base import (
     resolve_span,
 )
 from zellige.stores.client import Client, library, redacted
+from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.types import Buffer, Encoded, Span
 
@@ -47,7 +47,6 @@ T = TypeVar("T")
 
 _GAP = 1 << 20  # bytes that one connection transfers in about 20 ms, the latency of another request
 _MOST = 16 << 20  # bytes; longer ranges gain more from several connections than from one request
-_TRIES = 8  # attempts to read ranges of one version
 _PART = 8 << 20  # bytes of each part of a multipart upload
 _BATCH = 1000  # keys that S3 removes in one request
 _FAR = 2**63 - 2  # beyond every value, and a number for obstore and servers
@@ -114,17 +113,10 @@ class RemoteStore(Store):
         if spans is None or (len(spans) == 1 and not self._needs_size(spans[0])):
             answer = self._ask(key, None if spans is None else spans[0])
             return None if answer is None else Value([answer.body], answer.size, answer.tag)
-        for _ in range(_TRIES):
-            found = self._parts(key, spans)
-            if found is None:
-                return None
-            parts, answers = found
-            if len({answer.tag for answer in answers}) == 1:
-                return Value(parts, answers[0].size, answers[0].tag)
-        raise ConflictError(f"key {key!r} in {self!r} kept changing while ranges of it were read; try again")
+        return retried(self, [key], lambda: self._parts(key, spans), writing=False)
 
-    def _parts(self, key: str, spans: Sequence[Span]) -> tuple[list[Buffer], list[Answer]] | None:
-        """Read ranges; return them, and all answers that they need."""
+    def _parts(self, key: str, spans: Sequence[Span]) -> Value | None:
+        """Read ranges of one version, or raise `ChangedError`."""
         known = []
         if not spans or any(self._needs_size(span) for span in spans):
             head = self._head(key)
@@ -142,7 +134,10 @@ class RemoteStore(Store):
         if len(answers) < len(requests):
             return None
         bodies = dict(zip(requests, [answer.body for answer in answers], strict=True))
-        return divided(spans, bodies), answers + known
+        answers += known
+        if len({answer.tag for answer in answers}) > 1:
+            raise ChangedError
+        return Value(divided(spans, bodies), answers[0].size, answers[0].tag)
 
     def _needs_size(self, span: Span) -> bool:
         """Whether a range cannot be asked for as it is: empty ones, and those that begin far from the end."""

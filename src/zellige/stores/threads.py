@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SMALL = 256 << 10  # bytes that are copied in the time that starting threads takes
 _FEW = 8  # requests to a local store, each of which takes microseconds
+_FLUSHES = 16  # files that a disk flushes together
 _MANY_STORES = 64  # stores that are known before those without helpers are forgotten
 _MOST_HELD = 256 << 20  # bytes of values that waiting threads hold together
 _MOMENT = 1.0  # seconds that a thread is given to end
@@ -282,20 +283,24 @@ class _Team:
 # -- questions to a store -------------------------------------------------------------------------
 
 
-def gather(function: Callable[[T], S], items: Sequence[T], store: Store, *, large: bool = False) -> list[S]:
+def gather(
+    function: Callable[[T], S], items: Sequence[T], store: Store, *, large: bool = False, flushed: bool = False
+) -> list[S]:
     """Return what a function that asks a store returns for each item, in order.
 
-    Several threads ask, unless there are few items, or the store is local and the values are not `large`.
+    Several threads ask, unless there are few items, or the store is local and the values are neither `large` nor
+    written and `flushed` one by one, which a disk does for several together.
     """
     is_local = store.traits.concurrency is None
-    if len(items) < (_FEW if is_local else 2) or (is_local and not large):
+    flushed = flushed and store.traits.local_path is not None
+    if len(items) < (_FEW if is_local else 2) or (is_local and not large and not flushed):
         return [function(item) for item in items]
     results: list[Any] = [None] * len(items)
 
     def work(k: int) -> None:
         results[k] = function(items[k])
 
-    run(work, range(len(items)), len(items), crew(store, _SMALL))
+    run(work, range(len(items)), len(items), Crew(_FLUSHES, store.identity) if flushed else crew(store, _SMALL))
     return results
 
 
