@@ -29,6 +29,7 @@ from zellige.stores.base import (
     joined,
     parts_of,
 )
+from zellige.stores.conflicts import ChangedError, retried
 from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
@@ -220,11 +221,16 @@ class FencedStore(WrapperStore):
             if done and if_tag is ABSENT:
                 self._check_created(key, value)
             return done
-        while not self.create(key, value):
+
+        def attempt() -> bool:
+            if self.create(key, value):
+                return True
             found = self.inner.read(key, ())
-            if found is not None and self.replace(key, value, found.tag):
-                break
-        return True
+            if found is None or not self.replace(key, value, found.tag):
+                raise ChangedError
+            return True
+
+        return retried(self, [key], attempt)
 
     def _check_created(self, key: str, value: Encoded) -> None:
         """Check the lease after a key was created, and remove the key if it is lost: no other owner would."""
