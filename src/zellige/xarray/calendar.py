@@ -86,8 +86,6 @@ def resolve_chunks(
     {'time': Ends(ends=(31, 60, 91))}
     """
     given = chunks if isinstance(chunks, Mapping) else {} if chunks is None else dict.fromkeys(ds.sizes, chunks)
-    if unknown := [dim for dim in given if dim not in ds.sizes]:
-        raise ValueError(f"chunks: there is no dimension {unknown[0]!r}; known: {', '.join(map(repr, ds.sizes))}")
     cuts: dict[Any, Cut] = {}
     found: dict[Any, Rule] = {}
     for dim, entry in given.items():
@@ -303,14 +301,9 @@ def _step(index: Any) -> _Step | None:
 # -- units of stored times ------------------------------------------------------------------------
 
 _UNITS = {
-    "days": timedelta(days=1),
-    "hours": timedelta(hours=1),
-    "minutes": timedelta(minutes=1),
-    "seconds": timedelta(seconds=1),
-    "milliseconds": timedelta(milliseconds=1),
-    "microseconds": timedelta(microseconds=1),
-    "nanoseconds": timedelta(0),
+    unit: timedelta(**{unit: 1}) for unit in ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
 }
+_UNITS |= {"nanoseconds": timedelta(0)}
 """The units of xarray, the coarsest first."""
 
 

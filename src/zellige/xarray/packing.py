@@ -33,7 +33,8 @@ from zellige.xarray import compat
 Casting: TypeAlias = Literal["same_value", "unsafe"]
 Index: TypeAlias = tuple[int, ...]
 
-_CONVENTIONS = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar")
+CONVENTIONS = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
+"""What says how values are stored, and what stored ones mean; those that are added later must agree."""
 _BATCH = 1 << 20  # elements that are looked at together
 
 
@@ -152,7 +153,7 @@ def _encoded(variable: xr.Variable, name: str, zarr_format: Any) -> Any:
 
 def _conventions(variable: xr.Variable) -> dict[str, Any]:
     """The parts of an encoding that change values."""
-    return {key: variable.encoding[key] for key in _CONVENTIONS if variable.encoding.get(key) is not None}
+    return {key: variable.encoding[key] for key in CONVENTIONS if variable.encoding.get(key) is not None}
 
 
 def _batches(variable: xr.Variable) -> Iterator[tuple[Index, Any]]:
