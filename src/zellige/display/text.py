@@ -47,9 +47,7 @@ def ruler(dim: Axis, width: int = 72) -> str:
     └─────────┴────────┴─────────┘
          31       28        31
     """
-    sizes = _sizes(dim, width // 3)
-    ends = _scaled(sizes, width)
-    return "\n".join([_line(ends, "┌─┬┐"), _line(ends, "└─┴┘"), _labels(sizes, ends)])
+    return _table([], _sizes(dim, width // 3), width, 0)
 
 
 def _sizes(dim: Axis, room: int) -> list[int | None]:

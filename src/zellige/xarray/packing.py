@@ -270,13 +270,7 @@ def _check_utf8(variable: xr.Variable, name: str) -> None:
 
 
 def _is_no_utf8(item: Any) -> bool:
-    if not isinstance(item, str) or item.isascii():
-        return False
-    try:
-        item.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+    return isinstance(item, str) and not item.isascii() and item.encode(errors="ignore").decode() != item
 
 
 def check_ends(variable: xr.Variable, name: str) -> None:

@@ -37,8 +37,6 @@ class Step:
     edges: list[int] | None = None
     """How the new region of that axis is cut; None leaves it to the array."""
     config: dict[str, Any] | None = None
-    stored: bool = True
-    """Whether the metadata in the store is that of the array."""
 
     @property
     def growth(self) -> tuple[Array, int, int, list[int] | None]:
@@ -67,7 +65,7 @@ class Step:
         if self.axis is not None:
             end, length = array.shape[self.axis], self.variable.shape[self.axis]
             region = tuple(slice(end - length, end) if k == self.axis else slice(None) for k in range(array.ndim))
-        return replace(self, array=array, region=region, stored=False)
+        return replace(self, array=array, region=region)
 
     @property
     def target(self) -> Array:

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -272,23 +273,16 @@ def _chunks_for(ds: xr.Dataset, chunks: Any) -> Any:
 @contextmanager
 def _without_new_folders(place: storage.StorePath) -> Iterator[None]:
     """After an error, remove the directories that the write made and left empty, as the lease of a group does."""
-    store = place.store
-    missing = _first_missing(os.path.join(store.root, place.path)) if isinstance(store, storage.LocalStore) else None
+    folder = (
+        Path(os.path.abspath(place.store.root), place.path) if isinstance(place.store, storage.LocalStore) else None
+    )
+    missing = [] if folder is None else [above for above in (folder, *folder.parents) if not above.is_dir()]
     try:
         yield
     except BaseException:
-        if missing is not None:
-            above, name = os.path.split(missing)
-            storage.LocalStore(above).prune(f"{name}/", lambda _: True)
+        if missing:
+            storage.LocalStore(missing[-1].parent).prune(f"{missing[-1].name}/", lambda _: True)
         raise
-
-
-def _first_missing(folder: str) -> str | None:
-    """The first directory on the way to one that is not there; None if it is there itself."""
-    found, above = None, os.path.abspath(folder)
-    while not os.path.isdir(above):
-        found, above = above, os.path.dirname(above)
-    return found
 
 
 def _is_archive(place: storage.StorePath, given: Any) -> bool:
@@ -507,9 +501,7 @@ class _Writing:
     def _write_in_place(self, steps: Sequence[Step]) -> Any:
         """Write to arrays that readers see."""
         _put(steps)
-        return self._run_dask(
-            [replace(step, stored=True) for step in steps], None, None if self.compute else partial(_put, ())
-        )
+        return self._run_dask(steps, None, None if self.compute else partial(_put, ()))
 
     def _run_dask(self, steps: Sequence[Step], change: Any, then: Any = None) -> Any:
         """Write what dask computes: at once, or later, and then call what comes after it."""
@@ -519,10 +511,11 @@ class _Writing:
         from zellige.dask import Part, store_parts
 
         parts = []
+        guard = None if change is None else change.guard
         for step in steps:
-            array = step.target if step.stored or change is None else change.fenced(step.target)
-            guard = None if change is None else change.guard
-            parts.append(Part(step.variable.data, array, step.region, stored=step.stored, guard=guard))
+            stored = change is None or step.in_place  # else its metadata comes with the commit
+            array = step.target if stored else change.fenced(step.target)
+            parts.append(Part(step.variable.data, array, step.region, stored=stored, guard=guard))
         with nullcontext() if isinstance(self.progress, bool) else self.progress:
             return store_parts(parts, align=self.align, compute=then is None, then=then, progress=self.progress is True)
 
