@@ -93,9 +93,7 @@ def _labels(sizes: Sequence[int | None], ends: Sequence[int]) -> str:
 def _table(rows: list[int | None], columns: list[int | None], width: int, height: int) -> str:
     across = _scaled(columns, width)
     down = _row_heights(rows, height)
-    walls = set(across)
-    body = "│" + "".join("│" if k in walls else " " for k in range(1, across[-1] + 1))
-    lines = [_line(across, "┌─┬┐")]
+    body, lines = _line(across, "│ ││"), [_line(across, "┌─┬┐")]
     for k, (size, tall) in enumerate(zip(rows, down, strict=True)):
         label = "…" if size is None else str(size)
         lines += [f"{body} {label}" if line == tall // 2 else body for line in range(tall)]

@@ -263,11 +263,13 @@ def _parse_step(text: str) -> _Step:
     """The step that a user gives, as a frequency of pandas."""
     offset = _check_forward(text)
     start = pd.Timestamp("2001-01-01") + 0 * offset
-    later = start + offset
+    later = (
+        start + 12 * offset
+    )  # one step of 31 or 90 days leads from the first of January to the first of a month, too
     months = (later.year - start.year) * 12 + later.month - start.month
     if months and later.day == start.day:
-        return _Step(months=months)
-    return _Step((later - start).to_pytimedelta())
+        return _Step(months=months // 12)
+    return _Step((start + offset - start).to_pytimedelta())
 
 
 def _check_forward(text: str) -> Any:

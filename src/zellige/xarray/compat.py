@@ -72,10 +72,6 @@ def encode_variable(variable: Any, name: str, zarr_format: int) -> Any:
 
 def read_indexed(array: Any, key: Any) -> Any:
     """What xarray's index means for an array that has `oindex` and `vindex`."""
-    if isinstance(key, indexing.VectorizedIndexer):
-        method = array.vindex.__getitem__
-    elif isinstance(key, indexing.OuterIndexer):
-        method = array.oindex.__getitem__
-    else:
-        method = array.__getitem__
+    way = {indexing.VectorizedIndexer: "vindex", indexing.OuterIndexer: "oindex"}.get(type(key))
+    method = (array if way is None else getattr(array, way)).__getitem__
     return indexing.explicit_indexing_adapter(key, array.shape, _VECTORIZED, method)

@@ -623,12 +623,12 @@ def check_tree(
         others |= arrays_by_group((join(place.path, path), member) for path, member in members)
     extents |= {path: Extent.of(Stored(arrays)) for path, arrays in others.items() if path not in extents}
     for path, extent in extents.items():
-        for above in _parents(path):
+        for above in parents(path):
             if above in extents:
                 _check_pair(path, extent, above, extents[above])
 
 
-def _parents(path: str) -> list[str]:
+def parents(path: str) -> list[str]:
     """The paths of the groups above one, from the root downwards."""
     parts = path.split("/") if path else []
     return ["/".join(parts[:count]) for count in range(len(parts))]
@@ -637,7 +637,7 @@ def _parents(path: str) -> list[str]:
 def _arrays_above(place: storage.StorePath) -> Iterator[tuple[str, dict[str, Array]]]:
     """The arrays of the groups above a place; the consolidated metadata of the root may tell all of them."""
     found: Group | None = None
-    for path in _parents(place.path):
+    for path in parents(place.path):
         try:
             if found is None:
                 found = open_group(storage.StorePath(place.store, path), mode="r")

@@ -19,7 +19,7 @@ from zellige import change as begin_change
 from zellige import open as open_any
 from zellige.xarray.backend import arrays_by_group, name_dimensions, read_arrays
 from zellige.xarray.encoding import try_codecs
-from zellige.xarray.plan import Options, Plan, Step, Stored, check_names, check_tree, join, plan_dataset
+from zellige.xarray.plan import Options, Plan, Step, Stored, check_names, check_tree, join, parents, plan_dataset
 
 _NAME = "__xarray_dataarray_name__"
 """The attribute from which `xr.open_dataarray` takes the name of a data array."""
@@ -421,8 +421,7 @@ class _Writing:
         form = stored or wanted or config.get("default_zarr_format")
         plans = {}
         for path, ds in self.datasets.items():
-            parents = (path.rsplit("/", count)[0] for count in range(1, path.count("/") + 1))
-            above = [found for parent in (*parents, "") if path and (found := there.get(parent)) is not None]
+            above = [found for parent in reversed(parents(path)) if (found := there.get(parent)) is not None]
             plans[path] = plan_dataset(ds, path, there[path], replace(self.options[path], zarr_format=form), above)
         return plans
 
