@@ -9,7 +9,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from graphlib import TopologicalSorter
 from itertools import accumulate, pairwise, product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -554,8 +553,17 @@ class _Target:
 def _owners(tasks: Mapping[Any, Any], hit: Mapping[storage.StorePath, list[_Target]]) -> dict[Any, Block | None]:
     """For each key of a graph the block that writes what it reads, directly or through others; None if none does."""
     owners: dict[Any, Block | None] = {}
-    for key in TopologicalSorter({key: task.needs for key, task in tasks.items()}).static_order():
-        found = {target.owner(one.region) for one in tasks[key].reads for target in hit.get(one.place, ())}
-        found = (found | {owners[needed] for needed in tasks[key].needs}) - {None}
-        owners[key] = _SEVERAL if len(found) > 1 else next(iter(found), None)
+    for top in tasks:
+        todo = [top]
+        while todo:  # no recursion, however long the graph is
+            key = todo[-1]
+            missing = [needed for needed in tasks[key].needs if needed not in owners] if key not in owners else []
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            if key not in owners:
+                found = {target.owner(one.region) for one in tasks[key].reads for target in hit.get(one.place, ())}
+                found = (found | {owners[needed] for needed in tasks[key].needs}) - {None}
+                owners[key] = _SEVERAL if len(found) > 1 else next(iter(found), None)
     return owners
