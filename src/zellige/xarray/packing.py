@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from itertools import product
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -254,11 +255,8 @@ def _find(variable: xr.Variable, is_bad: Callable[[Any], bool], kinds: str) -> t
     if variable.dtype.kind not in kinds or variable.chunks is not None:
         return None
     values = variable.values
-    found = next((k for k, item in enumerate(values.flat) if is_bad(item)), None)
-    if found is None:
-        return None
-    index = tuple(map(int, np.unravel_index(found, values.shape)))
-    return index, values[index]
+    items = zip(product(*map(range, values.shape)), values.flat, strict=True)
+    return next((found for found in items if is_bad(found[1])), None)
 
 
 def _check_utf8(variable: xr.Variable, name: str) -> None:
