@@ -33,7 +33,7 @@ from zellige.types import Kept
 
 if TYPE_CHECKING:
     from zellige.nodes.array import Array
-    from zellige.nodes.sources import TaskReads
+    from zellige.nodes.sources import graph_reads
     from zellige.stores.cache import CacheStatistics, CacheStore
     from zellige.stores.foreign.fsspec import FsspecStore
     from zellige.stores.foreign.zarr_python import ZarrPythonStore
@@ -79,11 +79,12 @@ __all__ = [
     "ZipStore",
 ]
 
-_ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "cache")
-_ELSEWHERE |= dict.fromkeys(("HTTPStore", "ObjectStore"), "object")
-_ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "wrappers")
-_ELSEWHERE |= {"FsspecStore": "foreign.fsspec", "ZarrPythonStore": "foreign.zarr_python", "ZipStore": "zip"}
-"""Stores by their modules, which are imported when they are first asked for."""
+_ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "stores.cache")
+_ELSEWHERE |= dict.fromkeys(("HTTPStore", "ObjectStore"), "stores.object")
+_ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "stores.wrappers")
+_ELSEWHERE |= {"FsspecStore": "stores.foreign.fsspec", "ZarrPythonStore": "stores.foreign.zarr_python"}
+_ELSEWHERE |= {"ZipStore": "stores.zip", "graph_reads": "nodes.sources"}
+"""Names by their modules, which are imported when they are first asked for."""
 
 _MISSING = {
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",
@@ -258,24 +259,11 @@ def places_of(data: Any) -> list[StorePath]:
     return list(dict.fromkeys(found.place for found in reads(data)))
 
 
-def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
-    """Return what each task of a dask graph reads from stored arrays, and the keys of the tasks that it depends on.
-
-    Parameters
-    ----------
-    graph
-        A graph by keys, of low level or of high level.
-    """
-    from zellige.nodes import sources
-
-    return sources.graph_reads(graph)
-
-
 def __getattr__(name: str) -> object:
     if name in _ELSEWHERE:
         from importlib import import_module
 
-        return getattr(import_module(f"zellige.stores.{_ELSEWHERE[name]}"), name)
+        return getattr(import_module(f"zellige.{_ELSEWHERE[name]}"), name)
     if name in _MISSING:
         raise AttributeError(f"{name} is not in this version of zellige, but meant for a later one; {_MISSING[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -80,6 +80,13 @@ def test_months_with_gaps_and_other_calendars():
     assert edges_of(xr.Dataset(coords={"time": time}), "month") == [30, 30, 30]
 
 
+@pytest.mark.parametrize(("step", "count"), [("90D", 5), ("31D", 12), ("59D", 7), ("MS", 12), ("2MS", 6), ("ME", 12)])
+def test_a_step_of_days_is_no_step_of_months(step, count):
+    """Also where one step from the first of January leads to the first of a month."""
+    ds = xr.Dataset(coords={"time": pd.DatetimeIndex(["2001-01-01"])})
+    assert edges_of(ds, ("year", step)) == [count]
+
+
 # -- months that fill -----------------------------------------------------------------------------
 
 

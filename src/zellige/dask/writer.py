@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -23,7 +21,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 import dask
-from zellige import Array, Store, create_array, open_array, storage
+from zellige import Array, Store, create_array, errors, open_array, storage
 from zellige.dask.reader import Flight, Handle, check_reachable, client, computes_elsewhere, forked, store_of
 
 _PATIENCE = 60.0  # seconds to wait for tasks of other processes after one has failed
@@ -384,21 +382,11 @@ def _aligned_chunks(part: Part) -> Chunks | None:
 def _warn_of_rechunking(part: Part, chunks: Chunks) -> None:
     x = part.source
     axes = ", ".join(str(axis) for axis, (old, new) in enumerate(zip(x.chunks, chunks, strict=True)) if old != new)
-    warnings.warn(
+    errors.warn_caller(
         f"the blocks of the dask array end within stored chunks of {part.target.name!r} along axis {axes}; "
         f"{x.npartitions} blocks were rechunked to {prod(map(len, chunks))}, so that no two tasks write to one chunk",
         AlignmentWarning,
-        stacklevel=_user_level(),
     )
-
-
-def _user_level() -> int:
-    """How many frames above its caller the first one lies that is not of this package, as `stacklevel` counts."""
-    here = str(Path(__file__).parents[1])
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 # -- chunks put together from blocks --------------------------------------------------------------
@@ -436,7 +424,7 @@ def _assembled(part: Part, chunks: Chunks, handle: Handle) -> da.Array:
     (x,) = dask.optimize(part.source)
     name = f"zellige-assembled-{uuid4().hex}"
     assembly, starts = _Assembly(handle, part.target), _starts(part)
-    axes = [list(_overlaps(cut, blocks)) for cut, blocks in zip(chunks, x.chunks, strict=True)]
+    axes = [_overlaps(cut, blocks) for cut, blocks in zip(chunks, x.chunks, strict=True)]
     layer: dict[Any, Any] = {}
     for coords in product(*(range(len(cut)) for cut in chunks)):
         shape = tuple(cut[k] for cut, k in zip(chunks, coords, strict=True))
@@ -452,22 +440,15 @@ def _assembled(part: Part, chunks: Chunks, handle: Handle) -> da.Array:
     return da.Array(graph, name, chunks, dtype=object)
 
 
-def _overlaps(chunks: Sequence[int], blocks: Sequence[int]) -> Iterator[list[tuple[int, slice, slice]]]:
+def _overlaps(chunks: Sequence[int], blocks: Sequence[int]) -> list[list[tuple[int, slice, slice]]]:
     """For each chunk along an axis the blocks in it: their numbers, which part of the block, and where in the chunk."""
-    ends = list(accumulate(blocks))
-    start = number = 0
-    for size in chunks:
-        found: list[tuple[int, slice, slice]] = []
-        while number < len(blocks):
-            first = ends[number] - blocks[number]
-            low, high = max(first, start), min(ends[number], start + size)
-            if high > low:
-                found.append((number, slice(low - first, high - first), slice(low - start, high - start)))
-            if ends[number] > start + size:
-                break
-            number += 1
-        yield found
-        start += size
+    found: list[list[tuple[int, slice, slice]]] = [[] for _ in chunks]
+    chunk_ends, block_ends = list(accumulate(chunks)), list(accumulate(blocks))
+    for low, high in pairwise(sorted({0, *chunk_ends, *block_ends})):
+        chunk, block = bisect_right(chunk_ends, low), bisect_right(block_ends, low)
+        start, first = chunk_ends[chunk] - chunks[chunk], block_ends[block] - blocks[block]
+        found[chunk].append((block, slice(low - first, high - first), slice(low - start, high - start)))
+    return found
 
 
 # -- transactions ---------------------------------------------------------------------------------

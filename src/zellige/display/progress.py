@@ -145,15 +145,12 @@ class Bar:
         """Draw it again, unless that was just now."""
         now = clock()
         if now >= self._next or (self._drawn and done == total):
+            from shutil import get_terminal_size  # which imports much, only to be shown a bar
+
             self._next, self._drawn = now + _PAUSE, True
-            width = self._width()
+            width = get_terminal_size().columns - 1
             text = f"{bar_text(self._verb, self._unit, done, total, now - self._start)}  {name}"
             print(f"\r{text[:width]:<{width}}", end="", file=self._stream, flush=True)
-
-    def _width(self) -> int:
-        from shutil import get_terminal_size  # which imports much, only to be shown a bar
-
-        return get_terminal_size().columns - 1
 
     def close(self) -> None:
         """Leave the line."""

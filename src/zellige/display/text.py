@@ -47,9 +47,7 @@ def ruler(dim: Axis, width: int = 72) -> str:
     └─────────┴────────┴─────────┘
          31       28        31
     """
-    sizes = _sizes(dim, width // 3)
-    ends = _scaled(sizes, width)
-    return "\n".join([_line(ends, "┌─┬┐"), _line(ends, "└─┴┘"), _labels(sizes, ends)])
+    return _table([], _sizes(dim, width // 3), width, 0)
 
 
 def _sizes(dim: Axis, room: int) -> list[int | None]:
@@ -95,9 +93,7 @@ def _labels(sizes: Sequence[int | None], ends: Sequence[int]) -> str:
 def _table(rows: list[int | None], columns: list[int | None], width: int, height: int) -> str:
     across = _scaled(columns, width)
     down = _row_heights(rows, height)
-    walls = set(across)
-    body = "│" + "".join("│" if k in walls else " " for k in range(1, across[-1] + 1))
-    lines = [_line(across, "┌─┬┐")]
+    body, lines = _line(across, "│ ││"), [_line(across, "┌─┬┐")]
     for k, (size, tall) in enumerate(zip(rows, down, strict=True)):
         label = "…" if size is None else str(size)
         lines += [f"{body} {label}" if line == tall // 2 else body for line in range(tall)]
@@ -164,32 +160,23 @@ _UNICODE = _Marks("├── ", "└── ", "│   ", "    ", "…")
 _ASCII = _Marks("|-- ", "`-- ", "|   ", "    ", "...")
 
 
-class Member(NamedTuple):
-    """A node below the root of a tree."""
+@dataclass(slots=True)
+class Member:
+    """A node of a tree, with those below it by their names."""
 
     path: str
     label: str = ""
     """What is said of it after its name."""
     is_group: bool = True
     is_broken: bool = False
-
-
-@dataclass(slots=True)
-class _Branch:
-    """A node with what is shown of it, and those below."""
-
-    name: str
-    label: str = ""
-    is_group: bool = True
-    broken: bool = False
-    below: dict[str, _Branch] = field(default_factory=dict)
+    below: dict[str, Member] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
     """A hierarchy to look at; prints as text, and shows as HTML in notebooks."""
 
-    root: _Branch
+    root: Member
     hidden: int
     """How many nodes are there beyond those shown."""
     plain: bool = False
@@ -200,45 +187,44 @@ class Tree:
     @classmethod
     def of(cls, name: str, members: Sequence[Member], *, max_nodes: int, plain: bool, expand: bool | None) -> Tree:
         """The tree of a group: what stands at its root, and all members below, sorted by the names in their paths."""
-        root = _Branch(name)
+        root = Member(name)
         for member in members[:max_nodes]:
             *above, last = member.path.split("/")
             parent = root
             for part in above:
-                parent = parent.below.setdefault(part, _Branch(part))
-            parent.below[last] = _Branch(last, member.label, member.is_group, member.is_broken)
+                parent = parent.below.setdefault(part, Member(part))
+            parent.below[last] = member
         return cls(root, max(0, len(members) - max_nodes), plain, expand)
 
     def __repr__(self) -> str:
         marks = _ASCII if self.plain else _UNICODE
-        lines = [self.root.name, *_lines(self.root, "", marks)]
+        lines = [self.root.path, *_lines(self.root, "", marks)]
         if self.hidden:
             lines.append(f"{marks.more} and {self.hidden} more; give max_nodes= to see them")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         more = f"<p>… and {self.hidden} more; give <code>max_nodes=</code> to see them</p>" if self.hidden else ""
-        return (
-            f'<div class="zellige-tree" style="overflow-wrap:anywhere">{_html(self.root, 0, self.expand)}{more}</div>'
-        )
+        shown = _html(self.root.path, self.root, 0, self.expand)
+        return f'<div class="zellige-tree" style="overflow-wrap:anywhere">{shown}{more}</div>'
 
 
-def _lines(branch: _Branch, indent: str, marks: _Marks) -> list[str]:
+def _lines(member: Member, indent: str, marks: _Marks) -> list[str]:
     lines = []
-    for k, child in enumerate(branch.below.values(), 1):
-        last = k == len(branch.below)
-        text = f"{child.name} {child.label}".rstrip()
+    for k, (name, child) in enumerate(member.below.items(), 1):
+        last = k == len(member.below)
+        text = f"{name} {child.label}".rstrip()
         lines.append(f"{indent}{marks.last if last else marks.fork}{text}")
         lines += _lines(child, indent + (marks.gap if last else marks.down), marks)
     return lines
 
 
-def _html(branch: _Branch, depth: int, expand: bool | None) -> str:
-    name = escape(branch.name)
-    if not branch.is_group:
-        warning = " role='alert'" if branch.broken else ""
-        return f"<div{warning} style='margin-left:1.2em'><b>{name}</b> {escape(branch.label)}</div>"
-    below = "".join(_html(child, depth + 1, expand) for child in branch.below.values())
+def _html(name: str, member: Member, depth: int, expand: bool | None) -> str:
+    name = escape(name)
+    if not member.is_group:
+        warning = " role='alert'" if member.is_broken else ""
+        return f"<div{warning} style='margin-left:1.2em'><b>{name}</b> {escape(member.label)}</div>"
+    below = "".join(_html(*child, depth + 1, expand) for child in member.below.items())
     opened = " open" if expand or (expand is None and depth < 2) else ""
     margin = " style='margin-left:1.2em'" if depth else ""
     return f"<details{opened}{margin}><summary><b>{name}</b></summary>{below}</details>"

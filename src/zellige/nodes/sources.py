@@ -52,7 +52,13 @@ class TaskReads(NamedTuple):
 
 
 def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
-    """Return what each task of a graph of dask reads."""
+    """Return what each task of a dask graph reads from stored arrays, and the keys of the tasks that it depends on.
+
+    Parameters
+    ----------
+    graph
+        A graph by keys, of low level or of high level.
+    """
     tasks = dict(graph)
     # Arrays that have a key of their own are read by those who index them.
     arrays = {key: found for key, task in tasks.items() if _may_be_array(task) and (found := list(reads(task)))}

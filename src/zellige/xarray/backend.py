@@ -85,13 +85,9 @@ class ZelligeBackend(BackendEntrypoint):
         drop_variables, fill_as_mask = (options.pop(name, None) for name in _CONTENT)
         members = dict(top.members(max_depth=None))  # all at once, so that a change of the whole tree is seen as one
         groups = {"": top, **{path: found for path, found in members.items() if isinstance(found, Group)}}
-        arrays: dict[str, dict[str, Array]] = {path: {} for path in groups}
-        for path, found in members.items():
-            if isinstance(found, Array):
-                parent, _, name = path.rpartition("/")
-                arrays[parent][name] = found
+        arrays = arrays_by_group(members.items())
         return {
-            "/" + path: _dataset(found, drop_variables, fill_as_mask, options, arrays[path])
+            "/" + path: _dataset(found, drop_variables, fill_as_mask, options, arrays.get(path, {}))
             for path, found in groups.items()
         }
 
@@ -198,9 +194,17 @@ def _arrays_from_above(group: Group) -> dict[str, Array]:
         top = open_group(group.store, mode="r", use_consolidated=False)
     except errors.GroupNotFoundError:
         return dict(group.arrays())
-    prefix = group.path + "/"
-    below = {path[len(prefix) :]: found for path, found in top.members(max_depth=None) if path.startswith(prefix)}
-    return {name: found for name, found in below.items() if isinstance(found, Array) and "/" not in name}
+    return arrays_by_group(top.members(max_depth=None)).get(group.path, {})
+
+
+def arrays_by_group(members: Iterable[tuple[str, Array | Group]]) -> dict[str, dict[str, Array]]:
+    """The arrays among the members of a group: by the paths of the groups that they are in, and by their names."""
+    found: dict[str, dict[str, Array]] = {}
+    for path, member in members:
+        parent, _, name = path.rpartition("/")
+        if isinstance(member, Array):
+            found.setdefault(parent, {})[name] = member
+    return found
 
 
 def check_lengths(path: str, dimensions: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]) -> None:

@@ -7,6 +7,7 @@ which appends fill. How many elements are to come follows from the step of the t
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,7 +26,6 @@ _ALIASES |= {"D": "day", "h": "hour", "min": "minute"}
 
 _MONTH = timedelta(days=27)  # times that lie closer together are no monthly ones
 _TAIL = 400  # stored times that tell the step: more than a year of days
-_MOST_MORE = 1 << 22  # elements that a period of a frequency is searched for
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,6 @@ def resolve_chunks(
     {'time': Ends(ends=(31, 60, 91))}
     """
     given = chunks if isinstance(chunks, Mapping) else {} if chunks is None else dict.fromkeys(ds.sizes, chunks)
-    if unknown := [dim for dim in given if dim not in ds.sizes]:
-        raise ValueError(f"chunks: there is no dimension {unknown[0]!r}; known: {', '.join(map(repr, ds.sizes))}")
     cuts: dict[Any, Cut] = {}
     found: dict[Any, Rule] = {}
     for dim, entry in given.items():
@@ -183,16 +181,37 @@ def _joined(first: Any, second: Any) -> Any:
 
 
 def _ends(index: Any, rule: Rule) -> Ends:
-    word = _ALIASES.get(rule.period, rule.period)
+    period = _ALIASES.get(rule.period, rule.period)
     step = _parse_step(rule.step) if rule.step is not None else _step(index[-_TAIL:])
-    if word in WORDS:
-        counts = _runs(_labels(index, word))
-        counts[-1] += 0 if step is None else step.count(index[-1], _next_start(index[-1], word))
-    else:
-        _check_forward(word)
-        counts = _counts(index, word)
-        counts[-1] += 0 if step is None else _more(index, word, step)
+    if period not in WORDS:
+        _check_forward(period)
+    counts = _counts(index, period)
+    counts[-1] += 0 if step is None else _more(index, period, step)
     return Ends(tuple(int(end) for end in np.cumsum(counts)))
+
+
+def _counts(index: Any, period: str) -> list[int]:
+    """How many times lie in each period, a word or a frequency of pandas, without the periods that have none."""
+    if period in WORDS:
+        return _runs(_labels(index, period))
+    ones = xr.DataArray(np.ones(len(index), np.int64), {"time": index}, ("time",))
+    counts = ones.resample(time=period).count().values
+    return [int(count) for count in np.nan_to_num(counts) if count > 0]
+
+
+def _more(index: Any, period: str, step: _Step) -> int:
+    """How many times are still to come in the last period."""
+    ends = index[[0, -1]].unique()  # where a period begins may depend on the first time
+    known = len(_counts(ends, period))
+
+    def is_over(count: int) -> bool:
+        later = _joined(ends, type(index)([step.after(index[-1], count)]))
+        return len(_counts(later, period)) > known
+
+    most = 1
+    while not is_over(most):
+        most *= 2
+    return bisect_left(range(1, most), True, key=is_over)
 
 
 _PARTS = {"month": 12, "day": 31, "hour": 60, "minute": 60}
@@ -222,25 +241,6 @@ def _weeks(index: Any) -> Any:
     return np.array([time.toordinal() - time.dayofwk for time in index])
 
 
-def _next_start(time: Any, word: str) -> Any:
-    """When the period after that of a time begins, as a time of the same calendar."""
-    finer = {"second": 0, "microsecond": 0} | ({"nanosecond": 0} if hasattr(time, "nanosecond") else {})
-    minute = time.replace(**finer)
-    if word == "minute":
-        return minute + timedelta(minutes=1)
-    if word == "hour":
-        return minute.replace(minute=0) + timedelta(hours=1)
-    day = minute.replace(minute=0, hour=0)
-    if word == "day":
-        return day + timedelta(days=1)
-    if word == "week":
-        weekday = day.dayofwk if hasattr(day, "dayofwk") else day.weekday()  # of cftime, of pandas
-        return day + timedelta(days=7 - weekday)
-    months = {"month": 1, "quarter": 3, "year": 12}[word]
-    ordinal = (time.year * 12 + time.month - 1) // months * months + months
-    return day.replace(day=1, year=ordinal // 12, month=ordinal % 12 + 1)
-
-
 # -- steps ----------------------------------------------------------------------------------------
 
 
@@ -251,30 +251,25 @@ class _Step:
     duration: Any = None
     months: int = 0
 
-    def count(self, last: Any, end: Any) -> int:
-        """How many times follow after the last one, and lie before the end."""
-        if self.months:
-            return max(0, ((end.year - last.year) * 12 + end.month - last.month - 1) // self.months)
-        return max(0, -((last - end) // self.duration) - 1)
-
-    def after(self, last: Any, count: int) -> list[Any]:
-        """The times that follow after the last one."""
+    def after(self, time: Any, count: int) -> Any:
+        """The time so many steps after another one."""
         if not self.months:
-            return [last + k * self.duration for k in range(1, count + 1)]
-        first = last.year * 12 + last.month - 1
-        ordinals = [first + k * self.months for k in range(1, count + 1)]
-        return [last.replace(day=1, year=ordinal // 12, month=ordinal % 12 + 1) for ordinal in ordinals]
+            return time + count * self.duration
+        year, month = divmod(time.year * 12 + time.month - 1 + count * self.months, 12)
+        return time.replace(day=1, year=year, month=month + 1)
 
 
 def _parse_step(text: str) -> _Step:
     """The step that a user gives, as a frequency of pandas."""
     offset = _check_forward(text)
     start = pd.Timestamp("2001-01-01") + 0 * offset
-    later = start + offset
+    later = (
+        start + 12 * offset
+    )  # one step of 31 or 90 days leads from the first of January to the first of a month, too
     months = (later.year - start.year) * 12 + later.month - start.month
     if months and later.day == start.day:
-        return _Step(months=months)
-    return _Step((later - start).to_pytimedelta())
+        return _Step(months=months // 12)
+    return _Step((start + offset - start).to_pytimedelta())
 
 
 def _check_forward(text: str) -> Any:
@@ -308,14 +303,9 @@ def _step(index: Any) -> _Step | None:
 # -- units of stored times ------------------------------------------------------------------------
 
 _UNITS = {
-    "days": timedelta(days=1),
-    "hours": timedelta(hours=1),
-    "minutes": timedelta(minutes=1),
-    "seconds": timedelta(seconds=1),
-    "milliseconds": timedelta(milliseconds=1),
-    "microseconds": timedelta(microseconds=1),
-    "nanoseconds": timedelta(0),
+    unit: timedelta(**{unit: 1}) for unit in ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
 }
+_UNITS |= {"nanoseconds": timedelta(0)}
 """The units of xarray, the coarsest first."""
 
 
@@ -334,25 +324,3 @@ def fine_enough(units: str, step: str | None) -> str:
     needed = next(name for name, length in _UNITS.items() if not length or not duration % length)
     order = list(_UNITS)
     return f"{order[max(order.index(unit), order.index(needed))]}{since}{origin}"
-
-
-# -- frequencies ----------------------------------------------------------------------------------
-
-
-def _counts(index: Any, frequency: str) -> list[int]:
-    """How many times lie in each period of a frequency of pandas, without the periods that have none."""
-    ones = xr.DataArray(np.ones(len(index), np.int64), {"time": index}, ("time",))
-    counts = ones.resample(time=frequency).count().values
-    return [int(count) for count in np.nan_to_num(counts) if count > 0]
-
-
-def _more(index: Any, frequency: str, step: _Step) -> int:
-    """How many times are still to come in the last period."""
-    periods = len(_counts(index, frequency))
-    count = 1
-    while count < _MOST_MORE:
-        longer = _counts(index.append(type(index)(step.after(index[-1], count))), frequency)
-        if len(longer) > periods:
-            return longer[periods - 1] - _counts(index, frequency)[-1]
-        count *= 2
-    raise ValueError(f"a period has more than {_MOST_MORE} elements")

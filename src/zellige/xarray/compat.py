@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from xarray.backends import zarr as engine
 from xarray.coding.strings import check_vlen_dtype, create_vlen_dtype
-from xarray.conventions import decode_cf_variables, encode_dataset_coordinates
+from xarray.conventions import decode_cf_variables
+from xarray.conventions import encode_dataset_coordinates as encode_dataset_coordinates
 from xarray.core import indexing
-from xarray.core.common import contains_cftime_datetimes as holds_cftime
+from xarray.core.common import contains_cftime_datetimes
 
 import xarray as xr
 
@@ -24,25 +25,11 @@ LazilyIndexedArray = indexing.LazilyIndexedArray
 FillValueCoder = engine.FillValueCoder
 """Turns the attribute `_FillValue` into JSON and back, in Zarr format 3."""
 encode_attribute = engine.encode_zarr_attr_value
+holds_cftime = contains_cftime_datetimes
 
 _VECTORIZED = indexing.IndexingSupport.VECTORIZED
 _TAKES_FORMAT = "zarr_format" in inspect.signature(engine.encode_zarr_variable).parameters
 _KEEPS_STRINGS = hasattr(engine.ZarrArrayWrapper, "_preserve_string_dtype")
-
-__all__ = [
-    "LazilyIndexedArray",
-    "FillValueCoder",
-    "decode_no_times",
-    "decode_variable",
-    "encode_attribute",
-    "encode_dataset_coordinates",
-    "encode_variable",
-    "holds_cftime",
-    "in_memory_dtype",
-    "is_string",
-    "read_indexed",
-    "vlen_type",
-]
 
 
 def in_memory_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -85,10 +72,6 @@ def encode_variable(variable: Any, name: str, zarr_format: int) -> Any:
 
 def read_indexed(array: Any, key: Any) -> Any:
     """What xarray's index means for an array that has `oindex` and `vindex`."""
-    if isinstance(key, indexing.VectorizedIndexer):
-        method = array.vindex.__getitem__
-    elif isinstance(key, indexing.OuterIndexer):
-        method = array.oindex.__getitem__
-    else:
-        method = array.__getitem__
+    way = {indexing.VectorizedIndexer: "vindex", indexing.OuterIndexer: "oindex"}.get(type(key))
+    method = (array if way is None else getattr(array, way)).__getitem__
     return indexing.explicit_indexing_adapter(key, array.shape, _VECTORIZED, method)

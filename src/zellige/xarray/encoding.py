@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -78,7 +77,7 @@ def _metadata(name: str, options: Mapping[str, Any]) -> Any:
 def _check_memory(name: str, array: Array) -> None:
     """Refuse chunks that no process of this machine can hold, and so never write."""
     largest, needed = _largest(array)
-    if needed > _memory():
+    if needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         raise errors.ChunkShapeError(
             f"variable {name!r}: a chunk of {tuple(largest)} elements of {array.dtype} takes {needed / 2**30:.4g} GiB, "
             "more than the memory of this machine; a chunk is stored with its full size, also where it reaches beyond "
@@ -89,15 +88,8 @@ def _check_memory(name: str, array: Array) -> None:
 
 def _largest(array: Array) -> tuple[list[int], int]:
     """The shape of the largest chunk, and its bytes."""
-    declared = [axis.declared for axis in array.grid.axes]
-    largest = [size if isinstance(size, int) else max(size, default=1) for size in declared]
+    largest = [max(dimension.unique_edge_lengths, default=1) for dimension in array.grid.dimensions]
     return largest, prod(largest) * array.dtype.itemsize
-
-
-@cache
-def _memory() -> int:
-    """The bytes of memory that this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _attributes_and_fill(variable: xr.Variable, name: str, zarr_format: Any) -> tuple[dict[str, Any], Any]:

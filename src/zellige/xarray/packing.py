@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from itertools import product
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -33,7 +34,8 @@ from zellige.xarray import compat
 Casting: TypeAlias = Literal["same_value", "unsafe"]
 Index: TypeAlias = tuple[int, ...]
 
-_CONVENTIONS = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "units", "calendar")
+CONVENTIONS = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
+"""What says how values are stored, and what stored ones mean; those that are added later must agree."""
 _BATCH = 1 << 20  # elements that are looked at together
 
 
@@ -152,7 +154,7 @@ def _encoded(variable: xr.Variable, name: str, zarr_format: Any) -> Any:
 
 def _conventions(variable: xr.Variable) -> dict[str, Any]:
     """The parts of an encoding that change values."""
-    return {key: variable.encoding[key] for key in _CONVENTIONS if variable.encoding.get(key) is not None}
+    return {key: variable.encoding[key] for key in CONVENTIONS if variable.encoding.get(key) is not None}
 
 
 def _batches(variable: xr.Variable) -> Iterator[tuple[Index, Any]]:
@@ -253,11 +255,8 @@ def _find(variable: xr.Variable, is_bad: Callable[[Any], bool], kinds: str) -> t
     if variable.dtype.kind not in kinds or variable.chunks is not None:
         return None
     values = variable.values
-    found = next((k for k, item in enumerate(values.flat) if is_bad(item)), None)
-    if found is None:
-        return None
-    index = tuple(map(int, np.unravel_index(found, values.shape)))
-    return index, values[index]
+    items = zip(product(*map(range, values.shape)), values.flat, strict=True)
+    return next((found for found in items if is_bad(found[1])), None)
 
 
 def _check_utf8(variable: xr.Variable, name: str) -> None:
@@ -269,13 +268,7 @@ def _check_utf8(variable: xr.Variable, name: str) -> None:
 
 
 def _is_no_utf8(item: Any) -> bool:
-    if not isinstance(item, str) or item.isascii():
-        return False
-    try:
-        item.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+    return isinstance(item, str) and not item.isascii() and item.encode(errors="ignore").decode() != item
 
 
 def check_ends(variable: xr.Variable, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,12 +14,9 @@ import pandas as pd
 import xarray as xr
 from zellige import Array, Group, create_group, errors, open_group, storage
 from zellige.xarray import compat, packing
-from zellige.xarray.backend import RULES, check_lengths, name_dimensions, stored_variable
+from zellige.xarray.backend import RULES, arrays_by_group, check_lengths, name_dimensions, stored_variable
 from zellige.xarray.calendar import Cut, Ends, Rule, fine_enough, resolve_chunks
 from zellige.xarray.encoding import array_metadata, encoded_attributes
-
-_CODED = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
-"""The attributes that say what stored numbers mean; what is added later must agree with them."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,6 @@ class Step:
     edges: list[int] | None = None
     """How the new region of that axis is cut; None leaves it to the array."""
     config: dict[str, Any] | None = None
-    stored: bool = True
-    """Whether the metadata in the store is that of the array."""
 
     @property
     def growth(self) -> tuple[Array, int, int, list[int] | None]:
@@ -70,7 +65,7 @@ class Step:
         if self.axis is not None:
             end, length = array.shape[self.axis], self.variable.shape[self.axis]
             region = tuple(slice(end - length, end) if k == self.axis else slice(None) for k in range(array.ndim))
-        return replace(self, array=array, region=region, stored=False)
+        return replace(self, array=array, region=region)
 
     @property
     def target(self) -> Array:
@@ -380,7 +375,7 @@ class Stored:
             if options.casting != "unsafe":
                 packing.check_ends(encoded, name)
             encoded = packing.as_fixed(encoded, name, raw.dtype)
-        for key in _CODED:
+        for key in packing.CONVENTIONS:
             if not _same(_meaning(encoded.attrs.get(key)), _meaning(raw.attrs.get(key))):
                 found, stored = encoded.attrs.get(key), raw.attrs.get(key)
                 raise ValueError(
@@ -500,7 +495,9 @@ def _new_edges(
     dim, length = variable.dims[axis], variable.shape[axis]
     cut = None if variable.dims == (name,) else cuts.get(dim)
     asked = asked and cut is not None
-    stored, reach = array.grid.axes[axis].declared, _reach(array, axis)
+    dimension = array.grid.axes[axis]
+    stored = dimension.declared
+    reach = dimension.nchunks * stored if isinstance(stored, int) else sum(stored)  # the end of the last stored chunk
     room = reach - array.shape[axis]
     if isinstance(stored, int) and cut in (None, stored):
         return None
@@ -522,13 +519,6 @@ def _new_edges(
         )
     edges = cut.after(reach)
     return None if all(edge == stored for edge in edges) else edges
-
-
-def _reach(array: Array, axis: int) -> int:
-    """Where the last stored chunk of an axis ends, at or beyond the end of the axis."""
-    dimension = array.grid.axes[axis]
-    chunks = dimension.declared
-    return dimension.nchunks * chunks if isinstance(chunks, int) else sum(chunks)
 
 
 # -- regions --------------------------------------------------------------------------------------
@@ -629,15 +619,16 @@ def check_tree(
     }
     others = dict(_arrays_above(place))
     if any(found is not None for found in there.values()):  # else there is nothing below, or it is removed
-        others |= _arrays_below(place, extents)
-    extents |= {path: Extent.of(Stored(arrays)) for path, arrays in others.items()}
+        members = open_group(place, mode="r").members(max_depth=None)
+        others |= arrays_by_group((join(place.path, path), member) for path, member in members)
+    extents |= {path: Extent.of(Stored(arrays)) for path, arrays in others.items() if path not in extents}
     for path, extent in extents.items():
-        for above in _parents(path):
+        for above in parents(path):
             if above in extents:
                 _check_pair(path, extent, above, extents[above])
 
 
-def _parents(path: str) -> list[str]:
+def parents(path: str) -> list[str]:
     """The paths of the groups above one, from the root downwards."""
     parts = path.split("/") if path else []
     return ["/".join(parts[:count]) for count in range(len(parts))]
@@ -646,7 +637,7 @@ def _parents(path: str) -> list[str]:
 def _arrays_above(place: storage.StorePath) -> Iterator[tuple[str, dict[str, Array]]]:
     """The arrays of the groups above a place; the consolidated metadata of the root may tell all of them."""
     found: Group | None = None
-    for path in _parents(place.path):
+    for path in parents(place.path):
         try:
             if found is None:
                 found = open_group(storage.StorePath(place.store, path), mode="r")
@@ -656,16 +647,6 @@ def _arrays_above(place: storage.StorePath) -> Iterator[tuple[str, dict[str, Arr
             found = None
         else:
             yield path, dict(found.arrays())
-
-
-def _arrays_below(place: storage.StorePath, known: Collection[str]) -> dict[str, dict[str, Array]]:
-    """The arrays of the groups below a place that are not known yet."""
-    below: dict[str, dict[str, Array]] = {}
-    for path, found in open_group(place, mode="r").members(max_depth=None):
-        parent, _, name = join(place.path, path).rpartition("/")
-        if isinstance(found, Array) and parent not in known:
-            below.setdefault(parent, {})[name] = found
-    return below
 
 
 def _check_pair(path: str, extent: Extent, above: str, outer: Extent) -> None:

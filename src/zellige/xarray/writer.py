@@ -8,17 +8,18 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 import xarray as xr
-from zellige import Array, Group, MemoryStore, config, errors, open_group, storage
+from zellige import Array, Group, config, errors, open_group, storage
 from zellige import change as begin_change
 from zellige import open as open_any
-from zellige.xarray.backend import name_dimensions, read_arrays
+from zellige.xarray.backend import arrays_by_group, name_dimensions, read_arrays
 from zellige.xarray.encoding import try_codecs
-from zellige.xarray.plan import Options, Plan, Step, Stored, check_names, check_tree, join, plan_dataset
+from zellige.xarray.plan import Options, Plan, Step, Stored, check_names, check_tree, join, parents, plan_dataset
 
 _NAME = "__xarray_dataarray_name__"
 """The attribute from which `xr.open_dataarray` takes the name of a data array."""
@@ -139,17 +140,27 @@ def write(
         raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
     datasets, encodings = _nodes(data, encoding, inherit=write_inherited_coords)
     _check_dims(datasets, append_dim, chunks)
-    common = Options(chosen, zarr_format, {}, None, append_dim, region, write_empty_chunks, casts)
     options = {
-        path: replace(
-            common,
-            encoding=encodings[path],
-            chunks=_chunks_for(ds, chunks),
-            inherited=data[path].to_dataset() if isinstance(data, xr.DataTree) and path else None,
+        path: Options(
+            chosen,
+            zarr_format,
+            encodings[path],
+            _chunks_for(ds, chunks),
+            append_dim,
+            region,
+            write_empty_chunks,
+            casts,
+            data[path].to_dataset() if isinstance(data, xr.DataTree) and path else None,
         )
         for path, ds in datasets.items()
     }
-    with _opened(store, group, storage_options, compute=compute) as place:
+    where = store.store_path if isinstance(store, Group) else store
+    with storage.opened(where, path=group or "", storage_options=storage_options) as place:
+        if not compute and _is_archive(place, store):
+            raise ValueError(
+                "compute=False: a zip file given by its path is complete when write returns; open it with "
+                "zellige.storage.ZipStore, and close it when all is computed"
+            )
         with _without_new_folders(place), _for_tasks(place, datasets, compute=compute) as reached:
             writing = _Writing(reached, datasets, options, align, progress, compute)
             later = writing.run(consolidate=consolidated is not False)
@@ -260,47 +271,18 @@ def _chunks_for(ds: xr.Dataset, chunks: Any) -> Any:
 
 
 @contextmanager
-def _opened(
-    store: Any, group: str | None, storage_options: Mapping[str, Any] | None, *, compute: bool
-) -> Iterator[storage.StorePath]:
-    """The group's place in its store, opened once; what was opened by a path is closed at the end."""
-    if isinstance(store, Group):
-        store = store.store_path
-    place = storage.open_store(
-        MemoryStore() if store is None else store, path=group or "", storage_options=storage_options
-    )
-    if not _is_archive(place, store):
-        yield place
-        return
-    if not compute:
-        raise ValueError(
-            "compute=False: a zip file given by its path is complete when write returns; open it with "
-            "zellige.storage.ZipStore, and close it when all is computed"
-        )
-    with place.store:
-        yield place
-
-
-@contextmanager
 def _without_new_folders(place: storage.StorePath) -> Iterator[None]:
     """After an error, remove the directories that the write made and left empty, as the lease of a group does."""
-    store = place.store
-    missing = _first_missing(os.path.join(store.root, place.path)) if isinstance(store, storage.LocalStore) else None
+    folder = (
+        Path(os.path.abspath(place.store.root), place.path) if isinstance(place.store, storage.LocalStore) else None
+    )
+    missing = [] if folder is None else [above for above in (folder, *folder.parents) if not above.is_dir()]
     try:
         yield
     except BaseException:
-        if missing is not None:
-            above, name = os.path.split(missing)
-            storage.LocalStore(above).prune(f"{name}/", lambda _: True)
+        if missing:
+            storage.LocalStore(missing[-1].parent).prune(f"{missing[-1].name}/", lambda _: True)
         raise
-
-
-def _first_missing(folder: str) -> str | None:
-    """The first directory on the way to one that is not there; None if it is there itself."""
-    found, above = None, os.path.abspath(folder)
-    while not os.path.isdir(above):
-        found, above = above, os.path.dirname(above)
-    return found
 
 
 def _is_archive(place: storage.StorePath, given: Any) -> bool:
@@ -424,12 +406,9 @@ class _Writing:
 
     def _check_whole_tree(self, dim: Any) -> None:
         """Refuse to make some groups of a tree longer, and to leave others that have the dimension as they are."""
-        members = dict(open_group(self.place, mode="r", use_consolidated=False).members(max_depth=None))
-        below: dict[str, dict[str, Array]] = {}
-        for path, found in members.items():
-            if isinstance(found, Array) and (parent := path.rpartition("/")[0]) not in self.datasets:
-                below.setdefault(parent, {})[path] = found
-        left = [parent for parent, arrays in below.items() if any(dim in d for d in name_dimensions(arrays).values())]
+        members = open_group(self.place, mode="r", use_consolidated=False).members(max_depth=None)
+        below = {path: arrays for path, arrays in arrays_by_group(members).items() if path not in self.datasets}
+        left = [path for path, arrays in below.items() if any(dim in d for d in name_dimensions(arrays).values())]
         if left:
             raise ValueError(
                 f"stored groups {left} have the dimension {dim!r}, and would be left shorter; append to them too"
@@ -442,8 +421,7 @@ class _Writing:
         form = stored or wanted or config.get("default_zarr_format")
         plans = {}
         for path, ds in self.datasets.items():
-            parents = (path.rsplit("/", count)[0] for count in range(1, path.count("/") + 1))
-            above = [found for parent in (*parents, "") if path and (found := there.get(parent)) is not None]
+            above = [found for parent in reversed(parents(path)) if (found := there.get(parent)) is not None]
             plans[path] = plan_dataset(ds, path, there[path], replace(self.options[path], zarr_format=form), above)
         return plans
 
@@ -522,7 +500,7 @@ class _Writing:
     def _write_in_place(self, steps: Sequence[Step]) -> Any:
         """Write to arrays that readers see."""
         _put(steps)
-        return self._run_dask([replace(step, stored=True) for step in steps], None, None if self.compute else _nothing)
+        return self._run_dask(steps, None, None if self.compute else partial(_put, ()))
 
     def _run_dask(self, steps: Sequence[Step], change: Any, then: Any = None) -> Any:
         """Write what dask computes: at once, or later, and then call what comes after it."""
@@ -532,10 +510,11 @@ class _Writing:
         from zellige.dask import Part, store_parts
 
         parts = []
+        guard = None if change is None else change.guard
         for step in steps:
-            array = step.target if step.stored or change is None else change.fenced(step.target)
-            guard = None if change is None else change.guard
-            parts.append(Part(step.variable.data, array, step.region, stored=step.stored, guard=guard))
+            stored = change is None or step.in_place  # else its metadata comes with the commit
+            array = step.target if stored else change.fenced(step.target)
+            parts.append(Part(step.variable.data, array, step.region, stored=stored, guard=guard))
         with nullcontext() if isinstance(self.progress, bool) else self.progress:
             return store_parts(parts, align=self.align, compute=then is None, then=then, progress=self.progress is True)
 
@@ -549,7 +528,3 @@ def _put(steps: Iterable[Step]) -> None:
     for step in steps:
         if not step.of_dask:
             step.target[... if step.region is None else step.region] = step.values
-
-
-def _nothing() -> None:
-    """What comes after a write that ends by itself."""
