@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import zellige
+from counting_store import contents
 from zellige import kernel
 from zellige.errors import CorruptChunkError, NotANodeError, UnsafeLinkError
 from zellige.storage import LocalStore, MemoryStore
@@ -134,3 +136,32 @@ def test_opening_makes_no_group_of_an_array_whose_document_was_lost(tmp_path, za
     zellige.create_group(tmp_path / "other", path="c")
     os.unlink(tmp_path / "other/zarr.json")
     assert isinstance(zellige.open(tmp_path / "other"), zellige.Group)  # of what is no array, as ever
+
+
+@pytest.mark.parametrize("layout", [{"chunks": 4}, {"chunks": 2, "shards": 4}], ids=["chunks", "shards"])
+def test_a_part_is_not_written_to_a_file_that_is_far_too_long_nor_is_it_read(tmp_path, layout):
+    array = zellige.create_array(tmp_path / "a", data=np.arange(1, 17), compressors=None, **layout)
+    os.truncate(tmp_path / "a/c/0", 1 << 42)  # with a hole that takes no space
+    with pytest.raises(CorruptChunkError, match=r"chunk \(0,\), key 'c/0'"):
+        array[1] = 5
+    assert os.path.getsize(tmp_path / "a/c/0") == 1 << 42
+    array.resize((2,))  # what lies beyond is an error for those who read it, and so is never old data
+    with pytest.raises(CorruptChunkError, match=r"chunk \(0,\), key 'c/0'"):
+        array[...]
+    array[...] = [7, 8]  # all that the array has of it
+    array.resize((4,))
+    assert array[...].tolist() == [7, 8, 0, 0]
+
+
+@pytest.mark.parametrize("new", [{"data": np.ones((4, 4)), "chunks": 2}, {"shape": 3}, {"shape": (4, 4)}], ids=str)
+def test_overwriting_removes_nothing_where_a_file_is_in_the_place_of_a_directory(tmp_path, new):
+    zellige.create_array(tmp_path / "a", data=np.arange(16).reshape(4, 4), chunks=2)
+    shutil.rmtree(tmp_path / "a/c/0")
+    (tmp_path / "a/c/0").write_bytes(b"")
+    before = contents(zellige.LocalStore(tmp_path))
+    for _ in range(2):
+        with pytest.raises(NotANodeError, match=r"key 'a?/?c/0'.*nothing was removed.*Remove that key first"):
+            zellige.create_array(tmp_path / "a", overwrite=True, **new)
+        assert contents(zellige.LocalStore(tmp_path)) == before
+    (tmp_path / "a/c/0").unlink()
+    zellige.create_array(tmp_path / "a", overwrite=True, **new)

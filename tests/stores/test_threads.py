@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import _thread
 import gc
+import importlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -588,3 +590,37 @@ def test_no_interrupt_is_lost_and_none_stops_all_forever(monkeypatch):
     assert surfaced == 500
     assert not lost
     assert team._helpers.busy == 0
+
+
+FORKING = """
+import importlib, os, sys, threading, zellige.stores
+sys.path.insert(0, sys.argv[1])
+importing = threading.Thread(target=importlib.import_module, args=("slow",))
+importing.start()
+while "slow" not in sys.modules:
+    pass
+child = os.fork()
+if child == 0:
+    import slow
+    os._exit(0 if slow.DONE else 1)
+importing.join()
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_can_import_what_its_parent_was_importing(tmp_path):
+    """As codecs are imported by the operation that needs them first."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\nDONE = True\n")
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_within_an_import_waits_for_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(team.time, "sleep", lambda _: pytest.fail("it waits"))
+    (tmp_path / "forking.py").write_text("import os\nCHILD = os.fork()\nif CHILD == 0:\n    os._exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    child = importlib.import_module("forking").CHILD
+    assert os.waitpid(child, 0)[1] == 0

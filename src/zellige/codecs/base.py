@@ -307,8 +307,10 @@ def library(codec: str, module: str, package: str) -> Any:
     """The module that does a codec's work, imported on first use."""
     try:
         return import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"codec {codec!r} needs {package}: pip install {package}") from error
+    except ImportError as error:
+        raise ImportError(f"codec {codec!r} needs {package}, which is there but cannot be loaded: {error}") from error
 
 
 class LibraryCall:

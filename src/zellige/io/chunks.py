@@ -97,12 +97,16 @@ class Chunks:
         facts = {"array": name, "coords": coords, "key": key, "inner": getattr(error, "inner", None)}
         return f"array {name!r}, chunk {coords}, key {key!r}", facts
 
-    def check_size(self, coords: Coords, bound: BoundChain) -> None:
-        """Raise for a file that is far longer than any encoding of a chunk, before it is read into memory."""
-        if self.store.traits.local_path is not None:
-            size, most = self.store.size(self.key(coords)), 4 * bound.encoded_bound + _SPARE
-            if size is not None and size > most:
-                raise CodecError(f"the file has {size} bytes, and none that holds such a chunk has more than {most}")
+    def check_size(self, coords: Coords, bound: BoundChain, size: int | None = None) -> None:
+        """Raise for a value that is far longer than any encoding of a chunk, before it is read into memory.
+
+        `size` is its length, if that is known; otherwise files are asked for theirs.
+        """
+        if size is None and self.store.traits.local_path is not None:
+            size = self.store.size(self.key(coords))
+        most = 4 * bound.encoded_bound + _SPARE
+        if size is not None and size > most:
+            raise CodecError(f"the file has {size} bytes, and none that holds such a chunk has more than {most}")
 
     def check_missing(self, coords: Coords) -> None:
         """Raise for a missing chunk, unless it reads as the fill value."""

@@ -415,9 +415,8 @@ def _check_fields(chosen: FieldNames, dtype: np.dtype[Any]) -> None:
     known = dtype.names or ()
     for i, name in enumerate(names):
         if name not in known:
-            raise FieldNotFoundError(
-                f"no field of name {name!r}; the fields are {', '.join(map(repr, known))}", fields=known
-            )
+            fields = f"the fields are {', '.join(map(repr, known))}" if known else f"elements of type {dtype} have none"
+            raise FieldNotFoundError(f"no field of name {name!r}; {fields}", fields=known)
         if name in names[:i]:
             raise ValueError(f"field {name!r} is named twice")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import os
 from _thread import allocate_lock
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from itertools import chain
 from math import prod
@@ -33,6 +33,7 @@ from zellige.kernel.program import inner_shape, program_of
 from zellige.settings import told
 from zellige.stores import threads
 from zellige.stores.abilities import Folders, batch, obstacles
+from zellige.stores.base import parts_of
 from zellige.stores.files import temporary_name
 from zellige.stores.locks import Apart
 from zellige.types import AnyArray, Buffer, Coords, Encoded, Kept, Old, Part, Shape
@@ -250,25 +251,36 @@ def write_chunk(chunks: Chunks, value: AnyArray, to_end: bool, copy: Copy) -> No
             with chunks.store.lock_here(key):  # a thread that writes a part must not store its older copy over it
                 _put(chunks, key, raw)
             return
-        chunks.indexes.drop(key)
-        if bound.shard is None:
-            chunks.store.update(key, partial(_changed, chunks, bound, copy, data))
-        else:
-            chunks.store.splice(key, partial(_changed_shard, chunks, bound, copy, data))
+        changed = _changed if bound.shard is None else _changed_shard
+        update_chunk(chunks, copy.coords, partial(changed, chunks, bound, copy, data))
     except EncodeError as error:
         raise chunks.refused(error, copy.coords) from error
 
 
-def _changed(chunks: Chunks, bound: BoundChain, copy: Copy, data: AnyArray, raw: Buffer | None) -> Encoded | None:
+def update_chunk(
+    chunks: Chunks, coords: Coords, change: Callable[[Old | None], Encoded | Sequence[Part] | None]
+) -> None:
+    """Change the bytes of a chunk, so that no other change of it is lost; `change` may be called again."""
+    key = chunks.key(coords)
+    chunks.indexes.drop(key)
+
+    def changed(old: Old | None) -> Sequence[Part] | None:
+        new = change(old)
+        return None if new is None else parts_of(new)  # type: ignore[arg-type]  # parts stay as they are
+
+    chunks.store.splice(key, changed)
+
+
+def _changed(chunks: Chunks, bound: BoundChain, copy: Copy, data: AnyArray, old: Old | None) -> Encoded | None:
     """The bytes of a chunk after a part was written; one that is all that the array has of it repairs damage."""
     try:
-        chunk = load(chunks, bound, copy.coords, raw)
+        chunk = load(chunks, bound, copy.coords, old)
     except CorruptChunkError:
         if not copy.whole:
             raise
-        return encoded(chunks, bound, _padded(data, bound.shape, bound), raw)
+        return encoded(chunks, bound, _padded(data, bound.shape, bound), old)
     copy.put(chunk, data)
-    return encoded(chunks, bound, chunk, raw)
+    return encoded(chunks, bound, chunk, old)
 
 
 def _changed_shard(
@@ -331,15 +343,13 @@ def write_fields(chunks: Chunks, plan: Plan, value: AnyArray, fields: str | list
     def write_one(copy: Copy) -> None:
         bound = chunks.chain.bound[copy.shape]
 
-        def change(raw: Buffer | None) -> Encoded | None:
-            chunk = load(chunks, bound, copy.coords, raw)
+        def change(old: Old | None) -> Encoded | None:
+            chunk = load(chunks, bound, copy.coords, old)
             copy.put(chunk[fields], value[copy.outside])
-            return encoded(chunks, bound, chunk, raw)
+            return encoded(chunks, bound, chunk, old)
 
-        key = chunks.key(copy.coords)
-        chunks.indexes.drop(key)
         try:
-            chunks.store.update(key, change)
+            update_chunk(chunks, copy.coords, change)
         except EncodeError as error:
             raise chunks.refused(error, copy.coords) from error
 
@@ -355,18 +365,20 @@ def write_fields(chunks: Chunks, plan: Plan, value: AnyArray, fields: str | list
 # -- one chunk ------------------------------------------------------------------------------------
 
 
-def load(chunks: Chunks, bound: BoundChain, coords: Coords, raw: Buffer | None) -> AnyArray:
-    """A chunk to be changed, from its bytes."""
-    if raw is None:
+def load(chunks: Chunks, bound: BoundChain, coords: Coords, old: Old | None) -> AnyArray:
+    """A chunk to be changed, from its bytes, which are not read if they are far too many."""
+    if old is None:
         return np.full(bound.shape, bound.fill, bound.dtype)
     try:
+        chunks.check_size(coords, bound, old.size)
+        raw = old.read(0, old.size)
         chunk = bound.decode(raw)
         # An uncompressed chunk is a view of its bytes: no copy, if the store has read them for nobody else.
         fresh = isinstance(raw, memoryview) and not raw.readonly and np.may_share_memory(chunk, np.asarray(raw))
         return np.array(chunk, bound.dtype, copy=not fresh or None)
     except UnsupportedCodecError:
         raise
-    except CodecError as error:
+    except (CodecError, ShortReadError) as error:
         raise chunks.corrupt(error, coords) from error
 
 

@@ -316,14 +316,26 @@ class Removal:
         return folder in self._folders or any(found.has_folder(below) for found in chunks)
 
     def refuse_chunks_of(self, new: Mapping[str, NodeMetadata]) -> None:
-        """Refuse to leave keys that new arrays, given by their paths relative to this node, would read as chunks."""
+        """Refuse to leave keys that new arrays, given by their paths relative to this node, would read as chunks.
+
+        So are files in the place of directories of chunks.
+        """
         own = set(self.own)
         staying = [key for key in self.keys if key not in own]
+        has_folders = self.store.ability(Folders) is not None
         for path, metadata in new.items() if staying else ():
             prefix = path and path + "/"
-            stray = first_chunk((key[len(prefix) :] for key in staying if key.startswith(prefix)), metadata)
-            if stray is not None:
+            below = [key[len(prefix) :] for key in staying if key.startswith(prefix)]
+            stray = first_chunk(below, metadata)
+            if stray is not None and path not in self.nodes:
                 raise lost_chunk(self.store, self.prefix + prefix + stray)
+            if stray is None and has_folders:
+                stray = next((key for found in Chunks.of(metadata) for key in below if found.has_folder(key)), None)
+            if stray is not None:
+                raise NotANodeError(
+                    f"key {self.prefix + prefix + stray!r} in {self.store!r} is no part of the node that is there, and "
+                    "in the place of chunks of the new one; nothing was removed. Remove that key first"
+                )
 
     def remove_documents(self) -> None:
         """Remove the documents from the top downwards."""

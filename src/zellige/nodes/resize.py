@@ -23,21 +23,22 @@ import numpy as np
 
 from zellige.dtypes.cast import as_value
 from zellige.dtypes.fill import equals_fill
-from zellige.errors import BroadcastError, ConflictError, CorruptChunkError
+from zellige.errors import BroadcastError, CodecError, ConflictError, CorruptChunkError, UnsupportedCodecError
 from zellige.grid.edges import EdgeEntries, Edges
 from zellige.grid.grid import ChunkGrid, ChunkSpec
 from zellige.grid.parse import ChunksLike, parse_new_chunks
 from zellige.io import select
 from zellige.io.chunks import Chunks
 from zellige.io.plan import plan_for
-from zellige.io.write import encoded, load, write
+from zellige.io.write import encoded, load, update_chunk, write
 from zellige.nodes import lease as leases
 from zellige.nodes import node
 from zellige.nodes.array import Array
 from zellige.nodes.lease import Lease, Owner
 from zellige.stores import threads
+from zellige.stores.base import WholeValue
 from zellige.stores.locks import Apart
-from zellige.types import Buffer, Coords, Encoded, Shape
+from zellige.types import Coords, Encoded, Old, Shape
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata
@@ -370,7 +371,7 @@ def trim(chunks: Chunks, grid: ChunkGrid) -> None:
         if not all(map(operator.lt, coords, grid.grid_shape)):
             chunks.store.delete([key])
         elif (spec := grid.spec(coords)).is_boundary:
-            _clear(chunks, coords, key, spec)
+            _clear(chunks, coords, spec)
 
     _apart(chunks, trim_one, list(chunks.stored(grid.ndim)))
 
@@ -389,7 +390,7 @@ def clear_uncovered(chunks: Chunks, old: ChunkGrid, new: ChunkGrid) -> None:
             if chunks.store.exists(key):
                 chunks.store.delete([key])
         elif spec.is_boundary and _reaches_over(chunks, coords, key, spec):
-            _clear(chunks, coords, key, spec)
+            _clear(chunks, coords, spec)
 
     kept = [
         dim.index_to_chunk(was.extent) if dim.extent > was.extent else dim.nchunks
@@ -412,28 +413,30 @@ def _apart(chunks: Chunks, work: Callable[[tuple[Coords, str]], None], items: li
 
 def _reaches_over(chunks: Chunks, coords: Coords, key: str, spec: ChunkSpec) -> bool:
     """Return whether a chunk holds anything but the fill value beyond the end of the array."""
-    bound, raw = chunks.chain.bound[spec.codec_shape], chunks.store.get(key)
-    if raw is None:
+    bound = chunks.chain.bound[spec.codec_shape]
+    try:
+        chunks.check_size(coords, bound)
+        raw = chunks.store.get(key)
+        chunk = None if raw is None else load(chunks, bound, coords, WholeValue(key, memoryview(raw)))
+    except UnsupportedCodecError:
+        raise
+    except CodecError:  # an error for those who read it, and so never old data
         return False
-    with suppress(CorruptChunkError):  # an error for those who read it, and so never old data
-        chunk = load(chunks, bound, coords, raw)
-        return any(not equals_fill(chunk[part].copy(), bound.fill) for part in _beyond(spec))
-    return False
+    return chunk is not None and any(not equals_fill(chunk[part].copy(), bound.fill) for part in _beyond(spec))
 
 
-def _clear(chunks: Chunks, coords: Coords, key: str, spec: ChunkSpec) -> None:
+def _clear(chunks: Chunks, coords: Coords, spec: ChunkSpec) -> None:
     """Put the fill value where a chunk reaches over the end of the array; a damaged chunk stays as it is."""
     bound = chunks.chain.bound[spec.codec_shape]
 
-    def change(raw: Buffer | None) -> Encoded | None:
-        chunk = load(chunks, bound, coords, raw)
+    def change(old: Old | None) -> Encoded | None:
+        chunk = load(chunks, bound, coords, old)
         for part in _beyond(spec):
             chunk[part] = bound.fill
-        return encoded(chunks, bound, chunk, raw)
+        return encoded(chunks, bound, chunk, old)
 
     with suppress(CorruptChunkError):  # an error for those who read it, and so never old data
-        chunks.indexes.drop(key)
-        chunks.store.update(key, change)
+        update_chunk(chunks, coords, change)
 
 
 def _outside(kept: Sequence[int], counts: Shape) -> Iterator[Coords]:
