@@ -235,13 +235,8 @@ def _from_mapping(value: dict[str, JSON]) -> Codec:
 
 def _from_numcodecs(config: dict[str, JSON]) -> Codec:
     """The codec that a configuration of numcodecs means; blosc, zstd and gzip are codecs of Zarr itself."""
-    name = config.pop("id")
-    codec = from_json(f"numcodecs.{name}", config)
-    if name == "blosc":  # which shuffles by the size of the elements, known when the chain is made
-        shuffle = ("noshuffle", "shuffle", "bitshuffle", None)[config.pop("shuffle", 1)]
-        return _load(_CODECS["blosc"])(**{"cname": "lz4", **config, "shuffle": shuffle})
-    core = getattr(codec, "core", None)
-    return codec if core is None else core()
+    codec = from_json(f"numcodecs.{config.pop('id')}", config)
+    return codec.core() if hasattr(codec, "core") else codec
 
 
 def _with_defaults(name: str) -> Codec:

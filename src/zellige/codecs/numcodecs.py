@@ -109,7 +109,7 @@ class Blosc(_Core):
     shuffle: Annotated[int, integer(-1, 2)] = 1
     blocksize: Annotated[int, integer(0, MAX_INT)] = 0
     typesize: Annotated[int | None, integer(1, MAX_INT)] = None
-    _itemsize: int = field(default=1, repr=False, compare=False)
+    _itemsize: int | None = field(default=None, repr=False, compare=False)
 
     def evolve(self, itemsize: int) -> Self:
         """Shuffle by the element size."""
@@ -119,7 +119,8 @@ class Blosc(_Core):
         """The same container."""
         shuffle = None if self.shuffle == -1 else SHUFFLES[self.shuffle]
         size = self.typesize or self._itemsize
-        return BloscCodec(self.cname, self.clevel, shuffle, size, self.blocksize).evolve(size)
+        codec = BloscCodec(self.cname, self.clevel, shuffle, size, self.blocksize)
+        return codec if size is None else codec.evolve(size)
 
 
 @dataclass(frozen=True)

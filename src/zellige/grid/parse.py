@@ -13,6 +13,7 @@ runs); `"auto"` or None; a mapping from dimension names, or axis numbers, to ent
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
 from math import gcd, prod
 from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
@@ -88,22 +89,19 @@ def parse_shards(
     >>> parse_shards((10, 10), ([20, 50, 30], 40), (100, 100), itemsize=8)
     ('rectilinear', ((20, 50, 30), 40), (10, 10))
     """
+    parse = partial(parse_chunks, itemsize=itemsize, dimension_names=dimension_names)
     if shards is None:
-        return *parse_chunks(
-            chunks, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid
-        ), None
+        return *parse(chunks, shape, chunk_grid=chunk_grid), None
     if isinstance(shards, str) and shards == "auto":
-        _, inner = parse_chunks(chunks, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
+        _, inner = parse(chunks, shape, chunk_grid="regular")
         return chunk_grid or "regular", _auto_shards(inner, shape, itemsize), _sizes(inner)
-    name, outer = parse_chunks(
-        shards, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid, called="shards"
-    )
+    name, outer = parse(shards, shape, chunk_grid=chunk_grid, called="shards")
     common = tuple(c if isinstance(c, int) else gcd(*c.unique()) for c in outer)
     if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
         auto = _sizes(auto_chunks(common, itemsize, most=AUTO_INNER_BYTES))
         return name, outer, tuple(nearest_divisor(n, c) for n, c in zip(common, auto, strict=True))
     # Inner chunks are cut from the shards, so a whole axis means a whole shard.
-    _, inner = parse_chunks(chunks, common, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
+    _, inner = parse(chunks, common, chunk_grid="regular")
     return name, outer, _sizes(inner)
 
 
