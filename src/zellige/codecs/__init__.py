@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from zellige.codecs.extra.conditional import ConditionalCodec
     from zellige.codecs.extra.n5_default import N5DefaultCodec
     from zellige.codecs.extra.packbits import PackbitsCodec
-    from zellige.codecs.extra.reshape import ReshapeCodec
-    from zellige.codecs.extra.zarrs import SqueezeCodec, VLenV2Codec
+    from zellige.codecs.extra.reshape import ReshapeCodec, SqueezeCodec
     from zellige.codecs.extra.zfp import ZfpCodec
     from zellige.codecs.gzip import GzipCodec
     from zellige.codecs.scale_offset import ScaleOffsetCodec
     from zellige.codecs.sharding import ShardingCodec
-    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec
+    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -85,8 +84,8 @@ _CODECS = {
     "transpose": "zellige.codecs.arrays:TransposeCodec",
     "vlen-bytes": "zellige.codecs.vlen:VLenBytesCodec",
     "vlen-utf8": "zellige.codecs.vlen:VLenUTF8Codec",
-    "zarrs.squeeze": "zellige.codecs.extra.zarrs:SqueezeCodec",
-    "zarrs.vlen_v2": "zellige.codecs.extra.zarrs:VLenV2Codec",
+    "zarrs.squeeze": "zellige.codecs.extra.reshape:SqueezeCodec",
+    "zarrs.vlen_v2": "zellige.codecs.vlen:VLenV2Codec",
     "zfp": "zellige.codecs.extra.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }

@@ -276,7 +276,7 @@ class LZMA(_Stream):
 # -- lz4 and shuffle, by numcodecs ----------------------------------------------------------------
 
 _LZ4_EXPANSION = 255  # every further byte of a length counts so many
-_PIECE = 4096
+_FULL = re.compile(rb"\xff*")
 
 
 @dataclass(frozen=True)
@@ -335,15 +335,10 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
 
 def _lz4_length(block: memoryview, pos: int, count: int) -> tuple[int, int]:
     """A length that begins with four bits of a token, and where it ends; or as far as it is there."""
-    while count >= 15:
-        piece = bytes(block[pos : pos + _PIECE])
-        run = len(piece) - len(piece.lstrip(b"\xff"))
-        count, pos = count + 255 * run, pos + run
-        if run < len(piece):
-            return count + piece[run], pos + 1
-        if run < _PIECE:
-            break
-    return count, pos
+    if count < 15 or not (full := _FULL.match(block, pos)):
+        return count, pos
+    count, pos = count + 255 * (full.end() - full.start()), full.end()
+    return (count + block[pos], pos + 1) if pos < len(block) else (count, pos)
 
 
 @dataclass(frozen=True)

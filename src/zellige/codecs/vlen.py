@@ -116,3 +116,10 @@ class VLenBytesCodec(VLenCodec):
 
     name: ClassVar[str] = "vlen-bytes"
     types: ClassVar[tuple[str, ...]] = ("bytes",)
+
+
+class VLenV2Codec(VLenCodec):
+    """Either of them, under the one name that zarrs has for both."""
+
+    name: ClassVar[str] = "zarrs.vlen_v2"
+    types: ClassVar[tuple[str, ...]] = ("string", "bytes")

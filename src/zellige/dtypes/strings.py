@@ -159,8 +159,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DataType | None:
     if not dtype.itemsize:
         anyway = "string" if dtype.kind == "U" else "bytes"
         raise UnknownDataTypeError(
-            f"numpy type {dtype} has no length; say dtype={anyway!r} for any length, or e.g. '{dtype.kind}10'",
-            field="data_type",
+            f"numpy type {dtype} has no length; say dtype={anyway!r} for any length, or e.g. '{dtype.kind}10'"
         )
     return _fixed(_BY_NUMPY[dtype.kind], dtype.itemsize)
 

@@ -429,11 +429,6 @@ class Edges(LazyTuple):
         sizes = np.diff(self._starts)[kept] // np.diff(self._firsts)[kept]
         return Edges.of_runs(zip(sizes.tolist(), counts[kept].tolist(), strict=True))
 
-    def to_tuple(self) -> tuple[int, ...]:
-        """All edges as a tuple."""
-        counts = np.diff(self._firsts)
-        return tuple(np.repeat(np.diff(self._starts) // counts, counts).tolist())
-
     def __contains__(self, size: object) -> bool:
         return any(size == found for found in self.unique())
 

@@ -1,7 +1,8 @@
-"""The `reshape` codec: another shape for the same elements (spec: Extension codecs)."""
+"""Other shapes for the same elements: `reshape` (spec: Extension codecs), and the experimental `zarrs.squeeze`."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -26,8 +27,38 @@ def _is_item(item: Any) -> bool:
     return type(item) is int and (item > 0 or item == -1)
 
 
+class _Reshaping(ArrayArrayCodec):
+    """Gives the chunk a shape that follows from its own."""
+
+    @abstractmethod
+    def _encoded_shape(self, shape: Shape) -> Shape: ...
+
+    def resolve(self, spec: ArraySpec) -> ArraySpec:
+        """The same type in the new shape."""
+        return replace(spec, shape=self._encoded_shape(spec.shape))
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """The chunk in the new shape; a view if it is contiguous, or if only axes of length 1 differ."""
+        return chunk.reshape(self._encoded_shape(spec.shape))
+
+    def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """The chunk in its own shape; a view if it is contiguous, or if only axes of length 1 differ."""
+        return chunk.reshape(spec.shape)
+
+
 @dataclass(frozen=True)
-class ReshapeCodec(ArrayArrayCodec):
+class SqueezeCodec(_Reshaping):
+    """Drops the axes of length 1; one is left if there is no other, as in zarrs."""
+
+    name: ClassVar[str] = "zarrs.squeeze"
+    is_view: ClassVar[bool] = True
+
+    def _encoded_shape(self, shape: Shape) -> Shape:
+        return tuple(size for size in shape if size != 1) or (1,)
+
+
+@dataclass(frozen=True)
+class ReshapeCodec(_Reshaping):
     """Gives the chunk another shape; the elements stay in C order.
 
     Each item of `shape` is a size, a tuple of input axes whose sizes are multiplied, or −1, at most once,
@@ -46,18 +77,6 @@ class ReshapeCodec(ArrayArrayCodec):
         axes = [axis for item in self.shape if isinstance(item, tuple) for axis in item]
         if any(a >= b for a, b in pairwise(axes)):
             raise self._bad(f"input axes {axes} must increase; use 'transpose' to reorder axes")
-
-    def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The same type in the new shape."""
-        return replace(spec, shape=self._encoded_shape(spec.shape))
-
-    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk in the new shape; a view if it is contiguous."""
-        return chunk.reshape(self._encoded_shape(spec.shape))
-
-    def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk in its own shape; a view if it is contiguous."""
-        return chunk.reshape(spec.shape)
 
     def _encoded_shape(self, shape: Shape) -> Shape:
         sizes = [self._size(item, shape) for item in self.shape]
