@@ -211,10 +211,11 @@ class InnerEdges(LazyTuple):
     (2, 2, 1, 2, 2, 1, 2, 2)
     """
 
-    __slots__ = ("_outer", "_size", "_firsts")
+    __slots__ = ("_outer", "_size", "_edges", "_firsts")
 
     def __init__(self, outer: Edges, size: int) -> None:
         self._outer, self._size = outer, size
+        self._edges = [edge for edge, _ in outer.runs]
         pieces = (-(-edge // size) * count for edge, count in outer.runs)
         self._firsts = [0, *accumulate(pieces)]  # how many there are before each run of the outer edges
 
@@ -223,7 +224,7 @@ class InnerEdges(LazyTuple):
 
     def _at(self, position: int) -> int:
         run = bisect_right(self._firsts, position) - 1
-        edge = self._outer.run_size(run)
+        edge = self._edges[run]
         before = (position - self._firsts[run]) % -(-edge // self._size)
         return min(self._size, edge - before * self._size)
 
@@ -324,10 +325,6 @@ class Edges(LazyTuple):
         r = bisect_right(firsts, chunk) - 1
         return firsts[r], starts[r], (starts[r + 1] - starts[r]) // (firsts[r + 1] - firsts[r])
 
-    def run_size(self, run: int) -> int:
-        """The edge length of a run."""
-        return (self.starts[run + 1] - self.starts[run]) // (self.firsts[run + 1] - self.firsts[run])
-
     def offset(self, chunk: int) -> int:
         """The first element of a chunk, 0 <= chunk < len."""
         first, start, size = self._run(chunk)
@@ -385,9 +382,9 @@ class Edges(LazyTuple):
 
     def _runs_in_order(self, indices: Indices) -> Indices:
         """The same by looking them up in ascending order, so that few steps miss the caches."""
-        order, ordered = _sorted(indices)
+        order = np.argsort(indices)
         runs = np.empty(indices.size, np.intp)
-        runs[order] = self._starts.searchsorted(ordered, "right") - 1
+        runs[order] = self._starts.searchsorted(indices[order], "right") - 1
         return runs
 
     def unique(self) -> Iterator[int]:
@@ -471,17 +468,6 @@ def _first_difference(a: Sequence[int], b: Sequence[int]) -> tuple[int, int] | N
 
 def _is_sorted(values: Indices) -> bool:
     return values.ndim == 1 and bool((values[1:] >= values[:-1]).all())
-
-
-def _sorted(values: Indices) -> tuple[Indices, Indices]:
-    """The order that sorts the values, and the sorted values."""
-    bits = values.size.bit_length()
-    if int(values.min()) >= 0 and int(values.max()).bit_length() + bits < 63:
-        # Value and position in one integer: sorting these is far quicker than argsort.
-        packed = np.sort((values << bits) | np.arange(values.size))
-        return packed & ((1 << bits) - 1), packed >> bits
-    order = np.argsort(values)
-    return order, values[order]
 
 
 def _position(item: Any, length: int) -> int:

@@ -65,7 +65,9 @@ def parse_chunks(
     axes = [_axis(entry, extent, axis, called) for axis, (entry, extent) in enumerate(pairs)]
     if None in axes:
         axes = list(auto_chunks(shape, itemsize, axes))
-    cut = [_collapse(c, n, keep=chunk_grid == "rectilinear") for c, n in zip(axes, shape, strict=True) if c is not None]
+    cut = [c for c in axes if c is not None]
+    if chunk_grid != "rectilinear":
+        cut = [from_chunks(c, n).declared for c, n in zip(cut, shape, strict=True)]
     uneven = [axis for axis, c in enumerate(cut) if not isinstance(c, int)]
     if chunk_grid in ("regular", "zarrs.regular_bounded") and uneven:
         raise ChunkShapeError(
@@ -230,10 +232,6 @@ def _axis(entry: Any, extent: int, axis: int, called: str) -> AxisChunks | None:
             axis=axis,
         )
     return edges
-
-
-def _collapse(chunks: AxisChunks, extent: int, *, keep: bool) -> AxisChunks:
-    return chunks if keep or isinstance(chunks, int) else from_chunks(chunks, extent).declared
 
 
 def _is_list(value: object) -> TypeGuard[Iterable[Any]]:

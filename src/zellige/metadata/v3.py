@@ -79,9 +79,7 @@ class ArrayMetadata:
 
     def with_attributes(self, attributes: dict[str, JSON]) -> Self:
         """The same array with other attributes."""
-        made = object.__new__(type(self))  # in a quarter of the time that `dataclasses.replace` takes
-        made.__dict__.update(self.__dict__, attributes=attributes)
-        return made
+        return replace(self, attributes=attributes)
 
     def __eq__(self, other: object) -> bool:
         # Through the documents, where a NaN equals itself and -0.0 differs from 0.0 by its text.
