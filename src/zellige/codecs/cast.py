@@ -208,9 +208,8 @@ _TO_WHOLE: dict[str, Callable[[AnyArray], AnyArray]] = {
 
 
 def _magnitude(values: AnyArray) -> AnyArray:
-    """Absolute values, unsigned, also that of the least integer."""
-    bits = values.astype(np.uint64)
-    return np.where(values < 0, 0 - bits, bits)
+    """Absolute values of integers of 64 bits, unsigned, also that of the least one."""
+    return np.abs(values).astype(np.uint64)
 
 
 def _whole_as(whole: AnyArray, dtype: np.dtype[Any]) -> AnyArray:

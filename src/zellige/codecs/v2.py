@@ -377,10 +377,6 @@ class _VLenArray(VLenCodec):
     def _content_size(self, items: list[AnyArray]) -> int:
         return sum(item.nbytes for item in items)
 
-    def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        raw: Buffer = self._coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
-        return raw
-
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         items, native = super().decode(raw, spec), self._dtype.newbyteorder("=")
         arrays = (item.astype(native, copy=False) for item in items.reshape(-1).tolist())

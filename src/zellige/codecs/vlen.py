@@ -100,8 +100,7 @@ class VLenCodec(ArrayBytesCodec):
         """How many bytes elements take without their lengths."""
         if not isinstance(items[0], str):
             return sum(map(len, items))
-        text = "".join(items)
-        return len(text) if text.isascii() else len(text.encode())
+        return len("".join(items).encode())
 
 
 class VLenUTF8Codec(VLenCodec):

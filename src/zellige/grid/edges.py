@@ -174,9 +174,6 @@ class Computed(LazyTuple):
 
     __hash__ = LazyTuple.__hash__
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Computed, (self._item, self._positions)
-
 
 class _Joined(LazyTuple):
     """Sequences one after another."""
@@ -199,9 +196,6 @@ class _Joined(LazyTuple):
     def runs(self) -> Iterator[tuple[int, int]]:
         """The runs of all parts."""
         return chain.from_iterable(map(_runs_of, self._parts))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Joined, (self._parts,)
 
 
 class InnerEdges(LazyTuple):
@@ -243,9 +237,6 @@ class InnerEdges(LazyTuple):
         """How many edges have this length."""
         cut = ((*divmod(edge, self._size), count) for edge, count in self._outer.runs)
         return sum((whole * (value == self._size) + (0 < rest == value)) * count for whole, rest, count in cut)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return InnerEdges, (self._outer, self._size)
 
 
 class Edges(LazyTuple):
