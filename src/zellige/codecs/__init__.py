@@ -191,7 +191,9 @@ def parse_codec(value: Any) -> Codec:
         if isinstance(value, Mapping) and value.get("name") in _HOLDERS:
             return _from_zarr_python(codec, value)
     if isinstance(value, Mapping) and "id" in value and "name" not in value:
-        return _from_numcodecs(dict(value))
+        config = dict(value)
+        codec = from_json(f"numcodecs.{config.pop('id')}", config)
+        return codec.core() if hasattr(codec, "core") else codec  # blosc, zstd and gzip are codecs of Zarr itself
     if isinstance(value, str):
         return _with_defaults(value)
     if isinstance(value, Mapping):
@@ -230,12 +232,6 @@ def _from_mapping(value: dict[str, JSON]) -> Codec:
         except (KeyError, TypeError, MetadataError):
             pass  # the first error says it better
         raise error
-
-
-def _from_numcodecs(config: dict[str, JSON]) -> Codec:
-    """The codec that a configuration of numcodecs means; blosc, zstd and gzip are codecs of Zarr itself."""
-    codec = from_json(f"numcodecs.{config.pop('id')}", config)
-    return codec.core() if hasattr(codec, "core") else codec
 
 
 def _with_defaults(name: str) -> Codec:

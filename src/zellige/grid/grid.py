@@ -46,7 +46,6 @@ __all__ = [
     "FixedDimension",
     "SubGrid",
     "VaryingDimension",
-    "from_chunks",
 ]
 
 
