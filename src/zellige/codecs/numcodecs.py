@@ -475,12 +475,11 @@ class Conversion(NumcodecsCodec, ArrayArrayCodec):
         before, after = (getattr(self, key) for key in self.types)
         decoded = (before and _named(before)) or spec.dtype
         if decoded.numpy != spec.dtype.numpy:
-            message = f"{self.types[0]} is {before!r}, the chunk has {spec.dtype.name}"
-            raise self._refused(message, f"configuration.{self.types[0]}")
+            raise self._wrong(self.types[0], f"{self.types[0]} is {before!r}, the chunk has {spec.dtype.name}")
         encoded = (after and _named(after)) or decoded
         if decoded.numpy.kind == "c" != encoded.numpy.kind:
             message = f"{self.types[1]} {encoded.name} would drop the imaginary part of {decoded.name}"
-            raise self._refused(message, f"configuration.{self.types[1]}")
+            raise self._wrong(self.types[1], message)
         return decoded, encoded
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
 from zellige.codecs.fields import tuple_of
-from zellige.errors import MetadataError
 from zellige.types import AnyArray, Shape
 
 _MOST_AXES = 64  # that numpy can hold
@@ -76,7 +75,7 @@ class ReshapeCodec(_Reshaping):
         super().__post_init__()
         axes = [axis for item in self.shape if isinstance(item, tuple) for axis in item]
         if any(a >= b for a, b in pairwise(axes)):
-            raise self._bad(f"input axes {axes} must increase; use 'transpose' to reorder axes")
+            raise self._wrong("shape", f"input axes {axes} must increase; use 'transpose' to reorder axes")
 
     def _encoded_shape(self, shape: Shape) -> Shape:
         sizes = [self._size(item, shape) for item in self.shape]
@@ -85,7 +84,7 @@ class ReshapeCodec(_Reshaping):
             sizes[sizes.index(-1)] = total // known
         if -1 in sizes or prod(sizes) != total:
             stated = self.configuration()["shape"]
-            raise self._bad(f"{stated} cannot hold the {total} elements of a chunk of shape {shape}")
+            raise self._wrong("shape", f"{stated} cannot hold the {total} elements of a chunk of shape {shape}")
         for position, item in enumerate(self.shape):
             if isinstance(item, tuple) and item:
                 self._check_place(position, item, sizes, shape)
@@ -95,17 +94,15 @@ class ReshapeCodec(_Reshaping):
         if isinstance(item, int):
             return item
         if item and item[-1] >= len(shape):
-            raise self._bad(f"there is no axis {item[-1]} in a chunk of {len(shape)} axes")
+            raise self._wrong("shape", f"there is no axis {item[-1]} in a chunk of {len(shape)} axes")
         return prod(shape[axis] for axis in item)
 
     def _check_place(self, position: int, axes: tuple[int, ...], sizes: list[int], shape: Shape) -> None:
         """As many elements must come before and after an item as before and after its input axes."""
         before, after = prod(sizes[:position]), prod(sizes[position + 1 :])
         if before != prod(shape[: axes[0]]) or after != prod(shape[axes[-1] + 1 :]):
-            raise self._bad(
+            raise self._wrong(
+                "shape",
                 f"item {position} stands for input axes {list(axes)} of a chunk of shape {shape}, but is not at their "
-                f"place in {tuple(sizes)}"
+                f"place in {tuple(sizes)}",
             )
-
-    def _bad(self, message: str) -> MetadataError:
-        return self._refused(message, "configuration.shape")
