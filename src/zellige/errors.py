@@ -84,6 +84,8 @@ class UnknownCodecError(MetadataError):
 class UnknownDataTypeError(MetadataError):
     """Metadata or an argument names a data type that is not known here."""
 
+    field: str = "data_type"
+
 
 class StaleMetadataError(ZelligeError, ValueError):
     """Consolidated metadata differs from the nodes; `differences` says where."""

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from zellige.codecs.arrays import BytesCodec, TransposeCodec
 from zellige.codecs.base import ArraySpec
-from zellige.codecs.extra.reshape import ReshapeCodec
-from zellige.codecs.extra.zarrs import SqueezeCodec
+from zellige.codecs.extra.reshape import ReshapeCodec, SqueezeCodec
 from zellige.dtypes import from_json
 from zellige.errors import MetadataError
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numcodecs.compat import ensure_bytes, ensure_ndarray_like
 
+import zellige
 from zellige import codecs
 from zellige.codecs.chain import CodecChain
 from zellige.codecs.v2 import v2_config
@@ -399,6 +400,16 @@ def test_nothing_is_an_empty_array():
     assert_same(found.fill_value.item(), np.array([], "i4"))
     chain = bound(document((2,), "|O", filters=[{"id": "vlen-array", "dtype": "<i4"}]))
     assert [item.tolist() for item in chain.decode(bytes(chain.encode(boxed(None, [1]))))] == [[], [1]]
+
+
+def test_arrays_longer_than_readers_take_are_not_written():
+    """With a compressor nobody could read them."""
+    chain = bound(document((1,), "|O", filters=[{"id": "vlen-array", "dtype": "<i4"}], compressor={"id": "zlib"}))
+    with (
+        zellige.config.set({"codecs.max_variable_chunk_bytes": 100}),
+        pytest.raises(CodecError, match="use smaller chunks, or raise the setting"),
+    ):
+        chain.encode(boxed(np.arange(30, dtype="i4")))
 
 
 @pytest.mark.parametrize(

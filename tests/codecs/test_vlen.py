@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import zellige
 from zellige import codecs
 from zellige.codecs.base import ArraySpec
-from zellige.codecs.extra.zarrs import VLenV2Codec
-from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec
+from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
 from zellige.dtypes import from_json
 from zellige.dtypes.cast import as_values
 from zellige.errors import CodecError, CorruptChunkError, MetadataError

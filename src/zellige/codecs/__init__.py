@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from zellige.codecs.extra.conditional import ConditionalCodec
     from zellige.codecs.extra.n5_default import N5DefaultCodec
     from zellige.codecs.extra.packbits import PackbitsCodec
-    from zellige.codecs.extra.reshape import ReshapeCodec
-    from zellige.codecs.extra.zarrs import SqueezeCodec, VLenV2Codec
+    from zellige.codecs.extra.reshape import ReshapeCodec, SqueezeCodec
     from zellige.codecs.extra.zfp import ZfpCodec
     from zellige.codecs.gzip import GzipCodec
     from zellige.codecs.scale_offset import ScaleOffsetCodec
     from zellige.codecs.sharding import ShardingCodec
-    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec
+    from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -85,8 +84,8 @@ _CODECS = {
     "transpose": "zellige.codecs.arrays:TransposeCodec",
     "vlen-bytes": "zellige.codecs.vlen:VLenBytesCodec",
     "vlen-utf8": "zellige.codecs.vlen:VLenUTF8Codec",
-    "zarrs.squeeze": "zellige.codecs.extra.zarrs:SqueezeCodec",
-    "zarrs.vlen_v2": "zellige.codecs.extra.zarrs:VLenV2Codec",
+    "zarrs.squeeze": "zellige.codecs.extra.reshape:SqueezeCodec",
+    "zarrs.vlen_v2": "zellige.codecs.vlen:VLenV2Codec",
     "zfp": "zellige.codecs.extra.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
@@ -192,7 +191,9 @@ def parse_codec(value: Any) -> Codec:
         if isinstance(value, Mapping) and value.get("name") in _HOLDERS:
             return _from_zarr_python(codec, value)
     if isinstance(value, Mapping) and "id" in value and "name" not in value:
-        return _from_numcodecs(dict(value))
+        config = dict(value)
+        codec = from_json(f"numcodecs.{config.pop('id')}", config)
+        return codec.core() if hasattr(codec, "core") else codec  # blosc, zstd and gzip are codecs of Zarr itself
     if isinstance(value, str):
         return _with_defaults(value)
     if isinstance(value, Mapping):
@@ -231,17 +232,6 @@ def _from_mapping(value: dict[str, JSON]) -> Codec:
         except (KeyError, TypeError, MetadataError):
             pass  # the first error says it better
         raise error
-
-
-def _from_numcodecs(config: dict[str, JSON]) -> Codec:
-    """The codec that a configuration of numcodecs means; blosc, zstd and gzip are codecs of Zarr itself."""
-    name = config.pop("id")
-    codec = from_json(f"numcodecs.{name}", config)
-    if name == "blosc":  # which shuffles by the size of the elements, known when the chain is made
-        shuffle = ("noshuffle", "shuffle", "bitshuffle", None)[config.pop("shuffle", 1)]
-        return _load(_CODECS["blosc"])(**{"cname": "lz4", **config, "shuffle": shuffle})
-    core = getattr(codec, "core", None)
-    return codec if core is None else core()
 
 
 def _with_defaults(name: str) -> Codec:

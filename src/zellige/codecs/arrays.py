@@ -77,8 +77,7 @@ class BytesCodec(ArrayBytesCodec):
         if spec.dtype.codec != self.name:
             raise self._refused(f"elements of {spec.dtype.name} have any length; use {spec.dtype.codec!r}", "name")
         if spec.dtype.endian and self.endian is None:
-            message = f"{spec.dtype.name} needs a byte order; give endian 'little' or 'big'"
-            raise self._refused(message, "configuration.endian")
+            raise self._wrong("endian", f"{spec.dtype.name} needs a byte order; give endian 'little' or 'big'")
 
     def encoded_size(self, spec: ArraySpec) -> int:
         """The elements times their size."""

@@ -126,7 +126,12 @@ class Codec(ABC):
 
     @classmethod
     def _must_be(cls, key: str, expected: str, found: object) -> MetadataError:
-        return cls._refused(f"{key} must be {expected}, found {found}", f"configuration.{key}")
+        return cls._wrong(key, f"{key} must be {expected}, found {found}")
+
+    @classmethod
+    def _wrong(cls, key: str, message: str) -> MetadataError:
+        """The error for one field of a configuration."""
+        return cls._refused(message, f"configuration.{key}")
 
 
 class ArrayArrayCodec(Codec):

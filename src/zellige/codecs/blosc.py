@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from struct import Struct
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -26,9 +26,7 @@ MAX_INT = 2**31 - 1
 _OVERHEAD = 16  # the header of a container
 _MAX_NBYTES = MAX_INT - _OVERHEAD
 
-# Format versions, flags, typesize, nbytes, blocksize; then cbytes.
-_FORM = Struct("<BBBBII")
-_HEADER = Struct("<BBBBIII")
+_HEADER = Struct("<BBBBIII")  # format versions, flags, typesize, nbytes, blocksize, cbytes
 _word = Struct("<I").unpack_from
 _MEMCPY, _NO_SPLIT = 0x02, 0x10
 _MAX_SPLITS, _MIN_SPLIT = 16, 128
@@ -138,16 +136,23 @@ def _content_size(raw: Buffer) -> int:
     size = len(raw)
     if size < _OVERHEAD:
         raise CodecError(f"blosc: at least {_OVERHEAD} bytes expected, {size} found")
-    nbytes, starts, full, splits = _form(bytes(raw[: _FORM.size]))
-    (cbytes,) = _word(raw, _FORM.size)
+    nbytes: int
+    version, _, flags, typesize, nbytes, blocksize, cbytes = _HEADER.unpack_from(raw)
+    if version != 2 or flags & 0x08 or flags >> 5 > 4:
+        raise _unknown(version, flags)
+    if nbytes > _MAX_NBYTES or (nbytes and not (0 < blocksize <= nbytes and typesize)):
+        raise CodecError(f"blosc: {nbytes} bytes cannot have blocks of {blocksize} with elements of {typesize}")
     if cbytes != size:
         raise CodecError(f"blosc: {cbytes} bytes stated, {size} found")
     if nbytes > EXPANSION * cbytes:
         raise CodecError(f"blosc: {nbytes} bytes stated, which {cbytes} cannot hold")
-    if starts is None:
+    if flags & _MEMCPY or not nbytes:
         if cbytes != nbytes + _OVERHEAD:
             raise CodecError(f"blosc: {nbytes + _OVERHEAD} bytes expected, {cbytes} found")
         return nbytes
+    full, rest = divmod(nbytes, blocksize)  # blocks that are full, and another that is not
+    splits = 1 if flags & _NO_SPLIT else _splits(blocksize, typesize)
+    starts = Struct(f"<{full + bool(rest)}i")
     first, last = _OVERHEAD + starts.size, size - 4
     if first > size:
         raise CodecError("blosc: the bytes end too early")
@@ -159,34 +164,6 @@ def _content_size(raw: Buffer) -> int:
         if pos > size:
             raise CodecError(f"blosc: block {block} reaches beyond the bytes")
     return nbytes
-
-
-class _Form(NamedTuple):
-    """What the beginning of a container says about the rest."""
-
-    nbytes: int
-    """The size of the content."""
-    starts: Struct | None
-    """The table of where blocks start; None if the content is stored as it is."""
-    full: int
-    """How many blocks are full; another may follow."""
-    splits: int
-    """Of how many streams a full block consists."""
-
-
-@lru_cache(4096)
-def _form(head: bytes) -> _Form:
-    """Chunks of one shape begin alike, so it is worked out once for all of them."""
-    version, _, flags, typesize, nbytes, blocksize = _FORM.unpack(head)
-    if version != 2 or flags & 0x08 or flags >> 5 > 4:
-        raise _unknown(version, flags)
-    if nbytes > _MAX_NBYTES or (nbytes and not (0 < blocksize <= nbytes and typesize)):
-        raise CodecError(f"blosc: {nbytes} bytes cannot have blocks of {blocksize} with elements of {typesize}")
-    if flags & _MEMCPY or not nbytes:
-        return _Form(nbytes, None, 0, 0)
-    full, rest = divmod(nbytes, blocksize)
-    splits = 1 if flags & _NO_SPLIT else _splits(blocksize, typesize)
-    return _Form(nbytes, Struct(f"<{full + bool(rest)}i"), full, splits)
 
 
 def _unknown(version: int, flags: int) -> CodecError:
@@ -215,6 +192,7 @@ def _first_block(raw: Buffer, most: int) -> bytes | None:
     return _HEADER.pack(version, lz, flags, typesize, size, min(blocksize, size), _OVERHEAD + len(body)) + body
 
 
+@lru_cache(4096)
 def _splits(blocksize: int, typesize: int) -> int:
     """Into how many streams a full block is split; the limits are those of c-blosc's decoder."""
     if typesize > _MAX_SPLITS or blocksize // typesize < _MIN_SPLIT:

@@ -135,7 +135,10 @@ def _to_floats(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding, out_o
     if _holds_all(dtype, values.dtype):
         return values.astype(dtype)
     target = _format(dtype)
-    exact = _as_float64(values, target.precision, rounding)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and bit_length(_magnitude(values)).max() > 53:
+        exact = _round_integers(values, target.precision, rounding)  # float64 cannot hold them
+    else:
+        exact = values.astype(np.float64)
     rounded = _to_precision(exact, dtype, rounding)
     finite = np.isfinite(exact)
     outside = finite & ~(np.abs(rounded) <= target.largest)
@@ -149,13 +152,6 @@ def _to_floats(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding, out_o
     if not target.has_infinity and np.isinf(exact).any():
         raise CodecError(f"cast to {dtype.name}: the type has no infinities; map them in scalar_map")
     return rounded.astype(dtype)
-
-
-def _as_float64(values: AnyArray, precision: int, rounding: Rounding) -> AnyArray:
-    """The values in float64; integers too long for that are rounded to the precision of the target."""
-    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and bit_length(_magnitude(values)).max() > 53:
-        return _round_integers(values, precision, rounding)
-    return values.astype(np.float64)
 
 
 def _to_precision(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding) -> AnyArray:
@@ -208,9 +204,8 @@ _TO_WHOLE: dict[str, Callable[[AnyArray], AnyArray]] = {
 
 
 def _magnitude(values: AnyArray) -> AnyArray:
-    """Absolute values, unsigned, also that of the least integer."""
-    bits = values.astype(np.uint64)
-    return np.where(values < 0, 0 - bits, bits)
+    """Absolute values of integers of 64 bits, unsigned, also that of the least one."""
+    return np.abs(values).astype(np.uint64)
 
 
 def _whole_as(whole: AnyArray, dtype: np.dtype[Any]) -> AnyArray:

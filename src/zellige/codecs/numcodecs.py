@@ -36,7 +36,7 @@ from zellige.codecs.base import (
 from zellige.codecs.bitround import BitroundCodec
 from zellige.codecs.blosc import MAX_INT, SHUFFLES, BloscCodec, Cname
 from zellige.codecs.crc32c import Checksum, Crc32cCodec
-from zellige.codecs.extra import pcodec, zfp
+from zellige.codecs.extra import zfp
 from zellige.codecs.fields import Rule, integer, number, one_of
 from zellige.codecs.gzip import GzipCodec
 from zellige.codecs.zstd import ZstdCodec
@@ -109,7 +109,7 @@ class Blosc(_Core):
     shuffle: Annotated[int, integer(-1, 2)] = 1
     blocksize: Annotated[int, integer(0, MAX_INT)] = 0
     typesize: Annotated[int | None, integer(1, MAX_INT)] = None
-    _itemsize: int = field(default=1, repr=False, compare=False)
+    _itemsize: int | None = field(default=None, repr=False, compare=False)
 
     def evolve(self, itemsize: int) -> Self:
         """Shuffle by the element size."""
@@ -119,7 +119,8 @@ class Blosc(_Core):
         """The same container."""
         shuffle = None if self.shuffle == -1 else SHUFFLES[self.shuffle]
         size = self.typesize or self._itemsize
-        return BloscCodec(self.cname, self.clevel, shuffle, size, self.blocksize).evolve(size)
+        codec = BloscCodec(self.cname, self.clevel, shuffle, size, self.blocksize)
+        return codec if size is None else codec.evolve(size)
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,7 @@ class LZMA(_Stream):
 # -- lz4 and shuffle, by numcodecs ----------------------------------------------------------------
 
 _LZ4_EXPANSION = 255  # every further byte of a length counts so many
-_PIECE = 4096
+_FULL = re.compile(rb"\xff*")
 
 
 @dataclass(frozen=True)
@@ -334,15 +335,10 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
 
 def _lz4_length(block: memoryview, pos: int, count: int) -> tuple[int, int]:
     """A length that begins with four bits of a token, and where it ends; or as far as it is there."""
-    while count >= 15:
-        piece = bytes(block[pos : pos + _PIECE])
-        run = len(piece) - len(piece.lstrip(b"\xff"))
-        count, pos = count + 255 * run, pos + run
-        if run < len(piece):
-            return count + piece[run], pos + 1
-        if run < _PIECE:
-            break
-    return count, pos
+    if count < 15 or not (full := _FULL.match(block, pos)):
+        return count, pos
+    count, pos = count + 255 * (full.end() - full.start()), full.end()
+    return (count + block[pos], pos + 1) if pos < len(block) else (count, pos)
 
 
 @dataclass(frozen=True)
@@ -479,12 +475,11 @@ class Conversion(NumcodecsCodec, ArrayArrayCodec):
         before, after = (getattr(self, key) for key in self.types)
         decoded = (before and _named(before)) or spec.dtype
         if decoded.numpy != spec.dtype.numpy:
-            message = f"{self.types[0]} is {before!r}, the chunk has {spec.dtype.name}"
-            raise self._refused(message, f"configuration.{self.types[0]}")
+            raise self._wrong(self.types[0], f"{self.types[0]} is {before!r}, the chunk has {spec.dtype.name}")
         encoded = (after and _named(after)) or decoded
         if decoded.numpy.kind == "c" != encoded.numpy.kind:
             message = f"{self.types[1]} {encoded.name} would drop the imaginary part of {decoded.name}"
-            raise self._refused(message, f"configuration.{self.types[1]}")
+            raise self._wrong(self.types[1], message)
         return decoded, encoded
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
@@ -757,6 +752,16 @@ def _zfpy() -> Any:
     return library(ZFPY.name, "zfpy", "zfpy")
 
 
+_PCO_TYPES = ("uint32", "uint64", "int32", "int64", "float32", "float64", "uint16", "int16", "float16")
+"""In the order of their numbers, from 1."""
+_PCO_MAGIC = b"pco!"
+_MAX_WINDOW = 20  # the logarithm; writers use 15 at most
+
+
+def _pcodec(module: str) -> Any:
+    return library(PCodec.name, module, "pcodec")
+
+
 @dataclass(frozen=True)
 class PCodec(_Serializer):
     """Lossless compression of numbers by pcodec, in its standalone format, in C order.
@@ -771,7 +776,7 @@ class PCodec(_Serializer):
     delta_encoding_order: Annotated[int | None, integer(0, 7)] = None
     equal_pages_up_to: Annotated[int, integer(1, 1 << 24)] = 1 << 18
 
-    types: ClassVar[tuple[str, ...]] = pcodec.TYPES
+    types: ClassVar[tuple[str, ...]] = _PCO_TYPES
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -785,11 +790,11 @@ class PCodec(_Serializer):
         """One file of the standalone format."""
         flat = np.ascontiguousarray(chunk, spec.dtype.numpy).reshape(-1)
         with LibraryCall(self.name):
-            file: bytes = pcodec.module("pcodec.standalone").simple_compress(flat, self._chunk_config())
+            file: bytes = _pcodec("pcodec.standalone").simple_compress(flat, self._chunk_config())
         return file
 
     def _chunk_config(self) -> Any:
-        pco, delta = pcodec.module("pcodec"), str(self.delta_spec)
+        pco, delta = _pcodec("pcodec"), str(self.delta_spec)
         if delta == "none" and not hasattr(pco.DeltaSpec, "none"):
             delta = "no_op"  # its name since version 1
         if self.delta_encoding_order is not None:
@@ -807,8 +812,58 @@ class PCodec(_Serializer):
         """The numbers of all chunks of the file, which are as many as expected."""
         flat = np.empty(prod(spec.shape), spec.dtype.numpy)
         with LibraryCall(f"{self.name}: the bytes are damaged"):
-            pcodec.read_file(bytes(raw), flat)
+            _read_file(bytes(raw), flat)
         return flat.reshape(spec.shape)
+
+
+def _read_file(raw: bytes, out: AnyArray) -> None:
+    """Fill `out` from a file, chunk by chunk; raises `IndexError` if the file ends too early.
+
+    The library itself would allocate what a file asks for, and would not tell that bytes are left over.
+    """
+    if raw[:4] != _PCO_MAGIC or raw[4] not in (2, 3):
+        raise CodecError("numcodecs.pcodec: there is no standalone file of version 2 or 3")
+    pos = raw[4] + 3  # version 3 has one byte more, for the type of all chunks
+    pos -= -(6 + 1 + (raw[pos] & 63)) // 8  # a count that is only a hint
+    header, _ = _pcodec("pcodec.wrapped").FileDecompressor.new(raw[pos : pos + 2])
+    major = raw[pos]
+    pos += 2 if major >= 4 else 1
+    filled, number = 0, 1 + _PCO_TYPES.index(out.dtype.name)
+    while raw[pos]:
+        count = 1 + int.from_bytes(raw[pos + 1 : pos + 4], "little")
+        if raw[pos] != number or filled + count > len(out):
+            raise CodecError(f"numcodecs.pcodec: {len(out)} of {out.dtype.name} expected, others found")
+        if major >= 3:
+            _check_window(raw[pos + 4 : pos + 16], 8 * out.itemsize)
+        pos = _read_chunk(header, raw, pos + 4, out[filled : filled + count])
+        filled += count
+    if filled != len(out) or pos + 1 != len(raw):
+        found = f"{len(out)} numbers in {pos + 1} bytes expected, {filled} in {len(raw)} found"
+        raise CodecError(f"numcodecs.pcodec: {found}")
+
+
+def _check_window(meta: bytes, width: int) -> None:
+    """Refuse to look back too far: the library allocates the whole window, up to gigabytes."""
+    bits = int.from_bytes(meta, "little")
+    skip = {0: 0, 1: width, 2: width, 3: 8}.get(bits & 15)  # what belongs to the mode
+    if skip is None:
+        return  # a mode of version 4, whose libraries check for themselves
+    bits >>= 4 + skip
+    if bits & 15 == 2 and 1 + (bits >> 4 & 31) > _MAX_WINDOW:
+        raise CodecError(f"numcodecs.pcodec: a window of 2**{1 + (bits >> 4 & 31)} numbers is too large")
+
+
+def _read_chunk(header: Any, raw: bytes, pos: int, out: AnyArray) -> int:
+    """Fill `out` from the chunk at `pos`; returns where it ends."""
+    # The library copies nothing but takes only bytes. This is more than a chunk of so many numbers can have.
+    reach = 4096 + 128 * len(out)
+    read_meta = header.chunk_decompressor if hasattr(header, "chunk_decompressor") else header.read_chunk_meta
+    chunk, used = read_meta(raw[pos : pos + reach], f"{out.dtype.kind}{8 * out.itemsize}")
+    pos += used
+    progress, used = chunk.read_page_into(raw[pos : pos + reach], len(out), out)
+    if progress.n_processed != len(out) or not progress.finished:
+        raise CodecError(f"numcodecs.pcodec: {len(out)} numbers expected, {progress.n_processed} found")
+    return int(pos + used)
 
 
 CLASSES: dict[str, type[NumcodecsCodec]] = {

@@ -48,7 +48,7 @@ class ScaleOffsetCodec(ArrayArrayCodec):
         if not (is_integer(dtype) or is_float(dtype)):
             raise self._refused(f"{spec.dtype.name} does not hold real numbers")
         if self._constants(spec)[1] == 0:
-            raise self._refused("scale must not be 0", "configuration.scale")
+            raise self._wrong("scale", "scale must not be 0")
         try:
             return spec.refilled(self.encode(spec.fill, spec))
         except CodecError as error:

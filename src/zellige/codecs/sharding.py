@@ -277,8 +277,7 @@ class IndexLayout:
         self._bound = nested_chain(codecs, uint64, uint64.cast_fill(EMPTY), shape, "index_codecs").bound[shape]
         size = self._bound.encoded_size
         if size is None:
-            message = "index_codecs must have a fixed size, so no compressor"
-            raise ShardingCodec._refused(message, "configuration.index_codecs")
+            raise ShardingCodec._wrong("index_codecs", "index_codecs must have a fixed size, so no compressor")
         self.size: int = size
 
     def encode(self, table: npt.NDArray[np.uint64]) -> Buffer:

@@ -377,10 +377,6 @@ class _VLenArray(VLenCodec):
     def _content_size(self, items: list[AnyArray]) -> int:
         return sum(item.nbytes for item in items)
 
-    def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        raw: Buffer = self._coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
-        return raw
-
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
         items, native = super().decode(raw, spec), self._dtype.newbyteorder("=")
         arrays = (item.astype(native, copy=False) for item in items.reshape(-1).tolist())
@@ -446,13 +442,9 @@ class _Json2(_Listed):
         self._encoding = str(options.get("encoding", "utf-8")).lower()
         indent = options.get("indent")
         if self._encoding not in _ENCODINGS:
-            known = ", ".join(_ENCODINGS)
-            raise MetadataError(f"codec {self.name!r}: encoding must be one of {known}", field="configuration.encoding")
+            raise self._must_be("encoding", f"one of {', '.join(_ENCODINGS)}", repr(self._encoding))
         if indent is not None and (type(indent) is not int or not 0 <= indent <= _MAX_INDENT):
-            raise MetadataError(
-                f"codec {self.name!r}: indent must be null or an integer from 0 to {_MAX_INDENT}, found {indent!r}",
-                field="configuration.indent",
-            )
+            raise self._must_be("indent", f"null or an integer from 0 to {_MAX_INDENT}", repr(indent))
         self._strict = bool(options.get("strict", True))
         self._codec = library(self.name, "numcodecs.json", "numcodecs").JSON(**options)
 

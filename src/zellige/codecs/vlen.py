@@ -100,8 +100,7 @@ class VLenCodec(ArrayBytesCodec):
         """How many bytes elements take without their lengths."""
         if not isinstance(items[0], str):
             return sum(map(len, items))
-        text = "".join(items)
-        return len(text) if text.isascii() else len(text.encode())
+        return len("".join(items).encode())
 
 
 class VLenUTF8Codec(VLenCodec):
@@ -116,3 +115,10 @@ class VLenBytesCodec(VLenCodec):
 
     name: ClassVar[str] = "vlen-bytes"
     types: ClassVar[tuple[str, ...]] = ("bytes",)
+
+
+class VLenV2Codec(VLenCodec):
+    """Either of them, under the one name that zarrs has for both."""
+
+    name: ClassVar[str] = "zarrs.vlen_v2"
+    types: ClassVar[tuple[str, ...]] = ("string", "bytes")

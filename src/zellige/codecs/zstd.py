@@ -17,7 +17,7 @@ from zellige.types import Buffer
 
 _MAGIC = bytes.fromhex("28b52ffd")
 _SKIPPABLE = bytes.fromhex("2a4d18")  # after a byte from 50 to 5f
-_ROOM = 64 << 10  # offered to frames that do not state their size
+_ROOM = 64 << 10  # offered at least to frames that do not state their size
 _MAX_WINDOW = 1 << 27  # what level 22 uses; a larger one is only a way to make readers allocate
 
 _Frame = tuple[int, int, int | None]
@@ -42,22 +42,26 @@ class ZstdCodec(BytesBytesCodec):
         frame: bytes = _compressor(self.level, self.checksum).compress(raw)
         return frame
 
-    def decode(self, raw: Buffer, limit: int) -> memoryview:
+    def decode(self, raw: Buffer, limit: int) -> bytes:
         """The content of all frames."""
         frames = _frames(raw, limit)
-        sizes = [size for _, _, size in frames if size is not None]
-        if len(sizes) == len(frames):
-            out = memoryview(bytearray(sum(sizes)))
-            return out[: _decompress(raw, frames, out)]
-        room = min(limit, max(_ROOM, 8 * len(raw)))
-        while True:  # the limit may be far more than there is
-            out = memoryview(bytearray(room))
-            try:
-                return out[: _decompress(raw, frames, out)]
-            except _TooLongError:
-                if room == limit:
-                    raise
-                room = min(limit, 8 * room)
+        # The limit may be far more than there is.
+        room, left = max([_ROOM, 8 * len(raw), *[size for _, _, size in frames if size]]), limit
+        parts: list[bytes] = []
+        try:
+            for start, end, size in frames:
+                reader = _decompressor().stream_reader(raw if end - start == len(raw) else memoryview(raw)[start:end])
+                before = left
+                while found := reader.read(min(room, left + 1)):  # to the end, where a checksum is verified
+                    parts.append(found)
+                    left -= len(found)
+                    if left < 0:
+                        raise CodecError(f"zstd: more bytes than the {limit} expected")
+                if size is not None and before - left != size:
+                    raise CodecError(f"zstd: the frame states {size} bytes, {before - left} found")
+        except _zstandard().ZstdError as error:
+            raise CodecError(f"zstd: the bytes are damaged: {error}") from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def head(self, raw: Buffer, most: int) -> bytes:
         """What the first frames begin with."""
@@ -67,10 +71,6 @@ class ZstdCodec(BytesBytesCodec):
         except _zstandard().ZstdError as error:
             raise CodecError(f"zstd: the bytes are damaged: {error}") from error
         return found
-
-
-class _TooLongError(CodecError):
-    """There are more bytes than the buffer holds."""
 
 
 def _zstandard() -> Any:
@@ -146,25 +146,3 @@ def _frame(raw: Buffer, start: int) -> _Frame:
         pos += 3 + (1 if header & 6 == 2 else header >> 3)  # a run is stored as one byte
         last = header & 1
     return start, pos + (flags & 4), size
-
-
-# -- decoding -------------------------------------------------------------------------------------
-
-
-def _decompress(raw: Buffer, frames: list[_Frame], out: memoryview) -> int:
-    """Decode frames one after the other into `out`; returns how many bytes they filled."""
-    decompressor = _decompressor()
-    filled = 0
-    try:
-        for start, end, size in frames:
-            reader = decompressor.stream_reader(raw if end - start == len(raw) else memoryview(raw)[start:end])
-            found = reader.readinto(out[filled:])
-            # Without a stated size there may be bytes left, or a checksum that is not yet verified.
-            if size is None and reader.readinto(bytearray(1)):
-                raise _TooLongError(f"zstd: more bytes than the {len(out)} expected")
-            if size is not None and found != size:
-                raise CodecError(f"zstd: the frame states {size} bytes, {found} found")
-            filled += found
-    except _zstandard().ZstdError as error:
-        raise CodecError(f"zstd: the bytes are damaged: {error}") from error
-    return filled

@@ -7,7 +7,9 @@ a NaN survive. How each family of types reads and writes its own is in the class
 from __future__ import annotations
 
 import math
+import re
 from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
 from typing import Any
 
 import numpy as np
@@ -34,9 +36,7 @@ def is_finite(value: JSON) -> bool:
 
 def hex_bits(text: str, digits: int) -> int | None:
     """The bits that "0x" and exactly so many digits spell."""
-    if text.startswith("0x") and len(text) == 2 + digits and all(c in "0123456789abcdefABCDEF" for c in text[2:]):
-        return int(text, 16)
-    return None
+    return int(text, 16) if re.fullmatch(rf"0x[0-9a-fA-F]{{{digits}}}", text) else None
 
 
 def read_bytes(value: JSON) -> bytes | None:
@@ -45,19 +45,15 @@ def read_bytes(value: JSON) -> bytes | None:
         return bytes(value)
     if not isinstance(value, str):
         return None
-    from base64 import b64decode
-
     try:
-        return b64decode(value, validate=True)
+        return a2b_base64(value, strict_mode=True)
     except (Base64Error, ValueError):
         return None
 
 
 def to_base64(data: bytes) -> str:
     """The spelling that others read."""
-    from base64 import b64encode
-
-    return b64encode(data).decode()
+    return b2a_base64(data, newline=False).decode()
 
 
 # -- 0-d arrays -----------------------------------------------------------------------------------

@@ -91,8 +91,7 @@ def _number(name: str) -> DataType:
     if name not in _COMPLEX:
         part = name.removeprefix("complex_")
         raise UnknownDataTypeError(
-            f"data_type {name!r}: numpy cannot hold complex numbers of {part}; store the parts as {part} instead",
-            field="data_type",
+            f"data_type {name!r}: numpy cannot hold complex numbers of {part}; store the parts as {part} instead"
         )
     part, numpy = _COMPLEX[name]
     return Complex.of(name, _numpy(numpy, name), part=_number(part))
@@ -107,9 +106,7 @@ def _numpy(name: str, ours: str) -> np.dtype[Any]:
         except ImportError as error:
             raise ImportError("small numbers such as bfloat16 need ml_dtypes: pip install 'zellige[ml]'") from error
     if scalar is None:
-        raise UnknownDataTypeError(
-            f"data_type {ours!r} needs a newer ml_dtypes: pip install -U ml_dtypes", field="data_type"
-        )
+        raise UnknownDataTypeError(f"data_type {ours!r} needs a newer ml_dtypes: pip install -U ml_dtypes")
     found: np.dtype[Any] = np.dtype(scalar)
     return found
 

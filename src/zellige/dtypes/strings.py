@@ -60,28 +60,6 @@ class FixedText(Text):
         return padded(data, self.numpy)
 
 
-class Bytes(DataType):
-    """Bytes of any length."""
-
-    __slots__ = ()
-    codec: ClassVar[str] = "vlen-bytes"
-
-    def _expected(self) -> str:
-        return "base64, or a list of integers from 0 to 255"
-
-    def default(self) -> AnyArray:
-        """No bytes."""
-        return boxed(b"")
-
-    def _read(self, value: JSON) -> AnyArray | None:
-        data = read_bytes(value)
-        return None if data is None else boxed(data)
-
-    def write_fill(self, fill: AnyArray) -> JSON:
-        """The bytes in base64."""
-        return to_base64(fill.item())
-
-
 class FixedBytes(DataType):
     """At most some bytes, where zeros at the end do not count."""
 
@@ -97,6 +75,24 @@ class FixedBytes(DataType):
     def write_fill(self, fill: AnyArray) -> JSON:
         """The bytes in base64."""
         return to_base64(fill.item())
+
+
+class Bytes(FixedBytes):
+    """Bytes of any length."""
+
+    __slots__ = ()
+    codec: ClassVar[str] = "vlen-bytes"
+
+    def _expected(self) -> str:
+        return "base64, or a list of integers from 0 to 255"
+
+    def default(self) -> AnyArray:
+        """No bytes."""
+        return boxed(b"")
+
+    def _read(self, value: JSON) -> AnyArray | None:
+        data = read_bytes(value)
+        return None if data is None else boxed(data)
 
 
 class RawBytes(DataType):
@@ -159,8 +155,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DataType | None:
     if not dtype.itemsize:
         anyway = "string" if dtype.kind == "U" else "bytes"
         raise UnknownDataTypeError(
-            f"numpy type {dtype} has no length; say dtype={anyway!r} for any length, or e.g. '{dtype.kind}10'",
-            field="data_type",
+            f"numpy type {dtype} has no length; say dtype={anyway!r} for any length, or e.g. '{dtype.kind}10'"
         )
     return _fixed(_BY_NUMPY[dtype.kind], dtype.itemsize)
 

@@ -119,9 +119,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DataType:
     fields = {name: table.from_numpy(dtype[name]) for name in dtype.names or ()}
     for name, member in fields.items():
         if member.numpy.hasobject:
-            raise UnknownDataTypeError(
-                f"field {name!r} has elements of any length, which a struct cannot hold", field="data_type"
-            )
+            raise UnknownDataTypeError(f"field {name!r} has elements of any length, which a struct cannot hold")
     return _struct(fields)
 
 

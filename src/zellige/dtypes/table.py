@@ -71,24 +71,19 @@ def _check_object(value: dict[str, JSON]) -> None:
 
 
 def _unknown(name: str) -> UnknownDataTypeError:
-    return UnknownDataTypeError(
-        f"data_type {name!r} is not known; {hint(name, [*TYPES, 'r<bits>'])}", field="data_type"
-    )
+    return UnknownDataTypeError(f"data_type {name!r} is not known; {hint(name, [*TYPES, 'r<bits>'])}")
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DataType:
     """The data type of a numpy type, in native byte order."""
     if dtype.kind == "O":
         raise UnknownDataTypeError(
-            "numpy's object type does not say what the objects are; say dtype='string' or dtype='bytes'",
-            field="data_type",
+            "numpy's object type does not say what the objects are; say dtype='string' or dtype='bytes'"
         )
     module = "structs" if dtype.names else _KINDS.get(dtype.kind, "numbers")
     found: DataType | None = _family("numbers" if dtype.isbuiltin == 2 else module).from_numpy(dtype)
     if found is None:
-        raise UnknownDataTypeError(
-            f"numpy type {dtype} has no Zarr data type here; known: {', '.join(TYPES)}, r<bits>", field="data_type"
-        )
+        raise UnknownDataTypeError(f"numpy type {dtype} has no Zarr data type here; known: {', '.join(TYPES)}, r<bits>")
     return found
 
 
@@ -106,9 +101,7 @@ def parse_dtype(value: Any) -> DataType:
             made: DataType = kind()
             return made
         except TypeError as error:
-            raise UnknownDataTypeError(
-                f"dtype={kind.__name__} needs its parameters: {error}", field="data_type"
-            ) from error
+            raise UnknownDataTypeError(f"dtype={kind.__name__} needs its parameters: {error}") from error
     if isinstance(value, dict) and "names" not in value:  # which numpy takes
         return from_json(value)
     if isinstance(value, str | type):
@@ -116,13 +109,11 @@ def parse_dtype(value: Any) -> DataType:
     if isinstance(value, str) and (value in TYPES or _RAW.fullmatch(value)):
         return from_json(value)
     if value is None:
-        raise UnknownDataTypeError("dtype is missing; give e.g. dtype='float32'", field="data_type")
+        raise UnknownDataTypeError("dtype is missing; give e.g. dtype='float32'")
     try:
         dtype: np.dtype[Any] = np.dtype(value)
     except (TypeError, ValueError, SyntaxError) as error:  # numpy evaluates strings with commas
-        raise (
-            _unknown(value)
-            if isinstance(value, str)
-            else UnknownDataTypeError(f"dtype={value!r} is not known; give a name such as 'float32'", field="data_type")
-        ) from error
+        if isinstance(value, str):
+            raise _unknown(value) from error
+        raise UnknownDataTypeError(f"dtype={value!r} is not known; give a name such as 'float32'") from error
     return from_numpy(dtype)

@@ -145,7 +145,7 @@ class V2DataType(DataType):
 
     def to_json(self) -> JSON:
         """Refused: Zarr v3 has no name for it."""
-        raise UnknownDataTypeError(f"Zarr v3 has no data type for {self.label}", field="data_type")
+        raise UnknownDataTypeError(f"Zarr v3 has no data type for {self.label}")
 
     @property
     def label(self) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import FrozenInstanceError, dataclass
 from itertools import accumulate
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
+from typing import Any, NoReturn, Protocol, Self, TypeAlias, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 
@@ -166,9 +166,9 @@ class FixedDimension:
         if not 0 <= chunk_ix * self.size < self.extent or not self.size:
             raise no_chunk(chunk_ix, self.nchunks)
 
-    def with_extent(self, new_extent: int) -> FixedDimension:
+    def with_extent(self, new_extent: int) -> Self:
         """The same size for another extent."""
-        return FixedDimension(self.size, new_extent)
+        return type(self)(self.size, new_extent)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
         """Uniform chunks stay uniform, unless `chunks` cuts the new region otherwise."""
@@ -200,10 +200,6 @@ class BoundedDimension(FixedDimension):
         chunk = idx // self.size
         start = chunk * self.size
         return chunk, start, min(self.size, self.extent - start)
-
-    def with_extent(self, new_extent: int) -> BoundedDimension:
-        """The same size for another extent."""
-        return BoundedDimension(self.size, new_extent)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> BoundedDimension:
         """The same; another extent is refused, since the last chunks of a stored array would have to be rewritten."""

@@ -19,6 +19,7 @@ import operator
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import total_ordering
 from itertools import accumulate, chain, groupby, islice, repeat
 from typing import Any, TypeAlias, overload
 
@@ -42,6 +43,7 @@ EdgeEntries = Iterable[Any]
 """Edge lengths, `[length, count]` runs, or both mixed."""
 
 
+@total_ordering
 class LazyTuple(Sequence[int]):
     """Integers that are computed when they are asked for, in a sequence that behaves like a tuple of them.
 
@@ -66,9 +68,9 @@ class LazyTuple(Sequence[int]):
         """The entry at a position, 0 <= position < len."""
 
     @property
+    @abstractmethod
     def runs(self) -> Iterator[tuple[int, int]]:
         """The entries as (value, count), where neighbours may have equal values."""
-        return ((item, 1) for item in self)
 
     def part(self, positions: range) -> LazyTuple:
         """The entries at some positions."""
@@ -94,7 +96,11 @@ class LazyTuple(Sequence[int]):
         return self._at(_position(item, len(self)))
 
     def __iter__(self) -> Iterator[int]:
-        return map(self._at, range(len(self)))
+        return chain.from_iterable(repeat(value, count) for value, count in self.runs)
+
+    def count(self, value: Any) -> int:
+        """How many entries have this value."""
+        return sum(count for found, count in self.runs if found == value)
 
     def __add__(self, other: Sizes) -> Sizes:
         return as_tuple(_Joined((self, other))) if isinstance(other, tuple | LazyTuple) else NotImplemented
@@ -108,16 +114,10 @@ class LazyTuple(Sequence[int]):
         return len(self) == len(other) and _first_difference(self, other) is None
 
     def __lt__(self, other: Sizes) -> bool:
-        return _compare(operator.lt, self, other)
-
-    def __le__(self, other: Sizes) -> bool:
-        return _compare(operator.le, self, other)
-
-    def __gt__(self, other: Sizes) -> bool:
-        return _compare(operator.gt, self, other)
-
-    def __ge__(self, other: Sizes) -> bool:
-        return _compare(operator.ge, self, other)
+        if not isinstance(other, tuple | LazyTuple):
+            return NotImplemented
+        mine, theirs = _first_difference(self, other) or (len(self), len(other))
+        return mine < theirs
 
     def __hash__(self) -> int:
         if len(self) > _HASHED:
@@ -162,8 +162,10 @@ class Computed(LazyTuple):
         step = self._positions.step * positions.step
         return Computed(self._item, range(first, last + (1 if step > 0 else -1), step))
 
-    def __iter__(self) -> Iterator[int]:
-        return map(self._item, self._positions)
+    @property
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """The entries one by one."""
+        return zip(map(self._item, self._positions), repeat(1))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Computed) and (self._item, self._positions) == (other._item, other._positions):
@@ -171,9 +173,6 @@ class Computed(LazyTuple):
         return super().__eq__(other)
 
     __hash__ = LazyTuple.__hash__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Computed, (self._item, self._positions)
 
 
 class _Joined(LazyTuple):
@@ -198,12 +197,6 @@ class _Joined(LazyTuple):
         """The runs of all parts."""
         return chain.from_iterable(map(_runs_of, self._parts))
 
-    def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(self._parts)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Joined, (self._parts,)
-
 
 class InnerEdges(LazyTuple):
     """The edges that come from cutting each of some edges into pieces of one size, whose last may be shorter.
@@ -212,10 +205,11 @@ class InnerEdges(LazyTuple):
     (2, 2, 1, 2, 2, 1, 2, 2)
     """
 
-    __slots__ = ("_outer", "_size", "_firsts")
+    __slots__ = ("_outer", "_size", "_edges", "_firsts")
 
     def __init__(self, outer: Edges, size: int) -> None:
         self._outer, self._size = outer, size
+        self._edges = [edge for edge, _ in outer.runs]
         pieces = (-(-edge // size) * count for edge, count in outer.runs)
         self._firsts = [0, *accumulate(pieces)]  # how many there are before each run of the outer edges
 
@@ -224,7 +218,7 @@ class InnerEdges(LazyTuple):
 
     def _at(self, position: int) -> int:
         run = bisect_right(self._firsts, position) - 1
-        edge = self._outer.run_size(run)
+        edge = self._edges[run]
         before = (position - self._firsts[run]) % -(-edge // self._size)
         return min(self._size, edge - before * self._size)
 
@@ -239,24 +233,10 @@ class InnerEdges(LazyTuple):
             pieces = [(self._size, whole), (rest, 1)] if whole else [(rest, 1)]
             yield from chain.from_iterable(repeat(pieces, count))
 
-    def to_tuple(self) -> tuple[int, ...]:
-        """All entries as a tuple."""
-        found: list[int] = []
-        for edge, count in self._outer.runs:
-            whole, rest = divmod(edge, self._size)
-            found += ([self._size] * whole + [rest] * bool(rest)) * count
-        return tuple(found)
-
-    def count(self, size: Any) -> int:
+    def count(self, value: Any) -> int:
         """How many edges have this length."""
         cut = ((*divmod(edge, self._size), count) for edge, count in self._outer.runs)
-        return sum((whole * (size == self._size) + (0 < rest == size)) * count for whole, rest, count in cut)
-
-    def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(repeat(size, count) for size, count in self.runs)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return InnerEdges, (self._outer, self._size)
+        return sum((whole * (value == self._size) + (0 < rest == value)) * count for whole, rest, count in cut)
 
 
 class Edges(LazyTuple):
@@ -327,19 +307,14 @@ class Edges(LazyTuple):
     @property
     def runs(self) -> Iterator[tuple[int, int]]:
         """The runs as (length, count)."""
-        for r in range(len(self.starts) - 1):
-            count = self.firsts[r + 1] - self.firsts[r]
-            yield (self.starts[r + 1] - self.starts[r]) // count, count
+        counts = np.diff(self._firsts)
+        return zip((np.diff(self._starts) // counts).tolist(), counts.tolist(), strict=True)
 
     def _run(self, chunk: int) -> tuple[int, int, int]:
         """First chunk, start and edge length of the run that holds a chunk."""
         firsts, starts = self.firsts, self.starts
         r = bisect_right(firsts, chunk) - 1
         return firsts[r], starts[r], (starts[r + 1] - starts[r]) // (firsts[r + 1] - firsts[r])
-
-    def run_size(self, run: int) -> int:
-        """The edge length of a run."""
-        return (self.starts[run + 1] - self.starts[run]) // (self.firsts[run + 1] - self.firsts[run])
 
     def offset(self, chunk: int) -> int:
         """The first element of a chunk, 0 <= chunk < len."""
@@ -398,9 +373,9 @@ class Edges(LazyTuple):
 
     def _runs_in_order(self, indices: Indices) -> Indices:
         """The same by looking them up in ascending order, so that few steps miss the caches."""
-        order, ordered = _sorted(indices)
+        order = np.argsort(indices)
         runs = np.empty(indices.size, np.intp)
-        runs[order] = self._starts.searchsorted(ordered, "right") - 1
+        runs[order] = self._starts.searchsorted(indices[order], "right") - 1
         return runs
 
     def unique(self) -> Iterator[int]:
@@ -413,11 +388,8 @@ class Edges(LazyTuple):
         """The lengths of the parts that lie within the first `extent` elements."""
         if extent >= self.total:
             return self
-        return self.part(range(self.chunk_of(extent - 1) if extent else 0)).followed_by(extent)
-
-    def followed_by(self, extent: int) -> Edges:
-        """These edges and one more that reaches up to `extent`, if there is room for it."""
-        return self.joined([(extent - self.total, 1)] if extent > self.total else [])
+        whole = self.part(range(self.chunk_of(extent - 1) if extent else 0))
+        return whole.joined([(extent - whole.total, 1)] if extent > whole.total else [])
 
     def joined(self, runs: Iterable[tuple[int, int]]) -> Edges:
         """These edges and then some runs."""
@@ -445,20 +417,8 @@ class Edges(LazyTuple):
         sizes = np.diff(self._starts)[kept] // np.diff(self._firsts)[kept]
         return Edges.of_runs(zip(sizes.tolist(), counts[kept].tolist(), strict=True))
 
-    def to_tuple(self) -> tuple[int, ...]:
-        """All edges as a tuple."""
-        counts = np.diff(self._firsts)
-        return tuple(np.repeat(np.diff(self._starts) // counts, counts).tolist())
-
-    def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(repeat(size, count) for size, count in self.runs)
-
     def __contains__(self, size: object) -> bool:
-        return any(size == s for s in self.unique())
-
-    def count(self, size: Any) -> int:
-        """How many edges have this length."""
-        return sum(count for s, count in self.runs if s == size)
+        return any(size == found for found in self.unique())
 
     def index(self, size: Any, start: int = 0, stop: int | None = None) -> int:
         """The first chunk of this length, between `start` and `stop`."""
@@ -497,26 +457,8 @@ def _first_difference(a: Sequence[int], b: Sequence[int]) -> tuple[int, int] | N
     return None
 
 
-def _compare(order: Callable[[Any, Any], bool], a: Sizes, b: object) -> bool:
-    """The order of tuples: that of the first entries that differ, or else of the lengths."""
-    if not isinstance(b, tuple | LazyTuple):
-        return NotImplemented  # type: ignore[no-any-return]
-    return order(*(_first_difference(a, b) or (len(a), len(b))))
-
-
 def _is_sorted(values: Indices) -> bool:
     return values.ndim == 1 and bool((values[1:] >= values[:-1]).all())
-
-
-def _sorted(values: Indices) -> tuple[Indices, Indices]:
-    """The order that sorts the values, and the sorted values."""
-    bits = values.size.bit_length()
-    if int(values.min()) >= 0 and int(values.max()).bit_length() + bits < 63:
-        # Value and position in one integer: sorting these is far quicker than argsort.
-        packed = np.sort((values << bits) | np.arange(values.size))
-        return packed & ((1 << bits) - 1), packed >> bits
-    order = np.argsort(values)
-    return order, values[order]
 
 
 def _position(item: Any, length: int) -> int:

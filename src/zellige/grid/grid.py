@@ -46,7 +46,6 @@ __all__ = [
     "FixedDimension",
     "SubGrid",
     "VaryingDimension",
-    "from_chunks",
 ]
 
 
@@ -202,11 +201,7 @@ class ChunkGrid:
     def __getitem__(self, coords: Any) -> SubGrid | ChunkSpec | None: ...
     def __getitem__(self, coords: Any) -> SubGrid | ChunkSpec | None:
         """A chunk, or None outside the grid; with slices, or fewer coordinates, a view of the grid."""
-        items = _expand(coords, self.ndim)
-        if len(items) == self.ndim and not any(isinstance(item, slice) for item in items):
-            inside = all(0 <= k < n for k, n in zip(items, self.grid_shape, strict=True))
-            return self.spec(tuple(map(operator.index, items))) if inside else None
-        return SubGrid(self, tuple(range(n) for n in self.grid_shape))[coords]  # type: ignore[no-any-return]
+        return SubGrid(self, tuple(map(range, self.grid_shape)))[coords]  # type: ignore[no-any-return]
 
     def to_text(self, width: int = 72, height: int = 12) -> str:
         """The last two axes drawn with characters, to scale; one axis is a ruler.

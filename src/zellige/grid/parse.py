@@ -13,6 +13,7 @@ runs); `"auto"` or None; a mapping from dimension names, or axis numbers, to ent
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
 from math import gcd, prod
 from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
@@ -64,7 +65,9 @@ def parse_chunks(
     axes = [_axis(entry, extent, axis, called) for axis, (entry, extent) in enumerate(pairs)]
     if None in axes:
         axes = list(auto_chunks(shape, itemsize, axes))
-    cut = [_collapse(c, n, keep=chunk_grid == "rectilinear") for c, n in zip(axes, shape, strict=True) if c is not None]
+    cut = [c for c in axes if c is not None]
+    if chunk_grid != "rectilinear":
+        cut = [from_chunks(c, n).declared for c, n in zip(cut, shape, strict=True)]
     uneven = [axis for axis, c in enumerate(cut) if not isinstance(c, int)]
     if chunk_grid in ("regular", "zarrs.regular_bounded") and uneven:
         raise ChunkShapeError(
@@ -88,22 +91,19 @@ def parse_shards(
     >>> parse_shards((10, 10), ([20, 50, 30], 40), (100, 100), itemsize=8)
     ('rectilinear', ((20, 50, 30), 40), (10, 10))
     """
+    parse = partial(parse_chunks, itemsize=itemsize, dimension_names=dimension_names)
     if shards is None:
-        return *parse_chunks(
-            chunks, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid
-        ), None
+        return *parse(chunks, shape, chunk_grid=chunk_grid), None
     if isinstance(shards, str) and shards == "auto":
-        _, inner = parse_chunks(chunks, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
+        _, inner = parse(chunks, shape, chunk_grid="regular")
         return chunk_grid or "regular", _auto_shards(inner, shape, itemsize), _sizes(inner)
-    name, outer = parse_chunks(
-        shards, shape, itemsize=itemsize, dimension_names=dimension_names, chunk_grid=chunk_grid, called="shards"
-    )
+    name, outer = parse(shards, shape, chunk_grid=chunk_grid, called="shards")
     common = tuple(c if isinstance(c, int) else gcd(*c.unique()) for c in outer)
     if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
         auto = _sizes(auto_chunks(common, itemsize, most=AUTO_INNER_BYTES))
         return name, outer, tuple(nearest_divisor(n, c) for n, c in zip(common, auto, strict=True))
     # Inner chunks are cut from the shards, so a whole axis means a whole shard.
-    _, inner = parse_chunks(chunks, common, itemsize=itemsize, dimension_names=dimension_names, chunk_grid="regular")
+    _, inner = parse(chunks, common, chunk_grid="regular")
     return name, outer, _sizes(inner)
 
 
@@ -232,10 +232,6 @@ def _axis(entry: Any, extent: int, axis: int, called: str) -> AxisChunks | None:
             axis=axis,
         )
     return edges
-
-
-def _collapse(chunks: AxisChunks, extent: int, *, keep: bool) -> AxisChunks:
-    return chunks if keep or isinstance(chunks, int) else from_chunks(chunks, extent).declared
 
 
 def _is_list(value: object) -> TypeGuard[Iterable[Any]]:

@@ -56,7 +56,10 @@ class GroupMetadata:
         except BrokenBlockError:
             if use_consolidated:
                 raise
-        return read(_without_consolidated(documents))
+        rest = {name: content for name, content in documents.items() if name != CONSOLIDATED_V2}
+        if DOCUMENT in rest:
+            rest[DOCUMENT] = {key: value for key, value in rest[DOCUMENT].items() if key != _BLOCK}
+        return read(rest)
 
     def to_documents(self) -> Documents:
         """The documents by their names; optional parts that are empty are left out."""
@@ -164,14 +167,6 @@ def _entry(value: JSON) -> dict[str, JSON]:
 
 def _content(entry: dict[str, JSON]) -> JSON:
     return entry.value if isinstance(entry, BrokenEntry) else entry
-
-
-def _without_consolidated(documents: Mapping[str, dict[str, JSON]]) -> Documents:
-    """The documents of a group without consolidated metadata."""
-    rest = {name: content for name, content in documents.items() if name != CONSOLIDATED_V2}
-    if DOCUMENT in rest:
-        rest[DOCUMENT] = {key: value for key, value in rest[DOCUMENT].items() if key != _BLOCK}
-    return rest
 
 
 def attributes_of(documents: Documents) -> dict[str, JSON]:

@@ -1,19 +1,22 @@
-"""`zarr.json` of an array: read strictly, every accepted form; written in the form that all readers accept."""
+"""`zarr.json` of an array: read strictly, every accepted form; written in the form that all readers accept.
+
+`ArrayMetadata` is what the metadata of an array says in either format.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from zellige import dtypes
+from zellige.dtypes import DataType
 from zellige.dtypes.base import read_only
 from zellige.dtypes.fill import read_bytes
 from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
 from zellige.metadata import grids
-from zellige.metadata.array import ArrayMetadata, as_shape
 from zellige.metadata.grids import (
     ChunkGridMetadata,
     RectilinearChunkGridMetadata,
@@ -25,13 +28,15 @@ from zellige.metadata.json import (
     Fields,
     as_attributes,
     as_extension,
+    as_integer,
     as_list,
+    encode,
     one_of,
     read_json,
     without_repeats,
     write_json,
 )
-from zellige.metadata.keys import parse_chunk_key_encoding
+from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.types import JSON, AnyArray, Shape
 
 __all__ = [
@@ -46,6 +51,46 @@ __all__ = [
 DOCUMENT = "zarr.json"
 
 _MAX_CODECS = 1000  # far more than anyone needs
+_MAX_RANK = 64  # of numpy
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ArrayMetadata:
+    """An array: its shape, elements, chunks and codecs. Codecs are names with configurations here, nothing more.
+
+    `ArrayV3Metadata` and `ArrayV2Metadata` read and write it in their formats.
+    """
+
+    zarr_format: ClassVar[Literal[2, 3]]
+    shape: Shape
+    data_type: DataType
+    chunk_grid: ChunkGridMetadata
+    chunk_key_encoding: ChunkKeyEncoding
+    fill_value: AnyArray
+    """0-d, so that every bit of it is kept."""
+    codecs: tuple[Extension, ...]
+    attributes: dict[str, JSON] = field(default_factory=dict)
+    extra: dict[str, JSON] = field(default_factory=dict)
+    """Fields that are not known and may be ignored; kept when the metadata is written again."""
+
+    def to_documents(self) -> dict[str, dict[str, JSON]]:
+        """The documents of the node by their names."""
+        raise NotImplementedError
+
+    def with_attributes(self, attributes: dict[str, JSON]) -> Self:
+        """The same array with other attributes."""
+        return replace(self, attributes=attributes)
+
+    def __eq__(self, other: object) -> bool:
+        # Through the documents, where a NaN equals itself and -0.0 differs from 0.0 by its text.
+        return type(other) is type(self) and encode(self.to_documents()) == encode(other.to_documents())
+
+
+def as_shape(value: JSON, path: str) -> Shape:
+    """The lengths of the axes."""
+    if len(as_list(value, path)) > _MAX_RANK:
+        fail(path, f"at most {_MAX_RANK} dimensions", value)
+    return tuple(as_integer(n, f"{path}[{axis}]") for axis, n in enumerate(value))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

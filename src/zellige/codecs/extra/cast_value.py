@@ -57,8 +57,7 @@ class CastValueCodec(ArrayArrayCodec):
         super().__post_init__()
         self._check_number(self.target, "configuration.data_type")
         if self.out_of_range == "wrap" and not is_integer(self.target.numpy):
-            message = f"only integers wrap, not {self.target.name}; use 'clamp'"
-            raise self._refused(message, "configuration.out_of_range")
+            raise self._wrong("out_of_range", f"only integers wrap, not {self.target.name}; use 'clamp'")
         for way, pairs in (self.scalar_map or {}).items():  # what they hold is checked when both types are known
             if not isinstance(pairs, list | tuple) or not all(
                 isinstance(p, list | tuple) and len(p) == 2 for p in pairs

@@ -51,8 +51,7 @@ class PackbitsCodec(ArrayBytesCodec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.last_bit is not None and self.last_bit < (self.first_bit or 0):
-            message = f"last_bit {self.last_bit} lies before first_bit {self.first_bit}"
-            raise self._refused(message, "configuration.last_bit")
+            raise self._wrong("last_bit", f"last_bit {self.last_bit} lies before first_bit {self.first_bit}")
 
     def check(self, spec: ArraySpec) -> None:
         """Refuse types that are no numbers, and bits that the type does not have."""
@@ -61,8 +60,7 @@ class PackbitsCodec(ArrayBytesCodec):
             raise self._refused(f"{spec.dtype.name} cannot be packed")
         for key, bit in (("first_bit", self.first_bit), ("last_bit", self.last_bit)):
             if bit is not None and bit >= bits:
-                message = f"{key} {bit} is beyond the {bits} bits of {spec.dtype.name}"
-                raise self._refused(message, f"configuration.{key}")
+                raise self._wrong(key, f"{key} {bit} is beyond the {bits} bits of {spec.dtype.name}")
 
     def _form(self, spec: ArraySpec) -> _Form:
         dtype = spec.dtype.numpy

@@ -1,7 +1,8 @@
-"""The `reshape` codec: another shape for the same elements (spec: Extension codecs)."""
+"""Other shapes for the same elements: `reshape` (spec: Extension codecs), and the experimental `zarrs.squeeze`."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -9,7 +10,6 @@ from typing import Annotated, Any, ClassVar
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
 from zellige.codecs.fields import tuple_of
-from zellige.errors import MetadataError
 from zellige.types import AnyArray, Shape
 
 _MOST_AXES = 64  # that numpy can hold
@@ -26,8 +26,38 @@ def _is_item(item: Any) -> bool:
     return type(item) is int and (item > 0 or item == -1)
 
 
+class _Reshaping(ArrayArrayCodec):
+    """Gives the chunk a shape that follows from its own."""
+
+    @abstractmethod
+    def _encoded_shape(self, shape: Shape) -> Shape: ...
+
+    def resolve(self, spec: ArraySpec) -> ArraySpec:
+        """The same type in the new shape."""
+        return replace(spec, shape=self._encoded_shape(spec.shape))
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """The chunk in the new shape; a view if it is contiguous, or if only axes of length 1 differ."""
+        return chunk.reshape(self._encoded_shape(spec.shape))
+
+    def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """The chunk in its own shape; a view if it is contiguous, or if only axes of length 1 differ."""
+        return chunk.reshape(spec.shape)
+
+
 @dataclass(frozen=True)
-class ReshapeCodec(ArrayArrayCodec):
+class SqueezeCodec(_Reshaping):
+    """Drops the axes of length 1; one is left if there is no other, as in zarrs."""
+
+    name: ClassVar[str] = "zarrs.squeeze"
+    is_view: ClassVar[bool] = True
+
+    def _encoded_shape(self, shape: Shape) -> Shape:
+        return tuple(size for size in shape if size != 1) or (1,)
+
+
+@dataclass(frozen=True)
+class ReshapeCodec(_Reshaping):
     """Gives the chunk another shape; the elements stay in C order.
 
     Each item of `shape` is a size, a tuple of input axes whose sizes are multiplied, or −1, at most once,
@@ -45,19 +75,7 @@ class ReshapeCodec(ArrayArrayCodec):
         super().__post_init__()
         axes = [axis for item in self.shape if isinstance(item, tuple) for axis in item]
         if any(a >= b for a, b in pairwise(axes)):
-            raise self._bad(f"input axes {axes} must increase; use 'transpose' to reorder axes")
-
-    def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The same type in the new shape."""
-        return replace(spec, shape=self._encoded_shape(spec.shape))
-
-    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk in the new shape; a view if it is contiguous."""
-        return chunk.reshape(self._encoded_shape(spec.shape))
-
-    def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk in its own shape; a view if it is contiguous."""
-        return chunk.reshape(spec.shape)
+            raise self._wrong("shape", f"input axes {axes} must increase; use 'transpose' to reorder axes")
 
     def _encoded_shape(self, shape: Shape) -> Shape:
         sizes = [self._size(item, shape) for item in self.shape]
@@ -66,7 +84,7 @@ class ReshapeCodec(ArrayArrayCodec):
             sizes[sizes.index(-1)] = total // known
         if -1 in sizes or prod(sizes) != total:
             stated = self.configuration()["shape"]
-            raise self._bad(f"{stated} cannot hold the {total} elements of a chunk of shape {shape}")
+            raise self._wrong("shape", f"{stated} cannot hold the {total} elements of a chunk of shape {shape}")
         for position, item in enumerate(self.shape):
             if isinstance(item, tuple) and item:
                 self._check_place(position, item, sizes, shape)
@@ -76,17 +94,15 @@ class ReshapeCodec(ArrayArrayCodec):
         if isinstance(item, int):
             return item
         if item and item[-1] >= len(shape):
-            raise self._bad(f"there is no axis {item[-1]} in a chunk of {len(shape)} axes")
+            raise self._wrong("shape", f"there is no axis {item[-1]} in a chunk of {len(shape)} axes")
         return prod(shape[axis] for axis in item)
 
     def _check_place(self, position: int, axes: tuple[int, ...], sizes: list[int], shape: Shape) -> None:
         """As many elements must come before and after an item as before and after its input axes."""
         before, after = prod(sizes[:position]), prod(sizes[position + 1 :])
         if before != prod(shape[: axes[0]]) or after != prod(shape[axes[-1] + 1 :]):
-            raise self._bad(
+            raise self._wrong(
+                "shape",
                 f"item {position} stands for input axes {list(axes)} of a chunk of shape {shape}, but is not at their "
-                f"place in {tuple(sizes)}"
+                f"place in {tuple(sizes)}",
             )
-
-    def _bad(self, message: str) -> MetadataError:
-        return self._refused(message, "configuration.shape")

@@ -64,22 +64,19 @@ class ZfpCodec(ArrayBytesCodec):
             if value is not None and key not in _KEYS[self.mode]:
                 raise self._must_be(key, f"left out in mode {self.mode!r}", repr(value))
         if self.mode == "expert" and (self.minbits or 0) > (self.maxbits or 0):
-            message = f"minbits {self.minbits} is greater than maxbits {self.maxbits}"
-            raise self._refused(message, "configuration.minbits")
+            raise self._wrong("minbits", f"minbits {self.minbits} is greater than maxbits {self.maxbits}")
 
     def check(self, spec: ArraySpec) -> None:
         """Refuse types and shapes that the library does not take."""
         stream = self._stream(spec)
         if self.mode == "fixed_accuracy" and stream.dtype.startswith("int"):
-            message = f"fixed_accuracy is for floats, not {spec.dtype.name}; use fixed_precision"
-            raise self._refused(message, "configuration.mode")
+            raise self._wrong("mode", f"fixed_accuracy is for floats, not {spec.dtype.name}; use fixed_precision")
         if self.mode != "expert":
             return
         if stream.maxbits < stream.opening_bits:
             raise self._must_be("maxbits", f"at least {stream.opening_bits} for {spec.dtype.name}", stream.maxbits)
         if max(stream.shape) > 1 << stream.size_bits:
-            message = f"a chunk of shape {spec.shape} is too long for zfpy to read in expert mode"
-            raise self._refused(message, "configuration.mode")
+            raise self._wrong("mode", f"a chunk of shape {spec.shape} is too long for zfpy to read in expert mode")
 
     def encoded_size(self, spec: ArraySpec) -> int | None:
         """The exact size if every block has as many bits."""
