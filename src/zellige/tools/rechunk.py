@@ -258,11 +258,6 @@ class _Record:
         remove.write_mark(store, path, Mark({"": Chunks.of(target.metadata)}, work=work))
         return replace(record, done=frozenset())
 
-    def finish_box(self, box: str) -> None:
-        """Note that a box is done."""
-        if not self.store.traits.transactional:
-            self.store.put(f"{self.prefix}done/{box}", b"")
-
     def finish(self, target: Array) -> None:
         """All is written: from now on the target can be opened as a whole array."""
         if self.store.traits.transactional:
@@ -368,7 +363,8 @@ class _Job:
                 there[region] = here[region]
             else:
                 self._carry_rest(here, there, region)
-        self.record.finish_box(f"{stage}.{number}")
+        if not self.record.store.traits.transactional:
+            self.record.store.put(f"{self.record.prefix}done/{stage}.{number}", b"")
         return "[" + ", ".join(f"{part.start}:{part.stop}" for part in region) + "]"
 
     def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:

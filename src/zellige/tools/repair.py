@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any, Literal, TypeAlias
 
@@ -143,37 +143,20 @@ def vacuum(
         return done
 
 
+@dataclass
 class _Mending:
     """Carries out what is to be done about findings of some kinds."""
 
-    def __init__(
-        self,
-        store: Store,
-        top: str,
-        *,
-        dry_run: bool,
-        drop: bool,
-        stray: bool = False,
-        shrink: bool = False,
-        unfinished: bool = False,
-        only: Collection[Kind] = LEVELS.keys(),
-    ) -> None:
-        self.store, self.top, self.dry_run, self.drop = store, top, dry_run, drop
-        self.shrink, self.unfinished = shrink, unfinished
-        ways: dict[Kind, Callable[[Finding], Done]] = {
-            "chunk": self._set_aside,
-            "index": self._set_aside,
-            "stray": self._set_stray_aside if stray else _leave,
-            "outside": self._set_aside,
-            "leftover": self._finish,
-            "consolidated": self._consolidate,
-            "document": self._restore,
-            "nested": _leave,
-            "dataset": self._shrink if shrink else _leave,
-        }
-        self._ways = {kind: way for kind, way in ways.items() if kind in only}
-        self._changed: set[str] = set()
-        """The keys and paths of what was mended already: several findings may be about the same."""
+    store: Store
+    top: str
+    dry_run: bool
+    drop: bool
+    stray: bool = False
+    shrink: bool = False
+    unfinished: bool = False
+    only: Collection[Kind] = tuple(LEVELS)
+    _changed: set[str] = field(default_factory=set)
+    """The keys and paths of what was mended already: several findings may be about the same."""
 
     def mend(self, *, deep: bool, progress: ProgressLike = None) -> tuple[Repaired, Sequence[Finding]]:
         """Do it, or say what would be done; returns what there was to find as well."""
@@ -186,10 +169,23 @@ class _Mending:
             self.store.check_writable()
             if isinstance(self.store, LocalStore):
                 self.store.clean()
-        found = [one for one in report.findings if one.kind in self._ways]
+        found = [one for one in report.findings if one.kind in self.only and one.level != "note"]
         # Documents first: what else is mended may need them.
-        done = {one: self._ways[one.kind](one) for one in sorted(found, key=lambda one: one.kind != "document")}
+        done = {one: self._mend(one) for one in sorted(found, key=lambda one: one.kind != "document")}
         return Repaired((*settled, *((done[one], one) for one in found)), self.dry_run), report.findings
+
+    def _mend(self, found: Finding) -> Done:
+        ways: dict[Kind, Callable[[Finding], Done]] = {
+            "chunk": self._set_aside,
+            "index": self._set_aside,
+            "stray": self._set_stray_aside,
+            "outside": self._set_aside,
+            "leftover": self._finish,
+            "consolidated": self._consolidate,
+            "document": self._restore,
+            "dataset": self._shrink,
+        }
+        return ways[found.kind](found) if found.kind in ways else "left"
 
     def _settle(self) -> tuple[Inspection | None, list[tuple[Done, Finding]]]:
         """Finish or undo changes of several arrays that were stopped, before anything else is looked at.
@@ -255,7 +251,7 @@ class _Mending:
     def _set_stray_aside(self, found: Finding) -> Done:
         """Put a key aside; those below a node that cannot be read may be its chunks, and stay."""
         below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
-        return "left" if below_broken else self._set_aside(found)
+        return self._set_aside(found) if self.stray and not below_broken else "left"
 
     def _finish(self, found: Finding) -> Done:
         """Undo what a killed writer had begun; what the same call can finish is left, unless it is to go."""
@@ -273,7 +269,8 @@ class _Mending:
 
     def _shrink(self, found: Finding) -> Done:
         """Make the arrays of a group as long as the shortest one, along every dimension; all of them, or none."""
-        if any(path.rpartition("/")[0] == found.path for path in self.inspection.disputed):
+        disputed = any(path.rpartition("/")[0] == found.path for path in self.inspection.disputed)
+        if disputed or not self.shrink:
             return "left"
         longer = [
             (dim, min(lengths), node.join(found.path, name))
@@ -325,7 +322,3 @@ class _Mending:
                 self.store.delete([found.key])
             Group.open(self.store, found.path, use_consolidated=False)._consolidate()
         return "mended"
-
-
-def _leave(_: Finding) -> Done:
-    return "left"

@@ -6,7 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from zellige.display.text import human_bytes
 from zellige.errors import CodecError, ShortReadError
 from zellige.grid.grid import ChunkGrid
 from zellige.io import select
-from zellige.io.plan import Copy, Plan, plan_for
+from zellige.io.plan import Copy, plan_for
 from zellige.io.select import Selection
 from zellige.io.shard import IndexCache, ShardSource, plan_within
 from zellige.stores import threads
@@ -193,10 +193,7 @@ def chunk_stats(array: Array, selection: Any, progress: ProgressLike) -> Iterato
 
 def stats(array: Array, selection: Any, progress: ProgressLike) -> Stats:
     """What the values of a selection come to."""
-    found = NO_STATS
-    for _, part in chunk_stats(array, selection, progress):
-        found = found.merged(part)
-    return found
+    return reduce(Stats.merged, (part for _, part in chunk_stats(array, selection, progress)), NO_STATS)
 
 
 _EXACT = 100_000  # chunks; of more, so many are looked at
@@ -253,7 +250,7 @@ def explain(array: Array, selection: Selection, inner: Shape | None) -> Explanat
     """What reading a selection of an array would cost; `inner` is the shape of inner chunks."""
     plan = plan_for(selection, array.grid)
     count = len(plan)
-    looked_at = list(plan.copies() if count <= _EXACT else _sample(plan))
+    looked_at = list(plan.copies() if count <= _EXACT else map(plan.copy, range(0, count, count // _SAMPLE)))
     found: Counter[str] = Counter()
     for cost in threads.gather(partial(_cost, array), looked_at, array.store):
         found.update(cost)
@@ -263,11 +260,6 @@ def explain(array: Array, selection: Selection, inner: Shape | None) -> Explanat
     wanted = elements * array.dtype.itemsize
     words = _suggestion(array, inner, selection, count, wanted, costs["bytes_decoded"])
     return Explanation(elements, wanted, count, **costs, exact=count <= _EXACT, suggestion=words)
-
-
-def _sample(plan: Plan) -> Iterator[Copy]:
-    """Copies at even distances."""
-    return map(plan.copy, range(0, len(plan), len(plan) // _SAMPLE))
 
 
 _COSTS = ("missing", "inner_chunks", "requests", "bytes_read", "bytes_decoded")

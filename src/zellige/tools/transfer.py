@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from zellige.display.progress import Progress, ProgressLike, check_progress
@@ -370,14 +370,9 @@ def log_line(verb: str, source: str, target: str) -> str:
 @contextmanager
 def open_log(log: LogLike) -> Iterator[Callable[[str], object]]:
     """A function that takes lines for a log."""
-    if log is None:
-        yield lambda _: None
-    elif callable(log):
-        yield log
-    elif isinstance(log, str | os.PathLike):
-        with open(log, "w", encoding="utf-8") as file:
-            yield lambda text: print(text, file=file, flush=True)
-    else:
-        flush = getattr(log, "flush", lambda: None)
-        write = log.write
-        yield lambda text: (write(text + "\n"), flush())
+    if log is None or callable(log):
+        yield log or node.nothing
+        return
+    with open(log, "w", encoding="utf-8") if isinstance(log, str | os.PathLike) else nullcontext(log) as file:
+        flush = getattr(file, "flush", node.nothing)
+        yield lambda text: (file.write(text + "\n"), flush())
