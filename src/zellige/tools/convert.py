@@ -81,6 +81,8 @@ class Part:
 class Source:
     """The nodes of a source, groups before what is in them, and what is left out of it."""
 
+    unsupported: Unsupported
+    """What becomes of parts without a form in Zarr."""
     parts: list[Part] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     file: str = ""
@@ -92,6 +94,12 @@ class Source:
     def arrays(self) -> dict[str, Part]:
         """The arrays by their paths."""
         return {part.path: part for part in self.parts if part.options is not None}
+
+    def leave_out(self, name: str, error: NotRepresentableError) -> None:
+        """Go on without something that has no form in Zarr; raises unless such is to be skipped."""
+        if self.unsupported == "raise":
+            raise error
+        self.skipped[name] = str(error)
 
 
 @dataclass(frozen=True)
@@ -178,8 +186,8 @@ def convert(
     if unsupported not in ("raise", "skip"):
         raise ValueError(f"unsupported={unsupported!r} must be 'raise' or 'skip'")
     with ExitStack() as stack:
-        reading = _reader(source, path, unsupported, stack)
-        if reading is None:
+        reading = Source(unsupported)
+        if not _find_parts(reading, source, path, stack):
             if create:
                 raise TypeError(
                     f"{', '.join(create)}: chunks and codecs of Zarr format 2 are kept as they are; use rechunk for "
@@ -195,7 +203,7 @@ def convert(
             raise ValueError(f"{source!r} is not Zarr, so it cannot be converted in place; give dest=")
         reading.file, reading.version = _identity(source)
         _check_rules(reading, create)
-        models = _models(reading, create, unsupported)
+        models = _models(reading, create)
         for left_out, reason in reading.skipped.items():
             warn_caller(f"left out {left_out}: {reason}", ZelligeWarning)
         arrays = tuple(reading.arrays)
@@ -210,28 +218,29 @@ def convert(
 # -- what the source is ---------------------------------------------------------------------------
 
 
-def _reader(source: Any, path: str, unsupported: Unsupported, stack: ExitStack) -> Source | None:
-    """What there is to convert; None for a place of Zarr."""
+def _find_parts(found: Source, source: Any, path: str, stack: ExitStack) -> bool:
+    """Find out what there is to convert; False for a place of Zarr."""
     if type(source).__module__.split(".")[0] == "h5py":
-        return _read_group(source, path, unsupported)
+        _add_hdf5(found, source, path)
+        return True
     file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     if file is None or not os.path.isfile(file):
-        return None
+        return False
     with open(file, "rb") as opened:
         head = opened.read(8)
     if head.startswith(b"\x93NUMPY"):
-        return _npy(file)
-    if head.startswith(b"PK") and _holds_npy(file):
-        return _npz(file, path, unsupported, stack)
-    if head.startswith(b"CDF"):
+        _add_npy(found, file)
+    elif head == b"\x89HDF\r\n\x1a\n":
+        _add_hdf5(found, stack.enter_context(_h5py().File(file, "r")), path)
+    elif head.startswith(b"PK"):
+        return _add_npz(found, stack.enter_context(zipfile.ZipFile(file)), path)
+    elif head.startswith(b"CDF"):
         raise NotRepresentableError(
             f"{file!r} is a netCDF file of the classic format; make it netCDF4 first: nccopy -k nc4 IN OUT", path=""
         )
-    if head == b"\x89HDF\r\n\x1a\n":
-        return _read_group(stack.enter_context(_h5py().File(file, "r")), path, unsupported)
-    if head.startswith(b"PK"):
-        return None
-    raise NotRepresentableError(f"{file!r} is not HDF5, netCDF4, .npy, .npz or Zarr, by its first bytes", path="")
+    else:
+        raise NotRepresentableError(f"{file!r} is not HDF5, netCDF4, .npy, .npz or Zarr, by its first bytes", path="")
+    return True
 
 
 def _identity(source: Any) -> tuple[str, str]:
@@ -246,25 +255,24 @@ def _identity(source: Any) -> tuple[str, str]:
     return f"{file} {name}", f"{info.st_size} {info.st_mtime_ns}"
 
 
-def _npy(file: str) -> Source:
+def _add_npy(found: Source, file: str) -> None:
     try:
         data = np.load(file, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         raise NotRepresentableError(f"{file!r} cannot be read: {error}", path="") from error
-    return Source([Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__)])
+    found.parts.append(Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__))
 
 
-def _holds_npy(file: str) -> bool:
-    with zipfile.ZipFile(file) as archive:
-        names = archive.namelist()
-    return bool(names) and all(name.endswith(".npy") for name in names)
+def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
+    """Add one array for each member, read as a stream: a compressed member has no places to jump to.
 
-
-def _npz(file: str, path: str, unsupported: Unsupported, stack: ExitStack) -> Source:
-    """One array for each member, read as a stream: a compressed member has no places to jump to."""
-    archive = stack.enter_context(zipfile.ZipFile(file))
-    found = Source([] if path else [Part("")])
-    for member in archive.namelist():
+    False for any other zip file, such as one with nodes of Zarr.
+    """
+    file, members = archive.filename, archive.namelist()
+    if not members or not all(member.endswith(".npy") for member in members):
+        return False
+    found.parts += [] if path else [Part("")]
+    for member in members:
         name = member.removesuffix(".npy")
         if path in ("", name):
             with archive.open(member) as opened:
@@ -272,17 +280,15 @@ def _npz(file: str, path: str, unsupported: Unsupported, stack: ExitStack) -> So
             if dtype.hasobject:
                 what = f"{file!r}: {name!r}"
                 reason = f"{what} holds Python objects as a pickle, which is never loaded"
-                if unsupported == "raise":
-                    raise NotRepresentableError(reason, path=what)
-                found.skipped[name] = reason
+                found.leave_out(name, NotRepresentableError(reason, path=what))
                 continue
             values = _Member(archive, member, dtype, in_rows, prod(shape))
             slabs = 0 if in_rows else max(len(shape) - 1, 0)
             options = {"shape": shape, "dtype": dtype}
             found.parts.append(Part("" if path else node.new_path(name), {}, options, None, values, slabs))
     if not found.parts and not found.skipped:
-        raise NodeNotFoundError(f"{file!r} has no array {path!r}; it has {archive.namelist()}")
-    return found
+        raise NodeNotFoundError(f"{file!r} has no array {path!r}; it has {members}")
+    return True
 
 
 def _header(opened: Any) -> tuple[Shape, bool, np.dtype[Any]]:
@@ -325,7 +331,7 @@ class _Member:
 # -- writing --------------------------------------------------------------------------------------
 
 
-def _models(source: Source, create: Mapping[str, Any], unsupported: Unsupported) -> dict[str, Array]:
+def _models(source: Source, create: Mapping[str, Any]) -> dict[str, Array]:
     """Every array of the source, made in memory, which checks all but its values."""
     models: dict[str, Array] = {}
     for part in list(source.parts):
@@ -341,7 +347,7 @@ def _models(source: Source, create: Mapping[str, Any], unsupported: Unsupported)
                 axis=None,
             ) from error
         except ValueError as error:
-            if unsupported == "raise":
+            if source.unsupported == "raise":
                 raise NotRepresentableError(
                     f"{part.path or '/'} cannot be converted: {error}; unsupported='skip' leaves such out",
                     path=part.path,
@@ -545,16 +551,15 @@ def _h5py() -> Any:
     return h5py
 
 
-def _read_group(found: Any, path: str, unsupported: Unsupported) -> Source:
-    """What is in a group of h5py, or a dataset alone."""
+def _add_hdf5(found: Source, top: Any, path: str) -> None:
+    """Add what is in a group of h5py, or a dataset alone."""
     h5py = _h5py()
     if path:
-        if path not in found:
-            raise NodeNotFoundError(f"there is no {path!r} in {found.file.filename!r}")
-        found = found[path]
-    walk = _Walk(h5py, unsupported)
-    (walk.add_dataset if isinstance(found, h5py.Dataset) else walk.add_group)("", found)
-    return walk.source
+        if path not in top:
+            raise NodeNotFoundError(f"there is no {path!r} in {top.file.filename!r}")
+        top = top[path]
+    walk = _Walk(h5py, found)
+    (walk.add_dataset if isinstance(top, h5py.Dataset) else walk.add_group)("", top)
 
 
 @dataclass
@@ -562,8 +567,7 @@ class _Walk:
     """Goes through a file once, and collects what is to be converted."""
 
     h5py: Any
-    unsupported: Unsupported
-    source: Source = field(default_factory=Source)
+    source: Source
     seen: dict[Any, str] = field(default_factory=dict)
     """The objects that were met, with their paths; one may have several names, even below itself."""
 
@@ -605,17 +609,22 @@ class _Walk:
         try:
             self.source.parts.append(self._part(path, dataset))
         except NotRepresentableError as error:
-            if self.unsupported == "raise":
-                raise
-            self.source.skipped[path or "/"] = str(error)
+            self.source.leave_out(path or "/", error)
 
     def _part(self, path: str, dataset: Any) -> Part:
         if dataset.shape is None:
             raise self._refused(path, "has no values and no shape")
         attributes = dict(self._attributes(path, dataset))
         dtype, values = self._type(path, dataset)
-        names, shape = self._names(dataset), self._shape(dataset)
+        own = dataset.is_scale and dataset.ndim == 1
+        scales = [dataset] if own else [next(iter(axis.values()), None) for axis in dataset.dims]
+        shape = self._shape(dataset, scales)
         options = {"shape": shape, "dtype": dtype}
+        # The name of the scale at an axis, else its label; a scale of one axis is its own.
+        pairs = zip(dataset.dims, scales, strict=True)
+        names = [
+            (axis.label if scale is None else (scale.name or "").rpartition("/")[2]) or None for axis, scale in pairs
+        ]
         if any(name is not None for name in names):
             options["dimension_names"] = names
         if dtype != "string":
@@ -632,13 +641,12 @@ class _Walk:
             values = partial(_read_padded, values, dataset.shape, options.get("fill_value"), in_memory)
         return Part(path, attributes, options, dataset.chunks, values)
 
-    def _shape(self, dataset: Any) -> tuple[int, ...]:
+    def _shape(self, dataset: Any, scales: list[Any]) -> tuple[int, ...]:
         """The shape as netCDF shows it: along a dimension without a limit, as long as the longest that has it.
 
-        In the file such datasets are as long as they were written; what is missing reads as the fill value.
+        In the file such datasets are as long as they were written; what is missing reads as the fill value. `scales`
+        are those of the axes, None for an axis without one.
         """
-        own = dataset.is_scale and dataset.ndim == 1
-        scales = [dataset] if own else [next(iter(axis.values()), None) for axis in dataset.dims]
         return tuple(
             length if limit is not None or scale is None else max(length, self._length(scale))
             for length, limit, scale in zip(dataset.shape, dataset.maxshape, scales, strict=True)
@@ -682,16 +690,6 @@ class _Walk:
             attributes["_FillValue"] = base64.b64encode(bytes(value)).decode()
         return value
 
-    def _names(self, dataset: Any) -> list[str | None]:
-        """The names of the axes: of the scale at each, else its label; a scale of one axis is its own."""
-        if dataset.is_scale and dataset.ndim == 1:
-            return [_last(dataset.name)]
-        names = []
-        for dimension in dataset.dims:
-            scales = [scale.name for scale in dimension.values()]
-            names.append(_last(scales[0]) if scales else dimension.label or None)
-        return names
-
     # -- attributes -------------------------------------------------------------------------------
 
     def _attributes(self, path: str, found: Any) -> Iterator[tuple[str, Any]]:
@@ -702,10 +700,6 @@ class _Walk:
                     yield name, _json(self.h5py, found.attrs[name])
                 except (TypeError, UnicodeDecodeError, OSError) as error:
                     self.source.skipped[f"attribute {name} of /{path}"] = str(error)
-
-
-def _last(name: str | None) -> str | None:
-    return name.rpartition("/")[2] if name else None
 
 
 def _read_padded(read: Any, shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any], region: Region) -> Any:
