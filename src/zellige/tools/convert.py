@@ -11,7 +11,7 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,7 +43,7 @@ from zellige.stores.resolve import place
 from zellige.tools.migrate import migrate, upgraded
 from zellige.tools.rechunk import Boxes, group
 from zellige.tools.transfer import moved, refuse_hidden, transfer
-from zellige.types import JSON, AnyArray, Shape
+from zellige.types import JSON, AnyArray
 
 if TYPE_CHECKING:
     from zellige.nodes.node import NodeMetadata
@@ -233,7 +233,7 @@ def _find_parts(found: Source, source: Any, path: str, stack: ExitStack) -> bool
     elif head == b"\x89HDF\r\n\x1a\n":
         _add_hdf5(found, stack.enter_context(_h5py().File(file, "r")), path)
     elif head.startswith(b"PK"):
-        return _add_npz(found, stack.enter_context(zipfile.ZipFile(file)), path)
+        return _add_npz(found, stack.enter_context(zipfile.ZipFile(file)), path, stack)
     elif head.startswith(b"CDF"):
         raise NotRepresentableError(
             f"{file!r} is a netCDF file of the classic format; make it netCDF4 first: nccopy -k nc4 IN OUT", path=""
@@ -263,7 +263,7 @@ def _add_npy(found: Source, file: str) -> None:
     found.parts.append(Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__))
 
 
-def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
+def _add_npz(found: Source, archive: zipfile.ZipFile, path: str, stack: ExitStack) -> bool:
     """Add one array for each member, read as a stream: a compressed member has no places to jump to.
 
     False for any other zip file, such as one with nodes of Zarr.
@@ -275,15 +275,16 @@ def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
     for member in members:
         name = member.removesuffix(".npy")
         if path in ("", name):
-            with archive.open(member) as opened:
-                shape, in_rows, dtype = _header(opened)
+            opened = stack.enter_context(archive.open(member))
+            read = npy.read_array_header_1_0 if npy.read_magic(opened) == (1, 0) else npy.read_array_header_2_0
+            shape, in_columns, dtype = read(opened)
             if dtype.hasobject:
                 what = f"{file!r}: {name!r}"
                 reason = f"{what} holds Python objects as a pickle, which is never loaded"
                 found.leave_out(name, NotRepresentableError(reason, path=what))
                 continue
-            values = _Member(archive, member, dtype, in_rows, prod(shape))
-            slabs = 0 if in_rows else max(len(shape) - 1, 0)
+            values = partial(_next_slab, opened, dtype, "F" if in_columns else "C")
+            slabs = max(len(shape) - 1, 0) if in_columns else 0
             options = {"shape": shape, "dtype": dtype}
             found.parts.append(Part("" if path else node.new_path(name), {}, options, None, values, slabs))
     if not found.parts and not found.skipped:
@@ -291,41 +292,14 @@ def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
     return True
 
 
-def _header(opened: Any) -> tuple[Shape, bool, np.dtype[Any]]:
-    """Shape, whether rows come one after the other, and type of what a stream holds."""
-    version = npy.read_magic(opened)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(opened)
-    return shape, not fortran, dtype
-
-
-@dataclass
-class _Member:
-    """The values of a member of a `.npz` file, slab by slab along the axis that varies slowest."""
-
-    archive: zipfile.ZipFile
-    name: str
-    dtype: np.dtype[Any]
-    in_rows: bool
-    left: int
-    """How many elements are still to be read."""
-    opened: Any = None
-
-    def __call__(self, region: Region) -> AnyArray:
-        """The slab that comes next."""
-        if self.opened is None:
-            self.opened = self.archive.open(self.name)
-            _header(self.opened)
-        shape = tuple(part.stop - part.start for part in region)
-        wanted = prod(shape) * self.dtype.itemsize
-        raw = self.opened.read(wanted)
-        if len(raw) != wanted:
-            raise NotRepresentableError(f"{self.name!r} ends early: {len(raw)} of {wanted} bytes", path=self.name)
-        self.left -= prod(shape)
-        if not self.left:
-            self.opened.close()
-            self.opened = None
-        return np.ndarray(shape, self.dtype, raw, order="C" if self.in_rows else "F")
+def _next_slab(opened: Any, dtype: np.dtype[Any], order: Literal["C", "F"], region: Region) -> AnyArray:
+    """The values of a member of a `.npz` file that come next, along the axis that varies slowest."""
+    shape = tuple(part.stop - part.start for part in region)
+    wanted = prod(shape) * dtype.itemsize
+    raw = opened.read(wanted)
+    if len(raw) != wanted:
+        raise NotRepresentableError(f"{opened.name!r} ends early: {len(raw)} of {wanted} bytes", path=opened.name)
+    return np.ndarray(shape, dtype, raw, order=order)
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -481,58 +455,48 @@ def _from_v2(
     overwrite: bool,
     dry_run: bool,
 ) -> Converted:
-    """Convert in place, or copy the chunks beside new documents."""
+    """Convert in place, or copy chunks as they are, and none of the old documents, and write the new ones last."""
     planned, new, old = upgraded(store, top)
     if planned.failed:
         path, reason = next(iter(planned.failed.items()))
         more = f", and {len(planned.failed) - 1} more" if len(planned.failed) > 1 else ""
         raise NotRepresentableError(f"'/{path}'{more} has no form in Zarr format 3: {reason}", path=path)
     dest, name, options = target
-    if dest is None and not dry_run:
-        migrate(store, top, dry_run=False, progress=progress)
-    elif not dry_run:
-        with opened(dest, node.new_path(name), storage_options=options) as where:
-            _copy((store, top), where, new, old, progress, overwrite=overwrite)
-    nodes = {path: node.relative(path, top) for path in sorted(new)}
-    groups = {path for path in planned.converted if isinstance(new[path], GroupMetadata)}
-    return Converted(
-        arrays=tuple(below for path, below in nodes.items() if path in {*planned.converted} - groups),
-        groups=tuple(below for path, below in nodes.items() if path in groups),
-        unchanged=tuple(below for path, below in nodes.items() if path in planned.skipped),
+    nodes = {node.relative(path, top): new[path] for path in sorted(new)}
+    groups = {path for path, metadata in nodes.items() if isinstance(metadata, GroupMetadata)}
+    changed, unchanged = (
+        [node.relative(path, top) for path in sorted(paths)] for paths in (planned.converted, planned.skipped)
+    )
+    converted = Converted(
+        arrays=tuple(path for path in changed if path not in groups),
+        groups=tuple(path for path in changed if path in groups),
+        unchanged=tuple(unchanged),
         dry_run=dry_run,
     )
-
-
-def _copy(
-    source: tuple[Store, str],
-    target: tuple[Store, str],
-    new: Mapping[str, NodeMetadata],
-    old: Collection[str],
-    progress: ProgressLike,
-    *,
-    overwrite: bool,
-) -> None:
-    """Copy chunks as they are, but none of the `old` documents, and write those of Zarr format 3 last."""
-    (here, top), (there, where) = source, target
-    refuse_hidden(here, top)
-    keys = [key for key in here.list(top and top + "/") if key not in old]
-    if overwrite and place(here, top).within(place(there, where)):
-        raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
-    nodes = {node.relative(path, top): metadata for path, metadata in new.items()}
-    work = Work("convert", {"from": repr(place(here, top)), "nodes": sorted(nodes)})
-    left = hierarchy.begin(there, where, work, nodes, overwrite=overwrite)
-    if left != "mark":
-        content = {
-            node.join(where, node.join(path, name)): write_json(document)
-            for path, metadata in nodes.items()
-            for name, document in metadata.to_documents().items()
-        }
-        chunks = {moved(key, top, where) for key in keys} - content.keys() - {remove.mark_key(where)}
-        for batch in reversed(node.copy_order(content)) if left == "parts" else ():
-            there.delete(batch)  # documents of an earlier call; chunks are written again
-        with Progress(progress, len(chunks) + len(content), "copied") as report:
-            transfer(source, target, chunks, report, content=content)
-    remove.remove_mark(there, where)
+    if dest is None or dry_run:
+        if not dry_run:
+            migrate(store, top, dry_run=False, progress=progress)
+        return converted
+    with opened(dest, node.new_path(name), storage_options=options) as (there, where):
+        refuse_hidden(store, top)
+        keys = [key for key in store.list(top and top + "/") if key not in old]
+        if overwrite and place(store, top).within(place(there, where)):
+            raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
+        work = Work("convert", {"from": repr(place(store, top)), "nodes": sorted(nodes)})
+        left = hierarchy.begin(there, where, work, nodes, overwrite=overwrite)
+        if left != "mark":
+            content = {
+                node.join(where, node.join(path, name)): write_json(document)
+                for path, metadata in nodes.items()
+                for name, document in metadata.to_documents().items()
+            }
+            chunks = {moved(key, top, where) for key in keys} - content.keys() - {remove.mark_key(where)}
+            for batch in reversed(node.copy_order(content)) if left == "parts" else ():
+                there.delete(batch)  # documents of an earlier call; chunks are written again
+            with Progress(progress, len(chunks) + len(content), "copied") as report:
+                transfer((store, top), (there, where), chunks, report, content=content)
+        remove.remove_mark(there, where)
+    return converted
 
 
 # -- HDF5 and netCDF4 -----------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from zellige.nodes.array import Array
 from zellige.nodes.consolidated import Consolidated
 from zellige.nodes.create import copy_array, from_array, modern_options
 from zellige.nodes.group import Group
-from zellige.nodes.remove import Chunks, Mark, Work, mark_key
+from zellige.nodes.remove import Chunks, Mark, Owners, Work, mark_key
 from zellige.stores import StoreLike, finishing, locate, threads
-from zellige.stores.abilities import Folders, Obstacle
+from zellige.stores.abilities import Obstacle
 from zellige.stores.resolve import place
 from zellige.tools.scan import Found, Scan
 from zellige.tools.transfer import (
@@ -39,7 +39,7 @@ from zellige.tools.transfer import (
     log_line,
     moved,
     open_log,
-    refuse_file,
+    refuse_files,
     refuse_obstacle,
     transfer,
 )
@@ -289,11 +289,8 @@ class Plan:
         for key, _ in origin.blocked(found.path, found.metadata):
             if (what := origin.obstacles[key]) is not Obstacle.UNREADABLE:  # reading says why
                 refuse_obstacle(origin.store, key, what)
-        # The chunks of a directory in whose place there is a file are not missing but unknown.
-        for chunks in Chunks.of(found.metadata) if origin.store.ability(Folders) is not None else ():
-            for key in origin.under(found.path):
-                if chunks.has_folder(node.relative(key, found.path)):
-                    refuse_file(origin.store, key)
+        owners = Owners({found.path: Chunks.of(found.metadata)})
+        refuse_files(origin.store, origin.under(found.path), owners)
         more = [CONSOLIDATED_V2] if origin.has_zmetadata(found.path) else []
         self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Literal, TypeAlias
 
@@ -100,8 +100,7 @@ def repair(
     """
     with opened(store, node.normalize_path(path), storage_options=storage_options) as (where, top):
         mending = _Mending(where, top, dry_run=dry_run, drop=drop, stray=stray, shrink=shrink)
-        done, report = mending.mend(deep=deep, progress=progress)
-        return replace(done, notes=tuple(found for found in report if found.level == "note"))
+        return mending.mend(deep=deep, progress=progress)
 
 
 def vacuum(
@@ -137,7 +136,7 @@ def vacuum(
     """
     with opened(store, node.normalize_path(path), storage_options=storage_options) as (where, top):
         mending = _Mending(where, top, dry_run=dry_run, drop=True, unfinished=unfinished, only=("outside", "leftover"))
-        done, _ = mending.mend(deep=False)
+        done = mending.mend(deep=False)
         if quarantine and not dry_run:
             where.delete_prefix(node.join(top, QUARANTINE) + "/")
         return done
@@ -158,27 +157,28 @@ class _Mending:
     _changed: set[str] = field(default_factory=set)
     """The keys and paths of what was mended already: several findings may be about the same."""
 
-    def mend(self, *, deep: bool, progress: ProgressLike = None) -> tuple[Repaired, Sequence[Finding]]:
-        """Do it, or say what would be done; returns what there was to find as well."""
+    def mend(self, *, deep: bool, progress: ProgressLike = None) -> Repaired:
+        """Do it, or say what would be done."""
         inspection, settled = self._settle()
         if inspection is None:
-            return Repaired(tuple(settled), self.dry_run), ()
+            return Repaired(tuple(settled), self.dry_run)
         self.inspection = inspection
         report = inspection.report(deep=deep, progress=progress)
         if not self.dry_run:
             self.store.check_writable()
             if isinstance(self.store, LocalStore):
                 self.store.clean()
-        found = [one for one in report.findings if one.kind in self.only and one.level != "note"]
+        asked = [one for one in report.findings if one.kind in self.only]
+        found, notes = ([one for one in asked if (one.level == "note") == is_note] for is_note in (False, True))
         # Documents first: what else is mended may need them.
         done = {one: self._mend(one) for one in sorted(found, key=lambda one: one.kind != "document")}
-        return Repaired((*settled, *((done[one], one) for one in found)), self.dry_run), report.findings
+        return Repaired((*settled, *((done[one], one) for one in found)), self.dry_run, tuple(notes))
 
     def _mend(self, found: Finding) -> Done:
         ways: dict[Kind, Callable[[Finding], Done]] = {
             "chunk": self._set_aside,
             "index": self._set_aside,
-            "stray": self._set_stray_aside,
+            "stray": self._set_aside,
             "outside": self._set_aside,
             "leftover": self._finish,
             "consolidated": self._consolidate,
@@ -212,6 +212,9 @@ class _Mending:
             return "left"  # it is no value, and what is below it may be
         if found.path in self.inspection.disputed:
             return "left"  # by the consolidated metadata it may be a good chunk
+        below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
+        if found.kind == "stray" and (below_broken or not self.stray):
+            return "left"  # below a node that cannot be read it may be one of its chunks
         if not self.drop and not self._put_aside(found.key):
             return "left"
         if not self.dry_run:
@@ -247,11 +250,6 @@ class _Mending:
             for name in lost.written:
                 self.store.put(node.join(lost.path, name), write_json(lost.whole[name]))
         return "mended"
-
-    def _set_stray_aside(self, found: Finding) -> Done:
-        """Put a key aside; those below a node that cannot be read may be its chunks, and stay."""
-        below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
-        return self._set_aside(found) if self.stray and not below_broken else "left"
 
     def _finish(self, found: Finding) -> Done:
         """Undo what a killed writer had begun; what the same call can finish is left, unless it is to go."""

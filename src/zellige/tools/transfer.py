@@ -257,21 +257,19 @@ def refuse_blocked(store: Store, path: str, keys: Collection[str], documents: Ma
         is_document = name in DOCUMENTS and not any(part.startswith(node.OWN) for part in folder.split("/"))
         if what is Obstacle.DIRECTORY and (is_document or owners.owner(key) is not None):
             refuse_obstacle(store, key, what)
-    if store.ability(Folders) is None:
-        return
-    for key in keys:
+    refuse_files(store, keys, owners)
+
+
+def refuse_files(store: Store, keys: Iterable[str], owners: Owners) -> None:
+    """Raise where a file is in the place of a directory of chunks: these are not missing but unknown."""
+    for key in keys if store.ability(Folders) is not None else ():
         top, chunks = owners.nearest(key.rpartition("/")[0])
         if any(found.has_folder(node.relative(key, top)) for found in chunks):
-            refuse_file(store, key)
-
-
-def refuse_file(store: Store, key: str) -> NoReturn:
-    """Raise for a file that hides a directory of chunks."""
-    raise CopyError(
-        f"key {key!r} in {store!r}: it is a file in the place of a directory of chunks; restore the directory, or "
-        "remove the file; nothing was copied",
-        key=key,
-    )
+            raise CopyError(
+                f"key {key!r} in {store!r}: it is a file in the place of a directory of chunks; restore the "
+                "directory, or remove the file; nothing was copied",
+                key=key,
+            )
 
 
 def refuse_obstacle(store: Store, key: str, what: Obstacle) -> NoReturn:

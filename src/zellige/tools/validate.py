@@ -243,9 +243,9 @@ class Inspection:
 
     def _find_lost(self) -> None:
         """Find out which documents can be restored, and which groups have none; both are nodes from here on."""
-        self._held = held_entries(self.store, self.scan, self.groups)
-        for lost in find_lost(self.store, self.scan, self._held, self._is_settled):
-            with suppress(MetadataError):
+        self._held = held_entries(self.scan, self.groups)
+        for lost in find_lost(self.scan, self._held, self._is_settled):
+            with suppress(MetadataError):  # by an entry that is no node either
                 self._take(lost.path, lost.whole)
                 self._note_lost(lost, "the metadata is missing")
         self._find_disputes()
@@ -422,10 +422,8 @@ class Inspection:
                 continue
             for below, chunks in mark.nodes.items():
                 place, names = node.join(path, below), list(chunks)
-                for key in self.scan.under(place):
-                    if any(found.has(node.relative(key, place)) for found in names):
-                        self._claimed.add(key)
-                self._claimed.update(node.join(place, name) for name in DOCUMENTS)
+                own = (key for key in self.scan.under(place) if any(c.has(node.relative(key, place)) for c in names))
+                self._claimed.update([*own, *(node.join(place, name) for name in DOCUMENTS)])
 
     def _own(self) -> Iterator[Finding]:
         """What zellige keeps for itself while it works, and leaves when it is killed."""
@@ -648,7 +646,7 @@ def read_documents(store: Store, path: str, names: list[str]) -> tuple[Documents
     return good, damaged
 
 
-def held_entries(store: Store, scan: Scan, groups: Mapping[str, GroupMetadata]) -> Held:
+def held_entries(scan: Scan, groups: Mapping[str, GroupMetadata]) -> Held:
     """The consolidated metadata that can be read.
 
     That of format 2 is read also where the group's own document is lost.
@@ -657,24 +655,25 @@ def held_entries(store: Store, scan: Scan, groups: Mapping[str, GroupMetadata]) 
     for path, names in scan.names.items():
         if CONSOLIDATED_V2 in names and not is_reserved(path):
             with suppress(*DAMAGE):
-                raw = node.read_document(store, path, CONSOLIDATED_V2) or b""
+                raw = node.read_document(scan.store, path, CONSOLIDATED_V2) or b""
                 found[path] = consolidated_entries(parsed(CONSOLIDATED_V2, raw))
     return sorted(found.items(), key=lambda item: (-item[0].count("/") - bool(item[0]), item[0]))
 
 
-def find_lost(store: Store, scan: Scan, held: Held, whole: Callable[[str], bool]) -> Iterator[Lost]:
-    """The nodes whose documents are damaged or missing and which consolidated metadata knows.
+def find_lost(scan: Scan, held: Held, whole: Callable[[str], bool]) -> Iterator[Lost]:
+    """What nodes are to become whose documents are damaged or missing and which consolidated metadata knows.
 
     Without its document and without a key below it, a node was removed, and the consolidated metadata lags behind.
-    `whole` tells of a path whether nothing is to be restored there.
+    `whole` tells of a path whether nothing is to be restored there; it is asked again before each that is found.
     """
-    seen: set[str] = set()
     for holder, path, entry in _entries(held):
-        if path not in seen and not whole(path) and scan.under(path):
-            lost = _restorable(store, scan, path, entry, _remedy(holder))
-            if lost is not None:
-                seen.add(path)
-                yield lost
+        if not whole(path) and scan.under(path):
+            of_format = {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
+            good, damaged = read_documents(scan.store, path, sorted(of_format & scan.names.get(path, set())))
+            result = {**entry, **good}
+            result = {name: result[name] for name in sorted(result, key=lambda name: name == ATTRIBUTES_V2)}
+            written = sorted((name for name in entry if name not in good), key=lambda name: name != ATTRIBUTES_V2)
+            yield Lost(path, result, tuple(damaged), tuple(written), _remedy(holder))
 
 
 def _entries(held: Held) -> Iterator[tuple[str, str, Documents]]:
@@ -686,20 +685,6 @@ def _entries(held: Held) -> Iterator[tuple[str, str, Documents]]:
 
 def _remedy(holder: str) -> str:
     return f"repair restores it from the consolidated metadata of '/{holder}'"
-
-
-def _restorable(store: Store, scan: Scan, path: str, entry: Documents, remedy: str) -> Lost | None:
-    """What a node is to become by an entry; None if that is no node either."""
-    of_format = {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
-    good, damaged = read_documents(store, path, sorted(of_format & scan.names.get(path, set())))
-    result = {**entry, **good}
-    result = {name: result[name] for name in sorted(result, key=lambda name: name == ATTRIBUTES_V2)}
-    try:
-        node.parse(result)
-    except MetadataError:
-        return None
-    written = sorted((name for name in entry if name not in good), key=lambda name: name != ATTRIBUTES_V2)
-    return Lost(path, result, tuple(damaged), tuple(written), remedy)
 
 
 # -- documents that contradict consolidated metadata ----------------------------------------------

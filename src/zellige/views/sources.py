@@ -103,9 +103,9 @@ class Transform:
 
     def moved(self, axis: int, offset: int) -> Transform:
         """The same view of a source whose axis begins at another element."""
-        places = list(self.places)
-        places[axis] = _moved(places[axis], offset)
-        return Transform(self.shape, tuple(places))
+        own, at = self.places[axis], self.places[axis].at
+        there = range(at.start - offset, at.stop - offset, at.step) if isinstance(at, range) else at - offset
+        return Transform(self.shape, (*self.places[:axis], Place(own.axes, there), *self.places[axis + 1 :]))
 
     # -- as an index of the source ----------------------------------------------------------------
 
@@ -198,13 +198,6 @@ def _item(place: Place) -> Any:
         return at
     # A range that goes down to the first element ends before it, where a slice would count from the end.
     return slice(at.start, at.stop if at.stop >= 0 else None, at.step) if at else slice(0, 0)
-
-
-def _moved(place: Place, offset: int) -> Place:
-    at = place.at
-    if isinstance(at, range):
-        return Place(place.axes, range(at.start - offset, at.stop - offset, at.step))
-    return Place(place.axes, at - offset)
 
 
 def _boxed(place: Place) -> tuple[slice, Place]:
