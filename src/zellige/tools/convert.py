@@ -221,7 +221,7 @@ def convert(
 def _find_parts(found: Source, source: Any, path: str, stack: ExitStack) -> bool:
     """Find out what there is to convert; False for a place of Zarr."""
     if type(source).__module__.split(".")[0] == "h5py":
-        _add_hdf5(found, source, path)
+        _add_hdf5(found, source, path, stack)
         return True
     file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     if file is None or not os.path.isfile(file):
@@ -231,7 +231,7 @@ def _find_parts(found: Source, source: Any, path: str, stack: ExitStack) -> bool
     if head.startswith(b"\x93NUMPY"):
         _add_npy(found, file)
     elif head == b"\x89HDF\r\n\x1a\n":
-        _add_hdf5(found, stack.enter_context(_h5py().File(file, "r")), path)
+        _add_hdf5(found, file, path, stack)
     elif head.startswith(b"PK"):
         return _add_npz(found, stack.enter_context(zipfile.ZipFile(file)), path, stack)
     elif head.startswith(b"CDF"):
@@ -507,17 +507,13 @@ _BOOKKEEPING |= {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProp
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 
 
-def _h5py() -> Any:
+def _add_hdf5(found: Source, source: Any, path: str, stack: ExitStack) -> None:
+    """Add what is in a file, in a group of h5py, or a dataset alone."""
     try:
         import h5py
     except ImportError as error:
         raise ImportError("HDF5 and netCDF4 files need h5py: pip install 'zellige[hdf5]'") from error
-    return h5py
-
-
-def _add_hdf5(found: Source, top: Any, path: str) -> None:
-    """Add what is in a group of h5py, or a dataset alone."""
-    h5py = _h5py()
+    top = stack.enter_context(h5py.File(source, "r")) if isinstance(source, str) else source
     if path:
         if path not in top:
             raise NodeNotFoundError(f"there is no {path!r} in {top.file.filename!r}")

@@ -342,16 +342,9 @@ def _suggestion(
 
 def _fitting(array: Array, selection: Selection) -> Shape:
     """A chunk shape like the selection: long where it is long, and of a usual size in bytes."""
-    spans = [max(1, _span(axis)) for axis in selection.axes]
+    spans = [1 + (axis[-1] - axis[0] if isinstance(axis, range) else int(np.ptp(axis))) for axis in selection.axes]
     most = _LARGE_CHUNK // max(1, array.dtype.itemsize)
     while prod(spans) > most:
         axis = max(range(len(spans)), key=spans.__getitem__)
         spans[axis] = ceil(spans[axis] / 2)
     return tuple(spans)
-
-
-def _span(axis: Any) -> int:
-    """From the first to the last index that is picked."""
-    if not len(axis):
-        return 0
-    return int(max(axis)) - int(min(axis)) + 1 if not isinstance(axis, range) else abs(axis[-1] - axis[0]) + 1
