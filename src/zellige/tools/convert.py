@@ -40,9 +40,10 @@ from zellige.nodes.remove import Work
 from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
 from zellige.stores.resolve import place
+from zellige.tools.copy import moved, transfer
 from zellige.tools.migrate import migrate, upgraded
 from zellige.tools.rechunk import Boxes, group
-from zellige.tools.transfer import moved, refuse_hidden, transfer
+from zellige.tools.scan import Scan
 from zellige.types import JSON, AnyArray
 
 if TYPE_CHECKING:
@@ -478,8 +479,8 @@ def _from_v2(
             migrate(store, top, dry_run=False, progress=progress)
         return converted
     with opened(dest, node.new_path(name), storage_options=options) as (there, where):
-        refuse_hidden(store, top)
-        keys = [key for key in store.list(top and top + "/") if key not in old]
+        origin = Scan(store, [top], 2)
+        origin.refuse_hidden()
         if overwrite and place(store, top).within(place(there, where)):
             raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
         work = Work("convert", {"from": repr(place(store, top)), "nodes": sorted(nodes)})
@@ -490,7 +491,9 @@ def _from_v2(
                 for path, metadata in nodes.items()
                 for name, document in metadata.to_documents().items()
             }
-            chunks = {moved(key, top, where) for key in keys} - content.keys() - {remove.mark_key(where)}
+            chunks = (
+                {moved(key, top, where) for key in {*origin.keys} - old} - content.keys() - {remove.mark_key(where)}
+            )
             for batch in reversed(node.copy_order(content)) if left == "parts" else ():
                 there.delete(batch)  # documents of an earlier call; chunks are written again
             with Progress(progress, len(chunks) + len(content), "copied") as report:

@@ -311,8 +311,9 @@ class _Mending:
         It is left where it is the only place that still knows a node, and where it hides that arrays of a dataset
         disagree: by the new one the dataset would not open any more.
         """
-        hides = (one.path for one in self.inspection.torn if node.is_below(one.path, found.path))
-        if found.path in self.inspection.last_copies or (not self.shrink and any(True for _ in hides)):
+        torn = (one.path for one in self.inspection.lengths() if one.kind == "dataset")
+        hides = any(node.is_below(path, found.path) for path in torn)
+        if found.path in self.inspection.last_copies or (hides and not self.shrink):
             return "left"
         if not self.dry_run and found.key not in self._changed:
             self._changed.add(found.key)

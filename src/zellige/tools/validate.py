@@ -203,7 +203,7 @@ class Inspection:
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
         found = [*self._broken, *self._hidden_nodes(), *self._nested()]
-        found += [*self._consolidated(), *self._own(), *self._lengths()]
+        found += [*self._consolidated(), *self._own(), *self.lengths()]
         for path, array in self.arrays.items():
             found += self._places(path, array)
         found += self._stray()
@@ -474,7 +474,7 @@ class Inspection:
             return f"{what} was committed and not finished; repair, or the next write, finishes it"
         return f"{what} was stopped before its commit; repair, or the next write, removes what it left"
 
-    def _lengths(self) -> Iterator[Finding]:
+    def lengths(self) -> Iterator[Finding]:
         """Arrays of one group that disagree about the length of a dimension.
 
         Where the dimension has a coordinate, they are a dataset that cannot be opened. Elsewhere, as in the levels of
@@ -491,11 +491,6 @@ class Inspection:
                     kind = "dataset"
                     message += f"; shrink=True (--shrink) cuts all to the shortest one, and removes {_removed(lengths)}"
                 yield Finding(kind, path, path, message)
-
-    @property
-    def torn(self) -> list[Finding]:
-        """The datasets whose arrays disagree about the length of a dimension."""
-        return [found for found in self._lengths() if found.kind == "dataset"]
 
     def disagreements(self, path: str) -> dict[str, dict[int, list[str]]]:
         """The dimensions of the arrays of a group that have several lengths: the names of the arrays by length."""
@@ -773,14 +768,12 @@ def _chunks(scan: Scan, array: Array) -> dict[str, Coords]:
 
 def _readable(array: Array | None, chunks: Mapping[str, Coords], keys: Iterable[str]) -> set[str]:
     """Those of some keys, among a few that are tried, whose chunks an array can read."""
+    good = set[str]()
+    if array is None:
+        return good
     found = list(keys)
-    tried = found[:: max(1, len(found) // _SAMPLE)][:_SAMPLE]
-    return {key for key in tried if array is not None and _can_read(array, chunks[key])}
-
-
-def _can_read(array: Array, coords: Coords) -> bool:
-    try:
-        array[array.grid.spec(coords).slices]
-    except (CodecError, ShortReadError, BadArchiveError, OSError):
-        return False
-    return True
+    for key in found[:: max(1, len(found) // _SAMPLE)][:_SAMPLE]:
+        with suppress(CodecError, ShortReadError, BadArchiveError, OSError):
+            array[array.grid.spec(chunks[key]).slices]
+            good.add(key)
+    return good

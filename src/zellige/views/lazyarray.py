@@ -466,21 +466,16 @@ class _Joined(Source):
     def _hits(self, at: Transform) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """The arrays that hold elements of a view, and an index of those elements in the view."""
         place = at.places[self._axis]
-        if isinstance(place.at, range):
-            for number, part in self._slices(place.at):
-                yield number, (*[slice(None)] * place.axes[0], part, ...)
-        else:
+        if not isinstance(place.at, range):
             yield from self._points(place, at.shape)
-
-    def _slices(self, at: range) -> Iterator[tuple[int, slice]]:
-        """For each array that a range hits: which part of the range."""
-        done = 0
-        while done < len(at):
-            position = at[done]
+            return
+        span, before, done = place.at, [slice(None)] * place.axes[0], 0
+        while done < len(span):
+            position = span[done]
             number = bisect_right(self._starts, position) - 1  # the last of those that begin here: others are empty
-            last = int(self._starts[number + 1]) - 1 if at.step > 0 else int(self._starts[number])
-            end = min(len(at), done + (last - position) // at.step + 1)
-            yield number, slice(done, end)
+            last = int(self._starts[number + 1]) - 1 if span.step > 0 else int(self._starts[number])
+            end = min(len(span), done + (last - position) // span.step + 1)
+            yield number, (*before, slice(done, end), ...)
             done = end
 
     def _points(self, place: Place, shape: Shape) -> Iterator[tuple[int, tuple[Any, ...]]]:
