@@ -12,7 +12,7 @@ import os
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -86,10 +86,8 @@ class Source:
     """What becomes of parts without a form in Zarr."""
     parts: list[Part] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    file: str = ""
-    """Which file it is, and which object within it."""
-    version: str = ""
-    """In which version: its size and the time of its last change."""
+    identity: dict[str, JSON] = field(default_factory=dict)
+    """Which file it is, and in which version."""
 
     @property
     def arrays(self) -> dict[str, Part]:
@@ -202,7 +200,7 @@ def convert(
             return _from_v2(store, top, target, progress, overwrite=overwrite, dry_run=dry_run)
         if dest is None:
             raise ValueError(f"{source!r} is not Zarr, so it cannot be converted in place; give dest=")
-        reading.file, reading.version = _identity(source)
+        reading.identity = _identity(source)
         _check_rules(reading, create)
         models = _models(reading, create)
         for left_out, reason in reading.skipped.items():
@@ -244,16 +242,18 @@ def _find_parts(found: Source, source: Any, path: str, stack: ExitStack) -> bool
     return True
 
 
-def _identity(source: Any) -> tuple[str, str]:
-    """Which file a source is, with its place within the file if it is an object of h5py, and in which version."""
+def _identity(source: Any) -> dict[str, JSON]:
+    """Which file a source is, and in which version: its size and the time of its last change.
+
+    With the file goes the place within it, if the source is an object of h5py.
+    """
     given = source.file.filename if hasattr(source, "file") else source
     file = os.path.realpath(os.fsdecode(given))
-    name = getattr(source, "name", "")
-    try:
+    version = ""  # of what is in memory
+    with suppress(OSError):
         info = os.stat(file)
-    except OSError:
-        return f"{file} {name}", ""  # in memory
-    return f"{file} {name}", f"{info.st_size} {info.st_mtime_ns}"
+        version = f"{info.st_size} {info.st_mtime_ns}"
+    return {"from": f"{file} {getattr(source, 'name', '')}", "version": version}
 
 
 def _add_npy(found: Source, file: str) -> None:
@@ -383,8 +383,7 @@ def _write(
         return
     boxes = {path: _boxes(part, models[path]) for path, part in source.arrays.items()}
     documents = {path: metadata.to_documents() for path, metadata in new.items()}
-    asked: dict[str, JSON] = {"from": source.file, "version": source.version}
-    work = Work("convert", asked | {"nodes": digest(json.dumps(documents, sort_keys=True).encode())})
+    work = Work("convert", {**source.identity, "nodes": digest(json.dumps(documents, sort_keys=True).encode())})
     if not overwrite:
         _refuse_other_version(store, top, work)
     left = hierarchy.begin(store, top, work, new, overwrite=overwrite)

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -66,13 +67,7 @@ class _File(Protocol):
 LogLike: TypeAlias = str | os.PathLike[str] | _File | Callable[[str], object] | None
 
 
-class _Counts(NamedTuple):
-    n_copied: int
-    n_skipped: int
-    n_bytes_copied: int
-
-
-class Copied(_Counts):
+class Copied(NamedTuple("_Counts", [("n_copied", int), ("n_skipped", int), ("n_bytes_copied", int)])):
     """What was copied: three numbers, as a tuple.
 
     `n_copied` and `n_skipped` are arrays and groups, or keys for `copy_store`. `n_bytes_copied` are bytes as they are
@@ -153,7 +148,6 @@ def copy(
     (((31, 28),), ((20, 20, 19),))
     """
     options = Options(if_exists, shallow, without_attrs, dry_run, verify, progress, log, create)
-    options.check()
     origin, root = _origin(source)
     group = _group(dest, root, options)
     if name is None and not root.path:
@@ -179,9 +173,8 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     >>> copy_all(source, dest)[:2], list(dest)
     ((2, 0), ['a', 'b'])
     """
-    known = {name: options.pop(name) for name in Options._fields[:-1] if name in options}
+    known = {one.name: options.pop(one.name) for one in fields(Options)[:-1] if one.name in options}
     checked = Options(**known, create=options)
-    checked.check()
     origin, root = _origin(source)
     if not isinstance(root.metadata, GroupMetadata):
         raise TypeError(f"'/{root.path}' in {origin.store!r} is an array, which has no members; use copy")
@@ -194,8 +187,9 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     return _carry_out(plan, dest)
 
 
-class Options(NamedTuple):
-    """What `copy` and `copy_all` are told."""
+@dataclass(frozen=True)
+class Options:
+    """What `copy` and `copy_all` are told; what has no meaning is refused."""
 
     if_exists: IfExists = "raise"
     shallow: bool = False
@@ -204,10 +198,9 @@ class Options(NamedTuple):
     verify: bool = False
     progress: ProgressLike = None
     log: LogLike = None
-    create: Mapping[str, Any] = {}
+    create: Mapping[str, Any] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Refuse what has no meaning."""
+    def __post_init__(self) -> None:
         check_options(self.if_exists, ("raise", "replace", "skip", "skip_initialized"), self.progress, self.log)
         if unfit := sorted(self.create.keys() & _UNFIT):
             raise TypeError(f"{unfit[0]}= is no option of a copy; use the options for chunks, codecs and types")

@@ -40,7 +40,7 @@ from zellige.nodes import lease, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import bare, conflict, differences
 from zellige.nodes.record import Record, is_committed
-from zellige.nodes.remove import Chunks
+from zellige.nodes.remove import Chunks, Owners
 from zellige.stores import Store, StoreLike, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -415,19 +415,17 @@ class Inspection:
 
     # -- keys -------------------------------------------------------------------------------------
 
-    def _claim_unfinished(self) -> None:
-        """What lies where a node is being made, or removed, belongs to it."""
-        for path, mark in self.marks.items():
-            if self.scan.own(path):
-                continue
-            for below, chunks in mark.nodes.items():
-                place, names = node.join(path, below), list(chunks)
-                own = (key for key in self.scan.under(place) if any(c.has(node.relative(key, place)) for c in names))
-                self._claimed.update([*own, *(node.join(place, name) for name in DOCUMENTS)])
-
     def _own(self) -> Iterator[Finding]:
         """What zellige keeps for itself while it works, and leaves when it is killed."""
-        self._claim_unfinished()
+        # What lies where a node is being made, or removed, belongs to it.
+        unfinished = {
+            node.join(path, below): list(chunks)
+            for path, mark in self.marks.items()
+            if not self.scan.own(path)
+            for below, chunks in mark.nodes.items()
+        }
+        owners = Owners(unfinished)
+        self._claimed.update(key for key in self.scan.keys if owners.owner(key) is not None)
         seen: set[str] = set()
         for key in self.scan.keys:
             head, mark, tail = f"/{key}".partition(f"/{node.OWN}")
