@@ -142,9 +142,6 @@ class Stats:
         )
 
 
-NO_STATS = Stats(0, 0, None, None, None)
-
-
 def _best(choose: Any, a: Any, b: Any) -> Any:
     return b if a is None else a if b is None else choose(a, b)
 
@@ -193,7 +190,8 @@ def chunk_stats(array: Array, selection: Any, progress: ProgressLike) -> Iterato
 
 def stats(array: Array, selection: Any, progress: ProgressLike) -> Stats:
     """What the values of a selection come to."""
-    return reduce(Stats.merged, (part for _, part in chunk_stats(array, selection, progress)), NO_STATS)
+    parts = (part for _, part in chunk_stats(array, selection, progress))
+    return reduce(Stats.merged, parts, Stats(0, 0, None, None, None))
 
 
 _EXACT = 100_000  # chunks; of more, so many are looked at

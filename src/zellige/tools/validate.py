@@ -38,7 +38,7 @@ from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import lease, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.consolidated import bare, conflict, differences
+from zellige.nodes.consolidated import bare, conflict, differences, stored_entries
 from zellige.nodes.record import Record, is_committed
 from zellige.nodes.remove import Chunks, Owners
 from zellige.stores import Store, StoreLike, locate, threads
@@ -392,8 +392,7 @@ class Inspection:
                 held = metadata.consolidated
                 if metadata.zarr_format == 2 and CONSOLIDATED_V2 in self.scan.names.get(path, ()):
                     key = node.join(path, CONSOLIDATED_V2)
-                    documents = node.load(self.store, path, zarr_format=2, consolidated=True, expect="group") or {}
-                    held = getattr(node.parse(documents), "consolidated", None)
+                    held = stored_entries(self.store, path, 2)
             except DAMAGE as error:
                 yield Finding("consolidated", path, key, str(error))
                 continue
