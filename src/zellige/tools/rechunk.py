@@ -43,7 +43,7 @@ from zellige.stores import (
 )
 from zellige.stores.base import digest
 from zellige.stores.resolve import place
-from zellige.types import JSON, Indices
+from zellige.types import JSON, Indices, Shape
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata
@@ -466,12 +466,17 @@ class Boxes:
         """Boxes of these sizes along each axis, such as chunks."""
         return cls(tuple(map(ends_of, sizes)))
 
+    @property
+    def shape(self) -> Shape:
+        """The number of boxes along each axis."""
+        return tuple(map(len, self.ends))
+
     def __len__(self) -> int:
-        return prod(map(len, self.ends))
+        return prod(self.shape)
 
     def __getitem__(self, number: int) -> tuple[slice, ...]:
         """The region of a box; they are counted in C order."""
-        place = np.unravel_index(number, tuple(map(len, self.ends))) if self.ends else ()
+        place = np.unravel_index(number, self.shape) if self.ends else ()
         return tuple(
             slice(int(ends[k - 1]) if k else 0, int(ends[k])) for ends, k in zip(self.ends, place, strict=True)
         )

@@ -171,10 +171,10 @@ class _Mending:
         asked = [one for one in report.findings if one.kind in self.only]
         found, notes = ([one for one in asked if (one.level == "note") == is_note] for is_note in (False, True))
         # Documents first: what else is mended may need them.
-        done = {one: self._mend(one) for one in sorted(found, key=lambda one: one.kind != "document")}
+        done = {one: self._act(one) for one in sorted(found, key=lambda one: one.kind != "document")}
         return Repaired((*settled, *((done[one], one) for one in found)), self.dry_run, tuple(notes))
 
-    def _mend(self, found: Finding) -> Done:
+    def _act(self, found: Finding) -> Done:
         ways: dict[Kind, Callable[[Finding], Done]] = {
             "chunk": self._set_aside,
             "index": self._set_aside,
@@ -212,9 +212,10 @@ class _Mending:
             return "left"  # it is no value, and what is below it may be
         if found.path in self.inspection.disputed:
             return "left"  # by the consolidated metadata it may be a good chunk
-        below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
-        if found.kind == "stray" and (below_broken or not self.stray):
-            return "left"  # below a node that cannot be read it may be one of its chunks
+        if found.kind == "stray":
+            below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
+            if below_broken or not self.stray:
+                return "left"  # below a node that cannot be read it may be one of its chunks
         if not self.drop and not self._put_aside(found.key):
             return "left"
         if not self.dry_run:
