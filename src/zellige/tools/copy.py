@@ -698,7 +698,9 @@ def copy_store(
     order = (sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional))
     keys = {key: keys[key] for batch in order for key in batch}
     known = _read_documents(here, keys)
-    origin.refuse_blocked(keys.values(), {keys[key]: raw for key, raw in known.items()})
+    nodes = {node.relative(key, top).rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in known.items()}
+    owners = Owners({node.join(path, below): chunks for below, chunks in nodes.items()})
+    origin.refuse_blocked(keys.values(), owners)
 
     def may_go(key: str) -> bool:
         return key not in skipped and wanted(moved(key, top, path))
@@ -712,7 +714,7 @@ def copy_store(
         else:
             if clears:
                 remove.clear(there, top, whole=False)
-            _replace_keys(there, top, work, keys, known, begun, may_go, replaces=mode == "replace")
+            _replace_keys(there, top, work, keys, nodes, begun, may_go, replaces=mode == "replace")
             count, nbytes = transfer((here, path), (there, top), keys, report, known=known, verify=verify)
             remove.remove_mark(there, top)
             copied = Copied(count, len(skipped), nbytes)
@@ -765,7 +767,7 @@ def _replace_keys(
     top: str,
     work: Work,
     keys: Collection[str],
-    documents: Mapping[str, bytes],
+    nodes: Mapping[str, Iterable[Chunks]],
     begun: Mapping[str, Iterable[Chunks]],
     may_go: Callable[[str], bool],
     *,
@@ -778,7 +780,6 @@ def _replace_keys(
     """
     if not keys and not begun:
         return
-    nodes = {node.relative(key, top).rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in documents.items()}
     changed = {*(nodes if replaces else ()), *begun}
     if not changed:
         remove.write_mark(there, top, Mark(nodes, work=work))

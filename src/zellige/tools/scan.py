@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
@@ -112,13 +112,12 @@ class Scan:
             if what.is_hidden and wanted(key) and wanted(key + "/"):
                 self.refuse(key)
 
-    def refuse_blocked(self, keys: Iterable[str], documents: Mapping[str, bytes]) -> None:
+    def refuse_blocked(self, keys: Iterable[str], owners: Owners) -> None:
         """Raise where a directory is in the place of a chunk or of metadata, or a file in that of one of chunks.
 
-        The chunks there are not missing but unknown, and a copy would read as fill values. `documents` are the main
-        ones of the nodes that are copied, by their keys; `keys` are all that is copied.
+        The chunks there are not missing but unknown, and a copy would read as fill values. `owners` are the nodes that
+        are copied; `keys` are all that is copied.
         """
-        owners = Owners({key.rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in documents.items()})
         for key, what in self.obstacles.items():
             folder, _, name = key.rpartition("/")
             is_document = name in DOCUMENTS and not is_reserved(folder)
