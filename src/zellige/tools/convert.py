@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -232,7 +232,7 @@ def _find_parts(found: Source, source: Any, path: str, stack: ExitStack) -> bool
     elif head == b"\x89HDF\r\n\x1a\n":
         _add_hdf5(found, file, path, stack)
     elif head.startswith(b"PK"):
-        return _add_npz(found, stack.enter_context(zipfile.ZipFile(file)), path, stack)
+        return _add_npz(found, stack.enter_context(zipfile.ZipFile(file)), path)
     elif head.startswith(b"CDF"):
         raise NotRepresentableError(
             f"{file!r} is a netCDF file of the classic format; make it netCDF4 first: nccopy -k nc4 IN OUT", path=""
@@ -264,7 +264,7 @@ def _add_npy(found: Source, file: str) -> None:
     found.parts.append(Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__))
 
 
-def _add_npz(found: Source, archive: zipfile.ZipFile, path: str, stack: ExitStack) -> bool:
+def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
     """Add one array for each member, read as a stream: a compressed member has no places to jump to.
 
     False for any other zip file, such as one with nodes of Zarr.
@@ -276,15 +276,14 @@ def _add_npz(found: Source, archive: zipfile.ZipFile, path: str, stack: ExitStac
     for member in members:
         name = member.removesuffix(".npy")
         if path in ("", name):
-            opened = stack.enter_context(archive.open(member))
-            read = npy.read_array_header_1_0 if npy.read_magic(opened) == (1, 0) else npy.read_array_header_2_0
-            shape, in_columns, dtype = read(opened)
+            with archive.open(member) as opened:
+                shape, in_columns, dtype = _header(opened)
             if dtype.hasobject:
                 what = f"{file!r}: {name!r}"
                 reason = f"{what} holds Python objects as a pickle, which is never loaded"
                 found.leave_out(name, NotRepresentableError(reason, path=what))
                 continue
-            values = partial(_next_slab, opened, dtype, "F" if in_columns else "C")
+            values = _slabs(archive, member, dtype, "F" if in_columns else "C")
             slabs = max(len(shape) - 1, 0) if in_columns else 0
             options = {"shape": shape, "dtype": dtype}
             found.parts.append(Part("" if path else node.new_path(name), {}, options, None, values, slabs))
@@ -293,14 +292,35 @@ def _add_npz(found: Source, archive: zipfile.ZipFile, path: str, stack: ExitStac
     return True
 
 
-def _next_slab(opened: Any, dtype: np.dtype[Any], order: Literal["C", "F"], region: Region) -> AnyArray:
-    """The values of a member of a `.npz` file that come next, along the axis that varies slowest."""
-    shape = tuple(part.stop - part.start for part in region)
-    wanted = prod(shape) * dtype.itemsize
-    raw = opened.read(wanted)
-    if len(raw) != wanted:
-        raise NotRepresentableError(f"{opened.name!r} ends early: {len(raw)} of {wanted} bytes", path=opened.name)
-    return np.ndarray(shape, dtype, raw, order=order)
+def _header(opened: Any) -> tuple[Any, bool, np.dtype[Any]]:
+    """Shape, whether columns come one after the other, and type of what a stream holds."""
+    read = npy.read_array_header_1_0 if npy.read_magic(opened) == (1, 0) else npy.read_array_header_2_0
+    return read(opened)
+
+
+def _slabs(
+    archive: zipfile.ZipFile, member: str, dtype: np.dtype[Any], order: Literal["C", "F"]
+) -> Callable[[Region], AnyArray]:
+    """Gives the values of a member of a `.npz` file that come next, along the axis that varies slowest."""
+
+    @cache
+    def stream() -> Any:
+        opened = archive.open(member)
+        _header(opened)
+        return opened
+
+    def read(region: Region) -> AnyArray:
+        shape = tuple(part.stop - part.start for part in region)
+        wanted = prod(shape) * dtype.itemsize
+        raw = stream().read(wanted)
+        if len(raw) != wanted:
+            raise NotRepresentableError(f"{member!r} ends early: {len(raw)} of {wanted} bytes", path=member)
+        if not stream().peek(1):  # these were the last ones
+            stream().close()
+            stream.cache_clear()
+        return np.ndarray(shape, dtype, raw, order=order)
+
+    return read
 
 
 # -- writing --------------------------------------------------------------------------------------
