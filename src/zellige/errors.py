@@ -210,6 +210,12 @@ class ConflictError(ZelligeError, OSError):
     """Another writer kept changing the same key; nothing was written."""
 
 
+class CopyError(ZelligeError, OSError):
+    """A key is in the way, or what arrived is not what was sent; `key` says where."""
+
+    key: str
+
+
 class RemoteError(ZelligeError, OSError):
     """A request to a server failed, for another reason than a missing key; `key` says which."""
 

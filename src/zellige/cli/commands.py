@@ -85,8 +85,7 @@ def _width() -> int:
 def info(arguments: Namespace) -> int:
     """What a node is: `array.info_complete()` and `group.info_complete()`, with rulers and attributes."""
     with node_at(arguments) as found:
-        emit(arguments, lambda: _all_facts(found), lambda: _description(found))
-    return 0
+        return emit(arguments, lambda: _all_facts(found), lambda: _description(found))
 
 
 def _facts(found: Array | Group) -> dict[str, Any]:
@@ -140,12 +139,11 @@ def tree(arguments: Namespace) -> int:
     """The nodes below a group: `group.tree()`."""
     shown = {**options_from(arguments, "level", "max_nodes"), "plain": arguments.ascii}
     with node_at(arguments) as found:
-        emit(
+        return emit(
             arguments,
             lambda: _branch(found, arguments.level),
             lambda: repr(found if isinstance(found, Array) else found.tree(**shown)),
         )
-    return 0
 
 
 def _branch(found: Array | Group, level: int | None) -> dict[str, Any]:
@@ -163,8 +161,7 @@ def ls(arguments: Namespace) -> int:
     depth = None if arguments.recursive else 0
     with node_at(arguments) as found:
         members = [("", found)] if isinstance(found, Array) else sorted(found.members(depth), key=itemgetter(0))
-        emit(arguments, lambda: [_facts(member) for _, member in members], lambda: _listing(members))
-    return 0
+        return emit(arguments, lambda: [_facts(member) for _, member in members], lambda: _listing(members))
 
 
 def _listing(members: list[tuple[str, Any]]) -> str:
@@ -198,12 +195,11 @@ def head(arguments: Namespace) -> int:
         first = tuple(slice(0, min(_FIRST, n)) for n in array.shape)
         found = np.asarray(array[first if arguments.selection is None else _selection(arguments)])
         most = found.size + 1 if arguments.all else _SHOWN
-        emit(
+        return emit(
             arguments,
             lambda: {**_facts(array), "shape": found.shape, "values": found},
             lambda: np.array2string(found, max_line_width=_width(), threshold=most, separator=" "),
         )
-    return 0
 
 
 def stats(arguments: Namespace) -> int:
@@ -213,11 +209,10 @@ def stats(arguments: Namespace) -> int:
             parts = array.chunk_stats(_selection(arguments), **options_from(arguments))
             chunks = [(coords, vars(part)) for coords, part in parts]
             lines = [f"{coords}: " + ", ".join(f"{k} {v}" for k, v in part.items()) for coords, part in chunks]
-            emit(arguments, lambda: [{"coords": coords, **part} for coords, part in chunks], lambda: "\n".join(lines))
-        else:
-            found = vars(array.stats(_selection(arguments), **options_from(arguments)))
-            emit(arguments, lambda: found, lambda: "\n".join(f"{name:<5} {value}" for name, value in found.items()))
-    return 0
+            content = [{"coords": coords, **part} for coords, part in chunks]
+            return emit(arguments, lambda: content, lambda: "\n".join(lines))
+        found = vars(array.stats(_selection(arguments), **options_from(arguments)))
+        return emit(arguments, lambda: found, lambda: "\n".join(f"{name:<5} {value}" for name, value in found.items()))
 
 
 def coverage(arguments: Namespace) -> int:
@@ -229,12 +224,11 @@ def coverage(arguments: Namespace) -> int:
                 file.write(found.to_svg())
         said = repr(found).strip("<>")
         content = {"grid_shape": found.grid_shape, "total": found.total, "fraction": found.fraction}
-        emit(
+        return emit(
             arguments,
             lambda: {**content, "stored": sorted(found.stored)},
             lambda: f"{said}; see {arguments.svg}" if arguments.svg else f"{_map(array, found)}\n{said}",
         )
-    return 0
 
 
 def _map(array: Array, found: Any) -> str:
@@ -249,8 +243,7 @@ def explain(arguments: Namespace) -> int:
     """What reading a selection would cost: `array.explain(selection)`."""
     with array_at(arguments) as array:
         found = array.explain(_selection(arguments))
-        emit(arguments, lambda: {**vars(found), "amplification": found.amplification}, lambda: str(found))
-    return 0
+        return emit(arguments, lambda: {**vars(found), "amplification": found.amplification}, lambda: str(found))
 
 
 # -- checks ---------------------------------------------------------------------------------------
@@ -267,12 +260,12 @@ def validate(arguments: Namespace) -> int:
         for found in report.findings
     ]
     names = ("ok", "arrays", "groups", "chunks", "deep")
-    emit(
+    return emit(
         arguments,
         lambda: {n: getattr(report, n) for n in names} | {"findings": [_finding(found) for found in report.findings]},
         lambda: "\n".join([*lines, report.summary()]),
+        code=not report.ok,
     )
-    return 0 if report.ok else 1
 
 
 def _finding(found: Any) -> dict[str, Any]:
@@ -285,8 +278,8 @@ def repair(arguments: Namespace) -> int:
         options = options_from(arguments, "drop", "stray", "shrink")
         done = mend(place, dry_run=not arguments.do, deep=not arguments.shallow, **options)
     more = done.dry_run and any(what != "left" for what, _ in done.actions)
-    _say(arguments, done, str(done) + ("\nnothing was changed; give --do to do it" if more else ""))
-    return 1 if done.left or (done.dry_run and done.actions) else 0
+    text = str(done) + ("\nnothing was changed; give --do to do it" if more else "")
+    return _say(arguments, done, text, code=bool(done.left or (done.dry_run and done.actions)))
 
 
 def vacuum(arguments: Namespace) -> int:
@@ -294,12 +287,11 @@ def vacuum(arguments: Namespace) -> int:
     with first(arguments, read_only=arguments.dry_run) as place:
         done = clean(place, **options_from(arguments, "dry_run", "quarantine", "unfinished"))
     aside = "\nwhat repair had put aside is removed" if arguments.quarantine and not done.dry_run else ""
-    _say(arguments, done, (str(done) if done.actions else "nothing beyond the end, nothing left over") + aside)
-    return 0
+    return _say(arguments, done, (str(done) if done.actions else "nothing beyond the end, nothing left over") + aside)
 
 
-def _say(arguments: Namespace, done: Any, text: str) -> None:
-    emit(
+def _say(arguments: Namespace, done: Any, text: str, code: int = 0) -> int:
+    return emit(
         arguments,
         lambda: {
             "dry_run": done.dry_run,
@@ -308,6 +300,7 @@ def _say(arguments: Namespace, done: Any, text: str) -> None:
             "notes": [_finding(found) for found in done.notes],
         },
         lambda: text,
+        code,
     )
 
 
@@ -319,8 +312,7 @@ def diff(arguments: Namespace) -> int:
         found = differences(*nodes, values=not arguments.metadata, **options_from(arguments))
     rows = [{"path": path, "elements": count, "first": place} for path, count, place in found.values]
     content = {"differ": bool(found), "metadata": found.metadata, "values": rows}
-    emit(arguments, lambda: content, lambda: str(found))
-    return 1 if found else 0
+    return emit(arguments, lambda: content, lambda: str(found), code=bool(found))
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -345,8 +337,7 @@ def copy(arguments: Namespace) -> int:
         else:
             copied = copy_store(source.store, dest, source.path, **common)
     content = {**copied._asdict(), "left_out": copied.left_out}
-    emit(arguments, lambda: content, lambda: copied.summary(dry_run=arguments.dry_run))
-    return 0
+    return emit(arguments, lambda: content, lambda: copied.summary(dry_run=arguments.dry_run))
 
 
 def rechunk(arguments: Namespace) -> int:
@@ -355,8 +346,7 @@ def rechunk(arguments: Namespace) -> int:
         options = {**options_from(arguments, "overwrite"), **_layout(arguments)}
         made = rechunk_array(source, dest, name=arguments.to, max_memory=arguments.memory, **options)
     content = {"path": made.path, "shape": made.shape, "grid_shape": made.grid.grid_shape}
-    emit(arguments, lambda: {**content, "metadata": made.metadata.to_documents()}, lambda: repr(made))
-    return 0
+    return emit(arguments, lambda: {**content, "metadata": made.metadata.to_documents()}, lambda: repr(made))
 
 
 def convert(arguments: Namespace) -> int:
@@ -382,8 +372,7 @@ def convert(arguments: Namespace) -> int:
             **_layout(arguments),
         )
     # What is left out has been named on stderr, by warnings.
-    emit(arguments, lambda: vars(found), lambda: str(found).splitlines()[-1])
-    return 1 if found.skipped else 0
+    return emit(arguments, lambda: vars(found), lambda: str(found).splitlines()[-1], code=bool(found.skipped))
 
 
 def _migrate(arguments: Namespace) -> int:
@@ -392,8 +381,7 @@ def _migrate(arguments: Namespace) -> int:
     with first(arguments, read_only=arguments.dry_run) as place:
         remove_v2 = arguments.remove_v2 and not arguments.dry_run
         done = migrate(place, remove_v2=remove_v2, **options_from(arguments, "dry_run", "undo"))
-    emit(arguments, lambda: vars(done), lambda: repr(done))
-    return 1 if done.failed else 0
+    return emit(arguments, lambda: vars(done), lambda: repr(done), code=bool(done.failed))
 
 
 def consolidate(arguments: Namespace) -> int:
@@ -401,8 +389,8 @@ def consolidate(arguments: Namespace) -> int:
     with first(arguments, read_only=False) as place:
         made = consolidate_metadata(place)
         count = made.nmembers(max_depth=None)
-    emit(arguments, lambda: {"path": made.path, "nodes": count}, lambda: f"{made.name} holds {counted(count, 'node')}")
-    return 0
+    content = {"path": made.path, "nodes": count}
+    return emit(arguments, lambda: content, lambda: f"{made.name} holds {counted(count, 'node')}")
 
 
 # -- beginning ------------------------------------------------------------------------------------
@@ -441,8 +429,7 @@ def demo(arguments: Namespace) -> int:
         f"  zellige coverage {t}{more}",
         f"  zellige validate --deep {at}",
     ]
-    emit(arguments, lambda: {"place": at, "arrays": ["t", "monthly/mean"]}, lambda: "\n".join(lines))
-    return 0
+    return emit(arguments, lambda: {"place": at, "arrays": ["t", "monthly/mean"]}, lambda: "\n".join(lines))
 
 
 _REQUIRED = ("numpy", "numcodecs", "zstandard", "google-crc32c")
@@ -461,8 +448,7 @@ def doctor(arguments: Namespace) -> int:
         "packages": packages,
         "extras": extras,
     }
-    emit(arguments, lambda: content, lambda: _doctor_text(content))
-    return 0 if all(packages.values()) else 1
+    return emit(arguments, lambda: content, lambda: _doctor_text(content), code=not all(packages.values()))
 
 
 def _doctor_text(content: dict[str, Any]) -> str:

@@ -30,9 +30,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def emit(arguments: Namespace, content: Callable[[], Any], text: Callable[[], str]) -> None:
-    """Print one of two forms; only that one is made."""
+def emit(arguments: Namespace, content: Callable[[], Any], text: Callable[[], str], code: int = 0) -> int:
+    """Print one of two forms, only that one is made; returns the exit code."""
     print(json.dumps(plain(content()), indent=2, ensure_ascii=False) if arguments.json else text())
+    return int(code)
 
 
 def plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from zellige import __version__
 
@@ -43,19 +43,16 @@ COMMANDS = {
 # -- what the commands take -----------------------------------------------------------------------
 
 
-class Argument(NamedTuple):
-    """What `add_argument` takes."""
-
-    names: tuple[str, ...]
-    options: dict[str, Any]
+Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
+"""The names and the options that `add_argument` takes."""
 
 
 def _argument(*names: str, **options: Any) -> Argument:
-    return Argument(names, options)
+    return names, options
 
 
 def _flag(*names: str, help: str) -> Argument:
-    return Argument(names, {"action": "store_true", "help": help})
+    return _argument(*names, action="store_true", help=help)
 
 
 def _options(short: str, long: str, name: str, help: str) -> Argument:
@@ -228,4 +225,4 @@ def options_of(command: str) -> set[str]:
     >>> sorted(options_of("demo"))
     ['--overwrite']
     """
-    return {name for argument in ARGUMENTS[command] for name in argument.names if name.startswith("--")}
+    return {name for names, _ in ARGUMENTS[command] for name in names if name.startswith("--")}

@@ -11,10 +11,10 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -40,10 +40,11 @@ from zellige.nodes.remove import Work
 from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
 from zellige.stores.resolve import place
+from zellige.tools.copy import moved, transfer
 from zellige.tools.migrate import migrate, upgraded
 from zellige.tools.rechunk import Boxes, group
-from zellige.tools.transfer import moved, refuse_hidden, transfer
-from zellige.types import JSON, AnyArray, Shape
+from zellige.tools.scan import Scan
+from zellige.types import JSON, AnyArray
 
 if TYPE_CHECKING:
     from zellige.nodes.node import NodeMetadata
@@ -81,17 +82,23 @@ class Part:
 class Source:
     """The nodes of a source, groups before what is in them, and what is left out of it."""
 
+    unsupported: Unsupported
+    """What becomes of parts without a form in Zarr."""
     parts: list[Part] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    file: str = ""
-    """Which file it is, and which object within it."""
-    version: str = ""
-    """In which version: its size and the time of its last change."""
+    identity: dict[str, JSON] = field(default_factory=dict)
+    """Which file it is, and in which version."""
 
     @property
     def arrays(self) -> dict[str, Part]:
         """The arrays by their paths."""
         return {part.path: part for part in self.parts if part.options is not None}
+
+    def leave_out(self, name: str, error: NotRepresentableError) -> None:
+        """Go on without something that has no form in Zarr; raises unless such is to be skipped."""
+        if self.unsupported == "raise":
+            raise error
+        self.skipped[name] = str(error)
 
 
 @dataclass(frozen=True)
@@ -178,8 +185,8 @@ def convert(
     if unsupported not in ("raise", "skip"):
         raise ValueError(f"unsupported={unsupported!r} must be 'raise' or 'skip'")
     with ExitStack() as stack:
-        reading = _reader(source, path, unsupported, stack)
-        if reading is None:
+        reading = Source(unsupported)
+        if not _find_parts(reading, source, path, stack):
             if create:
                 raise TypeError(
                     f"{', '.join(create)}: chunks and codecs of Zarr format 2 are kept as they are; use rechunk for "
@@ -193,9 +200,9 @@ def convert(
             return _from_v2(store, top, target, progress, overwrite=overwrite, dry_run=dry_run)
         if dest is None:
             raise ValueError(f"{source!r} is not Zarr, so it cannot be converted in place; give dest=")
-        reading.file, reading.version = _identity(source)
+        reading.identity = _identity(source)
         _check_rules(reading, create)
-        models = _models(reading, create, unsupported)
+        models = _models(reading, create)
         for left_out, reason in reading.skipped.items():
             warn_caller(f"left out {left_out}: {reason}", ZelligeWarning)
         arrays = tuple(reading.arrays)
@@ -210,122 +217,116 @@ def convert(
 # -- what the source is ---------------------------------------------------------------------------
 
 
-def _reader(source: Any, path: str, unsupported: Unsupported, stack: ExitStack) -> Source | None:
-    """What there is to convert; None for a place of Zarr."""
+def _find_parts(found: Source, source: Any, path: str, stack: ExitStack) -> bool:
+    """Find out what there is to convert; False for a place of Zarr."""
     if type(source).__module__.split(".")[0] == "h5py":
-        return _read_group(source, path, unsupported)
+        _add_hdf5(found, source, path, stack)
+        return True
     file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     if file is None or not os.path.isfile(file):
-        return None
+        return False
     with open(file, "rb") as opened:
         head = opened.read(8)
     if head.startswith(b"\x93NUMPY"):
-        return _npy(file)
-    if head.startswith(b"PK") and _holds_npy(file):
-        return _npz(file, path, unsupported, stack)
-    if head.startswith(b"CDF"):
+        _add_npy(found, file)
+    elif head == b"\x89HDF\r\n\x1a\n":
+        _add_hdf5(found, file, path, stack)
+    elif head.startswith(b"PK"):
+        return _add_npz(found, stack.enter_context(zipfile.ZipFile(file)), path)
+    elif head.startswith(b"CDF"):
         raise NotRepresentableError(
             f"{file!r} is a netCDF file of the classic format; make it netCDF4 first: nccopy -k nc4 IN OUT", path=""
         )
-    if head == b"\x89HDF\r\n\x1a\n":
-        return _read_group(stack.enter_context(_h5py().File(file, "r")), path, unsupported)
-    if head.startswith(b"PK"):
-        return None
-    raise NotRepresentableError(f"{file!r} is not HDF5, netCDF4, .npy, .npz or Zarr, by its first bytes", path="")
+    else:
+        raise NotRepresentableError(f"{file!r} is not HDF5, netCDF4, .npy, .npz or Zarr, by its first bytes", path="")
+    return True
 
 
-def _identity(source: Any) -> tuple[str, str]:
-    """Which file a source is, with its place within the file if it is an object of h5py, and in which version."""
+def _identity(source: Any) -> dict[str, JSON]:
+    """Which file a source is, and in which version: its size and the time of its last change.
+
+    With the file goes the place within it, if the source is an object of h5py.
+    """
     given = source.file.filename if hasattr(source, "file") else source
     file = os.path.realpath(os.fsdecode(given))
-    name = getattr(source, "name", "")
-    try:
+    version = ""  # of what is in memory
+    with suppress(OSError):
         info = os.stat(file)
-    except OSError:
-        return f"{file} {name}", ""  # in memory
-    return f"{file} {name}", f"{info.st_size} {info.st_mtime_ns}"
+        version = f"{info.st_size} {info.st_mtime_ns}"
+    return {"from": f"{file} {getattr(source, 'name', '')}", "version": version}
 
 
-def _npy(file: str) -> Source:
+def _add_npy(found: Source, file: str) -> None:
     try:
         data = np.load(file, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         raise NotRepresentableError(f"{file!r} cannot be read: {error}", path="") from error
-    return Source([Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__)])
+    found.parts.append(Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__))
 
 
-def _holds_npy(file: str) -> bool:
-    with zipfile.ZipFile(file) as archive:
-        names = archive.namelist()
-    return bool(names) and all(name.endswith(".npy") for name in names)
+def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
+    """Add one array for each member, read as a stream: a compressed member has no places to jump to.
 
-
-def _npz(file: str, path: str, unsupported: Unsupported, stack: ExitStack) -> Source:
-    """One array for each member, read as a stream: a compressed member has no places to jump to."""
-    archive = stack.enter_context(zipfile.ZipFile(file))
-    found = Source([] if path else [Part("")])
-    for member in archive.namelist():
+    False for any other zip file, such as one with nodes of Zarr.
+    """
+    file, members = archive.filename, archive.namelist()
+    if not members or not all(member.endswith(".npy") for member in members):
+        return False
+    found.parts += [] if path else [Part("")]
+    for member in members:
         name = member.removesuffix(".npy")
         if path in ("", name):
             with archive.open(member) as opened:
-                shape, in_rows, dtype = _header(opened)
+                shape, in_columns, dtype = _header(opened)
             if dtype.hasobject:
                 what = f"{file!r}: {name!r}"
                 reason = f"{what} holds Python objects as a pickle, which is never loaded"
-                if unsupported == "raise":
-                    raise NotRepresentableError(reason, path=what)
-                found.skipped[name] = reason
+                found.leave_out(name, NotRepresentableError(reason, path=what))
                 continue
-            values = _Member(archive, member, dtype, in_rows, prod(shape))
-            slabs = 0 if in_rows else max(len(shape) - 1, 0)
+            values = _slabs(archive, member, dtype, "F" if in_columns else "C")
+            slabs = max(len(shape) - 1, 0) if in_columns else 0
             options = {"shape": shape, "dtype": dtype}
             found.parts.append(Part("" if path else node.new_path(name), {}, options, None, values, slabs))
     if not found.parts and not found.skipped:
-        raise NodeNotFoundError(f"{file!r} has no array {path!r}; it has {archive.namelist()}")
-    return found
+        raise NodeNotFoundError(f"{file!r} has no array {path!r}; it has {members}")
+    return True
 
 
-def _header(opened: Any) -> tuple[Shape, bool, np.dtype[Any]]:
-    """Shape, whether rows come one after the other, and type of what a stream holds."""
-    version = npy.read_magic(opened)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(opened)
-    return shape, not fortran, dtype
+def _header(opened: Any) -> tuple[Any, bool, np.dtype[Any]]:
+    """Shape, whether columns come one after the other, and type of what a stream holds."""
+    read = npy.read_array_header_1_0 if npy.read_magic(opened) == (1, 0) else npy.read_array_header_2_0
+    return read(opened)
 
 
-@dataclass
-class _Member:
-    """The values of a member of a `.npz` file, slab by slab along the axis that varies slowest."""
+def _slabs(
+    archive: zipfile.ZipFile, member: str, dtype: np.dtype[Any], order: Literal["C", "F"]
+) -> Callable[[Region], AnyArray]:
+    """Gives the values of a member of a `.npz` file that come next, along the axis that varies slowest."""
 
-    archive: zipfile.ZipFile
-    name: str
-    dtype: np.dtype[Any]
-    in_rows: bool
-    left: int
-    """How many elements are still to be read."""
-    opened: Any = None
+    @cache
+    def stream() -> Any:
+        opened = archive.open(member)
+        _header(opened)
+        return opened
 
-    def __call__(self, region: Region) -> AnyArray:
-        """The slab that comes next."""
-        if self.opened is None:
-            self.opened = self.archive.open(self.name)
-            _header(self.opened)
+    def read(region: Region) -> AnyArray:
         shape = tuple(part.stop - part.start for part in region)
-        wanted = prod(shape) * self.dtype.itemsize
-        raw = self.opened.read(wanted)
+        wanted = prod(shape) * dtype.itemsize
+        raw = stream().read(wanted)
         if len(raw) != wanted:
-            raise NotRepresentableError(f"{self.name!r} ends early: {len(raw)} of {wanted} bytes", path=self.name)
-        self.left -= prod(shape)
-        if not self.left:
-            self.opened.close()
-            self.opened = None
-        return np.ndarray(shape, self.dtype, raw, order="C" if self.in_rows else "F")
+            raise NotRepresentableError(f"{member!r} ends early: {len(raw)} of {wanted} bytes", path=member)
+        if not stream().peek(1):  # these were the last ones
+            stream().close()
+            stream.cache_clear()
+        return np.ndarray(shape, dtype, raw, order=order)
+
+    return read
 
 
 # -- writing --------------------------------------------------------------------------------------
 
 
-def _models(source: Source, create: Mapping[str, Any], unsupported: Unsupported) -> dict[str, Array]:
+def _models(source: Source, create: Mapping[str, Any]) -> dict[str, Array]:
     """Every array of the source, made in memory, which checks all but its values."""
     models: dict[str, Array] = {}
     for part in list(source.parts):
@@ -341,7 +342,7 @@ def _models(source: Source, create: Mapping[str, Any], unsupported: Unsupported)
                 axis=None,
             ) from error
         except ValueError as error:
-            if unsupported == "raise":
+            if source.unsupported == "raise":
                 raise NotRepresentableError(
                     f"{part.path or '/'} cannot be converted: {error}; unsupported='skip' leaves such out",
                     path=part.path,
@@ -402,8 +403,7 @@ def _write(
         return
     boxes = {path: _boxes(part, models[path]) for path, part in source.arrays.items()}
     documents = {path: metadata.to_documents() for path, metadata in new.items()}
-    asked: dict[str, JSON] = {"from": source.file, "version": source.version}
-    work = Work("convert", asked | {"nodes": digest(json.dumps(documents, sort_keys=True).encode())})
+    work = Work("convert", {**source.identity, "nodes": digest(json.dumps(documents, sort_keys=True).encode())})
     if not overwrite:
         _refuse_other_version(store, top, work)
     left = hierarchy.begin(store, top, work, new, overwrite=overwrite)
@@ -475,58 +475,50 @@ def _from_v2(
     overwrite: bool,
     dry_run: bool,
 ) -> Converted:
-    """Convert in place, or copy the chunks beside new documents."""
+    """Convert in place, or copy chunks as they are, and none of the old documents, and write the new ones last."""
     planned, new, old = upgraded(store, top)
     if planned.failed:
         path, reason = next(iter(planned.failed.items()))
         more = f", and {len(planned.failed) - 1} more" if len(planned.failed) > 1 else ""
         raise NotRepresentableError(f"'/{path}'{more} has no form in Zarr format 3: {reason}", path=path)
     dest, name, options = target
-    if dest is None and not dry_run:
-        migrate(store, top, dry_run=False, progress=progress)
-    elif not dry_run:
-        with opened(dest, node.new_path(name), storage_options=options) as where:
-            _copy((store, top), where, new, old, progress, overwrite=overwrite)
-    nodes = {path: node.relative(path, top) for path in sorted(new)}
-    groups = {path for path in planned.converted if isinstance(new[path], GroupMetadata)}
-    return Converted(
-        arrays=tuple(below for path, below in nodes.items() if path in {*planned.converted} - groups),
-        groups=tuple(below for path, below in nodes.items() if path in groups),
-        unchanged=tuple(below for path, below in nodes.items() if path in planned.skipped),
+    nodes = {node.relative(path, top): new[path] for path in sorted(new)}
+    groups = {path for path, metadata in nodes.items() if isinstance(metadata, GroupMetadata)}
+    changed, unchanged = (
+        [node.relative(path, top) for path in sorted(paths)] for paths in (planned.converted, planned.skipped)
+    )
+    converted = Converted(
+        arrays=tuple(path for path in changed if path not in groups),
+        groups=tuple(path for path in changed if path in groups),
+        unchanged=tuple(unchanged),
         dry_run=dry_run,
     )
-
-
-def _copy(
-    source: tuple[Store, str],
-    target: tuple[Store, str],
-    new: Mapping[str, NodeMetadata],
-    old: Collection[str],
-    progress: ProgressLike,
-    *,
-    overwrite: bool,
-) -> None:
-    """Copy chunks as they are, but none of the `old` documents, and write those of Zarr format 3 last."""
-    (here, top), (there, where) = source, target
-    refuse_hidden(here, top)
-    keys = [key for key in here.list(top and top + "/") if key not in old]
-    if overwrite and place(here, top).within(place(there, where)):
-        raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
-    nodes = {node.relative(path, top): metadata for path, metadata in new.items()}
-    work = Work("convert", {"from": repr(place(here, top)), "nodes": sorted(nodes)})
-    left = hierarchy.begin(there, where, work, nodes, overwrite=overwrite)
-    if left != "mark":
-        content = {
-            node.join(where, node.join(path, name)): write_json(document)
-            for path, metadata in nodes.items()
-            for name, document in metadata.to_documents().items()
-        }
-        chunks = {moved(key, top, where) for key in keys} - content.keys() - {remove.mark_key(where)}
-        for batch in reversed(node.copy_order(content)) if left == "parts" else ():
-            there.delete(batch)  # documents of an earlier call; chunks are written again
-        with Progress(progress, len(chunks) + len(content), "copied") as report:
-            transfer(source, target, chunks, report, content=content)
-    remove.remove_mark(there, where)
+    if dest is None or dry_run:
+        if not dry_run:
+            migrate(store, top, dry_run=False, progress=progress)
+        return converted
+    with opened(dest, node.new_path(name), storage_options=options) as (there, where):
+        origin = Scan(store, [top], 2)
+        origin.refuse_hidden()
+        if overwrite and place(store, top).within(place(there, where)):
+            raise ValueError("the source lies within dest, which would be removed before it is read; use another place")
+        work = Work("convert", {"from": repr(place(store, top)), "nodes": sorted(nodes)})
+        left = hierarchy.begin(there, where, work, nodes, overwrite=overwrite)
+        if left != "mark":
+            content = {
+                node.join(where, node.join(path, name)): write_json(document)
+                for path, metadata in nodes.items()
+                for name, document in metadata.to_documents().items()
+            }
+            chunks = (
+                {moved(key, top, where) for key in {*origin.keys} - old} - content.keys() - {remove.mark_key(where)}
+            )
+            for batch in reversed(node.copy_order(content)) if left == "parts" else ():
+                there.delete(batch)  # documents of an earlier call; chunks are written again
+            with Progress(progress, len(chunks) + len(content), "copied") as report:
+                transfer((store, top), (there, where), chunks, report, content=content)
+        remove.remove_mark(there, where)
+    return converted
 
 
 # -- HDF5 and netCDF4 -----------------------------------------------------------------------------
@@ -537,24 +529,19 @@ _BOOKKEEPING |= {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProp
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 
 
-def _h5py() -> Any:
+def _add_hdf5(found: Source, source: Any, path: str, stack: ExitStack) -> None:
+    """Add what is in a file, in a group of h5py, or a dataset alone."""
     try:
         import h5py
     except ImportError as error:
         raise ImportError("HDF5 and netCDF4 files need h5py: pip install 'zellige[hdf5]'") from error
-    return h5py
-
-
-def _read_group(found: Any, path: str, unsupported: Unsupported) -> Source:
-    """What is in a group of h5py, or a dataset alone."""
-    h5py = _h5py()
+    top = stack.enter_context(h5py.File(source, "r")) if isinstance(source, str) else source
     if path:
-        if path not in found:
-            raise NodeNotFoundError(f"there is no {path!r} in {found.file.filename!r}")
-        found = found[path]
-    walk = _Walk(h5py, unsupported)
-    (walk.add_dataset if isinstance(found, h5py.Dataset) else walk.add_group)("", found)
-    return walk.source
+        if path not in top:
+            raise NodeNotFoundError(f"there is no {path!r} in {top.file.filename!r}")
+        top = top[path]
+    walk = _Walk(h5py, found)
+    (walk.add_dataset if isinstance(top, h5py.Dataset) else walk.add_group)("", top)
 
 
 @dataclass
@@ -562,8 +549,7 @@ class _Walk:
     """Goes through a file once, and collects what is to be converted."""
 
     h5py: Any
-    unsupported: Unsupported
-    source: Source = field(default_factory=Source)
+    source: Source
     seen: dict[Any, str] = field(default_factory=dict)
     """The objects that were met, with their paths; one may have several names, even below itself."""
 
@@ -605,17 +591,22 @@ class _Walk:
         try:
             self.source.parts.append(self._part(path, dataset))
         except NotRepresentableError as error:
-            if self.unsupported == "raise":
-                raise
-            self.source.skipped[path or "/"] = str(error)
+            self.source.leave_out(path or "/", error)
 
     def _part(self, path: str, dataset: Any) -> Part:
         if dataset.shape is None:
             raise self._refused(path, "has no values and no shape")
         attributes = dict(self._attributes(path, dataset))
         dtype, values = self._type(path, dataset)
-        names, shape = self._names(dataset), self._shape(dataset)
+        own = dataset.is_scale and dataset.ndim == 1
+        scales = [dataset] if own else [next(iter(axis.values()), None) for axis in dataset.dims]
+        shape = self._shape(dataset, scales)
         options = {"shape": shape, "dtype": dtype}
+        # The name of the scale at an axis, else its label; a scale of one axis is its own.
+        pairs = zip(dataset.dims, scales, strict=True)
+        names = [
+            (axis.label if scale is None else (scale.name or "").rpartition("/")[2]) or None for axis, scale in pairs
+        ]
         if any(name is not None for name in names):
             options["dimension_names"] = names
         if dtype != "string":
@@ -632,13 +623,12 @@ class _Walk:
             values = partial(_read_padded, values, dataset.shape, options.get("fill_value"), in_memory)
         return Part(path, attributes, options, dataset.chunks, values)
 
-    def _shape(self, dataset: Any) -> tuple[int, ...]:
+    def _shape(self, dataset: Any, scales: list[Any]) -> tuple[int, ...]:
         """The shape as netCDF shows it: along a dimension without a limit, as long as the longest that has it.
 
-        In the file such datasets are as long as they were written; what is missing reads as the fill value.
+        In the file such datasets are as long as they were written; what is missing reads as the fill value. `scales`
+        are those of the axes, None for an axis without one.
         """
-        own = dataset.is_scale and dataset.ndim == 1
-        scales = [dataset] if own else [next(iter(axis.values()), None) for axis in dataset.dims]
         return tuple(
             length if limit is not None or scale is None else max(length, self._length(scale))
             for length, limit, scale in zip(dataset.shape, dataset.maxshape, scales, strict=True)
@@ -682,16 +672,6 @@ class _Walk:
             attributes["_FillValue"] = base64.b64encode(bytes(value)).decode()
         return value
 
-    def _names(self, dataset: Any) -> list[str | None]:
-        """The names of the axes: of the scale at each, else its label; a scale of one axis is its own."""
-        if dataset.is_scale and dataset.ndim == 1:
-            return [_last(dataset.name)]
-        names = []
-        for dimension in dataset.dims:
-            scales = [scale.name for scale in dimension.values()]
-            names.append(_last(scales[0]) if scales else dimension.label or None)
-        return names
-
     # -- attributes -------------------------------------------------------------------------------
 
     def _attributes(self, path: str, found: Any) -> Iterator[tuple[str, Any]]:
@@ -702,10 +682,6 @@ class _Walk:
                     yield name, _json(self.h5py, found.attrs[name])
                 except (TypeError, UnicodeDecodeError, OSError) as error:
                     self.source.skipped[f"attribute {name} of /{path}"] = str(error)
-
-
-def _last(name: str | None) -> str | None:
-    return name.rpartition("/")[2] if name else None
 
 
 def _read_padded(read: Any, shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any], region: Region) -> Any:

@@ -1,48 +1,49 @@
-"""Copying nodes: `copy` and `copy_all`; bytes as they are, within a store or between stores.
+"""Copying nodes and keys: `copy`, `copy_all` and `copy_store`; bytes as they are, within a store or between stores.
 
-A copy is planned from a listing of each side, and whatever is refused is refused then, before the first write. Chunks
-come first and documents last, those of the copied node itself at the very end: what is cut short is not a node.
+A copy of nodes is planned from a listing of each side, and whatever is refused is refused then, before the first write.
+Chunks come first and documents last, those of the copied node itself at the very end: what is cut short is not a node.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from zellige.display.progress import Progress, ProgressLike
+from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.dtypes.cast import as_value
-from zellige.errors import ContainsArrayError, ContainsGroupError, NodeNameError, NodeNotFoundError, NotANodeError
+from zellige.errors import (
+    ConflictError,
+    ContainsArrayError,
+    ContainsGroupError,
+    CopyError,
+    MetadataError,
+    NodeNameError,
+    NodeNotFoundError,
+    NotANodeError,
+)
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata.groups import ATTRIBUTES_V2, CONSOLIDATED_V2, Documents, GroupMetadata
-from zellige.metadata.json import write_json
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, GroupMetadata
+from zellige.metadata.json import read_json, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.consolidated import Consolidated
+from zellige.nodes.consolidated import Consolidated, meaning
 from zellige.nodes.create import copy_array, from_array, modern_options
 from zellige.nodes.group import Group
-from zellige.nodes.remove import Chunks, Mark, Work, mark_key
-from zellige.stores import StoreLike, finishing, locate, threads
-from zellige.stores.abilities import Folders, Obstacle
-from zellige.stores.resolve import place
+from zellige.nodes.remove import Chunks, Mark, Owners, Removal, Work, mark_key
+from zellige.stores import Store, StoreLike, finishing, locate, threads
+from zellige.stores.abilities import Obstacle
+from zellige.stores.base import DOCUMENTS
+from zellige.stores.resolve import Place, place
 from zellige.tools.scan import Found, Scan
-from zellige.tools.transfer import (
-    Copied,
-    CopyError,
-    LogLike,
-    check_options,
-    copy_store,
-    log_line,
-    moved,
-    open_log,
-    refuse_file,
-    refuse_obstacle,
-    transfer,
-)
 from zellige.types import AnyArray
 
 if TYPE_CHECKING:
@@ -56,6 +57,30 @@ _Action: TypeAlias = Literal["copy", "follow", "merge", "replace", "skip", "fini
 
 _UNFIT = {"store", "path", "name", "shape", "data", "write_data", "overwrite", "mode", "storage_options"}
 _BLOCK = "consolidated_metadata"
+_NONE: Mapping[str, bytes] = {}
+
+
+class _File(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+LogLike: TypeAlias = str | os.PathLike[str] | _File | Callable[[str], object] | None
+
+
+class Copied(NamedTuple("_Counts", [("n_copied", int), ("n_skipped", int), ("n_bytes_copied", int)])):
+    """What was copied: three numbers, as a tuple.
+
+    `n_copied` and `n_skipped` are arrays and groups, or keys for `copy_store`. `n_bytes_copied` are bytes as they are
+    stored, of chunks and documents; of arrays that were encoded anew, the bytes of their values; in a dry run 0.
+    """
+
+    left_out: tuple[str, ...] = ()
+    """The keys of the source that belong to no node, and so were not copied."""
+
+    def summary(self, *, dry_run: bool) -> str:
+        """One line for people."""
+        found = f"{self.n_copied:,} copied, {self.n_skipped:,} skipped"
+        return f"dry run: {found}" if dry_run else f"all done: {found}, {self.n_bytes_copied:,} bytes copied"
 
 
 def copy(
@@ -123,15 +148,13 @@ def copy(
     (((31, 28),), ((20, 20, 19),))
     """
     options = Options(if_exists, shallow, without_attrs, dry_run, verify, progress, log, create)
-    options.check()
     origin, root = _origin(source)
     group = _group(dest, root, options)
     if name is None and not root.path:
         raise NodeNameError(f"the source is the root of {origin.store!r}, which has no name; give name=", name="")
     plan = Plan(origin, root.path, group, group._new(root.path.rpartition("/")[2] if name is None else name), options)
     plan.add([root], depth=0)
-    with finishing(dest, group.store):
-        return _carry_out(plan)
+    return _carry_out(plan, dest)
 
 
 def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any) -> Copied:
@@ -150,9 +173,8 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     >>> copy_all(source, dest)[:2], list(dest)
     ((2, 0), ['a', 'b'])
     """
-    known = {name: options.pop(name) for name in Options._fields[:-1] if name in options}
+    known = {one.name: options.pop(one.name) for one in fields(Options)[:-1] if one.name in options}
     checked = Options(**known, create=options)
-    checked.check()
     origin, root = _origin(source)
     if not isinstance(root.metadata, GroupMetadata):
         raise TypeError(f"'/{root.path}' in {origin.store!r} is an array, which has no members; use copy")
@@ -162,12 +184,12 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     members = origin.load(origin.children(root.path))
     plan.claim(root)
     plan.add(members, depth=1)
-    with finishing(dest, group.store):
-        return _carry_out(plan)
+    return _carry_out(plan, dest)
 
 
-class Options(NamedTuple):
-    """What `copy` and `copy_all` are told."""
+@dataclass(frozen=True)
+class Options:
+    """What `copy` and `copy_all` are told; what has no meaning is refused."""
 
     if_exists: IfExists = "raise"
     shallow: bool = False
@@ -176,10 +198,9 @@ class Options(NamedTuple):
     verify: bool = False
     progress: ProgressLike = None
     log: LogLike = None
-    create: Mapping[str, Any] = {}
+    create: Mapping[str, Any] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Refuse what has no meaning."""
+    def __post_init__(self) -> None:
         check_options(self.if_exists, ("raise", "replace", "skip", "skip_initialized"), self.progress, self.log)
         if unfit := sorted(self.create.keys() & _UNFIT):
             raise TypeError(f"{unfit[0]}= is no option of a copy; use the options for chunks, codecs and types")
@@ -287,13 +308,9 @@ class Plan:
         """The documents of a node are not left out; raises if something hides its chunks, or members of a group."""
         origin = self.origin
         for key, _ in origin.blocked(found.path, found.metadata):
-            if (what := origin.obstacles[key]) is not Obstacle.UNREADABLE:  # reading says why
-                refuse_obstacle(origin.store, key, what)
-        # The chunks of a directory in whose place there is a file are not missing but unknown.
-        for chunks in Chunks.of(found.metadata) if origin.store.ability(Folders) is not None else ():
-            for key in origin.under(found.path):
-                if chunks.has_folder(node.relative(key, found.path)):
-                    refuse_file(origin.store, key)
+            if origin.obstacles[key] is not Obstacle.UNREADABLE:  # reading says why
+                origin.refuse(key)
+        origin.refuse_files(origin.under(found.path), Owners({found.path: Chunks.of(found.metadata)}))
         more = [CONSOLIDATED_V2] if origin.has_zmetadata(found.path) else []
         self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
 
@@ -499,11 +516,12 @@ class Plan:
 # -- carrying it out ------------------------------------------------------------------------------
 
 
-def _carry_out(plan: Plan) -> Copied:
-    """Do what is planned, unless it is a dry run."""
+def _carry_out(plan: Plan, dest: Group | StoreLike) -> Copied:
+    """Do what is planned, unless it is a dry run; `dest` is the target as the user gave it."""
     options = plan.options
     total = len(plan.keys) + len(plan.content) + len(plan.encoded)
-    with open_log(options.log) as say, Progress(options.progress, total, "copied") as progress:
+    report = Progress(options.progress, total, "copied")
+    with finishing(dest, plan.dest.store), open_log(options.log) as say, report as progress:
         for _, text in sorted(plan.lines):
             say(text)
         left_out = plan.left_out()
@@ -595,3 +613,280 @@ def _equal(sent: AnyArray, found: AnyArray) -> bool:
     if sent.dtype.hasobject or sent.dtype.kind == "T":
         return all(map(np.array_equal, sent.ravel(), found.ravel()))
     return sent.tobytes() == found.tobytes()
+
+
+# -- keys, whatever they are ----------------------------------------------------------------------
+
+
+def copy_store(
+    source: StoreLike,
+    dest: StoreLike,
+    source_path: str = "",
+    dest_path: str = "",
+    excludes: str | Sequence[str] | None = None,
+    includes: str | Sequence[str] | None = None,
+    flags: int = 0,
+    if_exists: Literal["raise", "replace", "skip"] = "raise",
+    dry_run: bool = False,
+    verify: bool = False,
+    progress: ProgressLike = None,
+    log: LogLike = None,
+) -> Copied:
+    """Copy the keys below one path to another, whatever they are; the metadata of nodes comes last.
+
+    What listings leave out is never left out in silence: a symbolic link that leads out of a local store or nowhere
+    raises `UnsafeLinkError`, a FIFO or the like raises `CopyError`, both before anything is written. `excludes` leaves
+    them out.
+
+    A source without any key raises `NodeNotFoundError`, and nothing is touched.
+
+    A copy that was stopped is finished by the same call: all keys are copied again, and chunks that the source has no
+    longer are removed. Until then there is a mark, and no metadata that would make others take it for whole.
+
+    Parameters
+    ----------
+    source, dest
+        A place each, as `store` elsewhere.
+    source_path, dest_path
+        The paths within them, below which the keys lie.
+    excludes, includes
+        A key in which one of the regular expressions `excludes` is found is left out, unless one of `includes` is found
+        in it, too.
+    flags
+        Of the regular expressions, as for `re.compile`.
+    if_exists
+        For keys that are there already: `"raise"`; `"replace"`, of which metadata is removed first; `"skip"`. A node
+        that is replaced by one of the source loses all its old chunks and metadata, as far as the regular expressions
+        let their keys through. Nodes that the source does not have, and keys of no node, stay.
+    dry_run, verify, progress, log
+        See `copy`.
+
+    >>> import zellige
+    >>> store = zellige.MemoryStore()
+    >>> zellige.group(store)["a"] = [1, 2, 3]
+    >>> copied = copy_store(store, zellige.MemoryStore(), excludes="/c/", log=print)  # doctest: +ELLIPSIS
+    copy a/zarr.json
+    copy zarr.json
+    all done: 2 copied, 0 skipped, ... bytes copied
+    """
+    check_options(if_exists, ("raise", "replace", "skip"), progress, log)
+    here, path = locate(source, node.normalize_path(source_path), read_only=True)
+    wanted = _filter(excludes, includes, flags)
+    origin = Scan(here, [path], 3)
+    origin.refuse_hidden(wanted)
+    if not origin.keys:  # stores that are not there are listed like empty ones
+        raise NodeNotFoundError(
+            f"there is no array and no group at '/{path}' in {here!r}, and no other key; check source and source_path"
+        )
+    there, top = locate(dest, node.normalize_path(dest_path))
+    there.check_writable()
+    if not top:
+        node.check_outer(there)
+    keys = {moved(key, path, top): key for key in origin.keys if wanted(key)}
+    if keys.pop(remove.mark_key(top), None) is not None and node.there(here, path) is None:
+        remove.is_begun(here, path)  # which raises if it is a node that is being made
+    _refuse_overlap(place(here, path), place(there, top), [node.relative(key, path) for key in keys.values()])
+    work = Work("copy", {"from": repr(place(here, path)), "keys": repr((excludes, includes, flags))})
+    earlier = remove.read_mark(there, top)
+    resumed = earlier is not None and work.is_same(earlier.work)
+    clears = earlier is not None and not resumed and node.there(there, top) is None
+    if clears and if_exists != "replace":
+        remove.is_begun(there, top)  # which raises if it is a node that is being made
+    begun = earlier.nodes if earlier is not None and resumed else {}
+    mode = "replace" if resumed and if_exists == "raise" else if_exists
+    skipped = {key: keys.pop(key) for key in _existing(there, top, keys, mode, Owners(begun))}
+    order = (sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional))
+    keys = {key: keys[key] for batch in order for key in batch}
+    known = _read_documents(here, keys)
+    nodes = {node.relative(key, top).rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in known.items()}
+    owners = Owners({node.join(path, below): chunks for below, chunks in nodes.items()})
+    origin.refuse_blocked(keys.values(), owners)
+
+    def may_go(key: str) -> bool:
+        return key not in skipped and wanted(moved(key, top, path))
+
+    with finishing(dest, there), open_log(log) as say, Progress(progress, len(keys), "copied") as report:
+        for verb, pairs in (("skip", skipped), ("copy", keys)):
+            for key, from_key in pairs.items():
+                say(log_line(verb, from_key, key))
+        if dry_run:
+            copied = Copied(len(keys), len(skipped), 0)
+        else:
+            if clears:
+                remove.clear(there, top, whole=False)
+            _replace_keys(there, top, work, keys, nodes, begun, may_go, replaces=mode == "replace")
+            count, nbytes = transfer((here, path), (there, top), keys, report, known=known, verify=verify)
+            remove.remove_mark(there, top)
+            copied = Copied(count, len(skipped), nbytes)
+        say(copied.summary(dry_run=dry_run))
+    return copied
+
+
+def _filter(
+    excludes: str | Sequence[str] | None, includes: str | Sequence[str] | None, flags: int
+) -> Callable[[str], bool]:
+    """Whether a key is to be copied."""
+
+    def searches(given: str | Sequence[str] | None) -> list[Callable[[str], object]]:
+        return [re.compile(text, flags).search for text in ([given] if isinstance(given, str) else given or [])]
+
+    out, back = searches(excludes), searches(includes)
+    return lambda key: not any(found(key) for found in out) or any(found(key) for found in back)
+
+
+def _refuse_overlap(source: Place, target: Place, names: Iterable[str]) -> None:
+    """A key that is both read and written would be copied before or after the change, as it happens."""
+    if source.owner == target.owner and (source.within(target) or target.within(source)):
+        both = {source.path + name for name in names} & {target.path + name for name in names}
+        if both:
+            raise ValueError(f"{min(both)!r} would be both read and overwritten; copy to another path, or exclude it")
+
+
+def _existing(there: Store, top: str, keys: Mapping[str, str], if_exists: str, begun: Owners) -> list[str]:
+    """The keys that are there already, and stay; not those that an earlier call, which was stopped, has copied."""
+    if if_exists == "replace":
+        return []
+    exists = threads.gather(there.exists, list(keys), there, large=True)
+    found = [key for key, is_there in zip(keys, exists, strict=True) if is_there]
+    found = [key for key in found if begun.owner(node.relative(key, top)) is None]
+    if found and if_exists == "raise":
+        key = min(found)
+        raise CopyError(f"key {key!r} is in {there!r} already; pass if_exists='replace' or 'skip'", key=key)
+    return sorted(found)
+
+
+def _read_documents(here: Store, keys: Mapping[str, str]) -> dict[str, bytes]:
+    """The main documents of the nodes that are copied, by their keys in the target."""
+    mains = [key for key in keys if key.rpartition("/")[2] in (DOCUMENT, ARRAY_V2, GROUP_V2)]
+    found = zip(mains, threads.gather(lambda key: here.get(keys[key]), mains, here, large=True), strict=True)
+    return {key: raw for key, raw in found if raw is not None}
+
+
+def _replace_keys(
+    there: Store,
+    top: str,
+    work: Work,
+    keys: Collection[str],
+    nodes: Mapping[str, Iterable[Chunks]],
+    begun: Mapping[str, Iterable[Chunks]],
+    may_go: Callable[[str], bool],
+    *,
+    replaces: bool,
+) -> None:
+    """Leave a mark, and remove what is replaced.
+
+    Documents go first. Of a node that comes, or that an earlier call had `begun` to copy, so do chunks and documents
+    that it has no longer, if they `may_go`: in the new node they would be read as its own.
+    """
+    if not keys and not begun:
+        return
+    changed = {*(nodes if replaces else ()), *begun}
+    if not changed:
+        remove.write_mark(there, top, Mark(nodes, work=work))
+        return
+    before = Removal(there, top, nodes={**begun, **nodes})
+    remove.write_mark(there, top, Mark({path: before.nodes[path] for path in {**nodes, **begun}}, work=work))
+
+    def goes(key: str) -> bool:
+        full = node.join(top, key)
+        if full not in keys:
+            return may_go(full)
+        # In a transaction nobody sees a document before its chunks.
+        return key.rpartition("/")[2] in DOCUMENTS and not there.traits.transactional
+
+    before.remove_only(key for key in before.own if before.owner(key) in changed and goes(key))
+
+
+# -- the transfer ---------------------------------------------------------------------------------
+
+
+def moved(path: str, base: str, top: str) -> str:
+    """A path, or key, below one path as that below another."""
+    return node.join(top, node.relative(path, base))
+
+
+def transfer(
+    source: tuple[Store, str],
+    target: tuple[Store, str],
+    keys: Iterable[str],
+    progress: Progress,
+    *,
+    content: Mapping[str, bytes] = _NONE,
+    known: Mapping[str, bytes] = _NONE,
+    verify: bool = False,
+) -> tuple[int, int]:
+    """Write keys of the target, several at a time, chunks before documents; returns how many, and how many bytes.
+
+    `source` and `target` are paths in stores, below which a key has the same name. `known` are values that were read
+    from the source already. `content` are more keys, with values that do not come from the source; they must be new.
+    """
+    (here, base), (there, top) = source, target
+
+    def write(key: str) -> int | None:
+        if key in content:
+            raw: bytes | None = content[key]
+            if not there.create(key, content[key]):
+                node.check_free(there, key.rpartition("/")[0])
+                raise ConflictError(f"key {key!r} in {there!r} was written by somebody else meanwhile")
+        else:
+            raw = known.get(key) or here.get(moved(key, top, base))
+            if raw is not None:
+                there.put(key, raw)
+        if raw is not None and verify:
+            _compare(there, key, raw)
+        progress.advance(key)
+        return None if raw is None else len(raw)
+
+    sizes: list[int | None] = []
+    for batch in node.copy_order([*keys, *content], transactional=there.traits.transactional):
+        sizes += threads.gather(write, batch, threads.farther(here, there), large=True)
+    written = [size for size in sizes if size is not None]
+    return len(written), sum(written)
+
+
+def _compare(store: Store, key: str, raw: bytes) -> None:
+    """Read a key back, and remove it if it differs."""
+    back = store.get(key)
+    if back != raw and not _is_same_document(key, raw, back):
+        store.delete([key])
+        found = "nothing" if back is None else f"{len(back)} other bytes" if len(back) != len(raw) else "other bytes"
+        raise CopyError(f"key {key!r} in {store!r}: {len(raw)} bytes were written, {found} read back", key=key)
+
+
+def _is_same_document(key: str, raw: bytes, back: bytes | None) -> bool:
+    """Whether the document of an array means what was written: icechunk spells the edges of chunks anew."""
+    if key.rpartition("/")[2] != DOCUMENT or back is None:
+        return False
+    try:
+        sent, found = read_json(raw), read_json(back)
+    except MetadataError:
+        return False
+    return sent.get("node_type") == "array" and meaning({DOCUMENT: sent}) == meaning({DOCUMENT: found})
+
+
+# -- options and log ------------------------------------------------------------------------------
+
+
+def check_options(if_exists: str, modes: Sequence[str], progress: Any, log: Any) -> None:
+    """Refuse arguments that have no meaning."""
+    if if_exists not in modes:
+        raise ValueError(f"if_exists={if_exists!r} must be one of {', '.join(map(repr, modes))}")
+    check_progress(progress)
+    if log is not None and not isinstance(log, str | os.PathLike) and not callable(log) and not hasattr(log, "write"):
+        raise TypeError(f"log={log!r} must be a path, a file, a function that takes lines, or None")
+
+
+def log_line(verb: str, source: str, target: str) -> str:
+    """What happens to a key or a node."""
+    return f"{verb} {source}" if source == target else f"{verb} {source} -> {target}"
+
+
+@contextmanager
+def open_log(log: LogLike) -> Iterator[Callable[[str], object]]:
+    """A function that takes lines for a log."""
+    if log is None or callable(log):
+        yield log or node.nothing
+        return
+    with open(log, "w", encoding="utf-8") if isinstance(log, str | os.PathLike) else nullcontext(log) as file:
+        flush = getattr(file, "flush", node.nothing)
+        yield lambda text: (file.write(text + "\n"), flush())

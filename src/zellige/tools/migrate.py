@@ -363,18 +363,14 @@ def _undo(store: Store, nodes: list[_Found], progress: Progress, *, dry_run: boo
     progress.skip(len(nodes) - len(todo))
     for found in todo:
         if not dry_run:
-            _remove_new(store, found)
+            key = node.join(found.path, DOCUMENT)
+            with store.lock(key):
+                if not _same(found.new, node.load(store, found.path, zarr_format=3)):
+                    raise ConflictError(f"{key!r} has changed meanwhile; it is still there, try again")
+                store.delete([key])
         progress.advance(found.path)
     removed = tuple(found.path for found in todo)
     return Migration((), skipped, {**failed, **changed}, removed, dry_run, undo=True)
-
-
-def _remove_new(store: Store, found: _Found) -> None:
-    key = node.join(found.path, DOCUMENT)
-    with store.lock(key):
-        if not _same(found.new, node.load(store, found.path, zarr_format=3)):
-            raise ConflictError(f"{key!r} has changed meanwhile; it is still there, try again")
-        store.delete([key])
 
 
 def _changes(found: _Found) -> list[str]:

@@ -10,7 +10,7 @@ import pickle
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -113,49 +113,35 @@ def rechunk(
         source = Array.open(*locate(src, read_only=True, storage_options=storage_options))
     layout = {"chunks": chunks, "shards": shards}
     options = {**{key: value for key, value in layout.items() if value is not None}, **create}
-    how = {"memory": memory, "progress": progress, "client": client, "overwrite": overwrite}
+    goal: AbstractContextManager[tuple[Store, str]]
     if isinstance(dst, Array):
         if options or name is not None:
             raise TypeError("dst is an array, which has its chunks and codecs; leave chunks=, name= and the like out")
         if source.shape != dst.shape:
             raise BroadcastError(f"dst has the shape {dst.shape}, the source {source.shape}; resize it first")
-        _rechunk(source, dst, dst.store, dst.path, **how)
-        return dst
-    with opened(dst, node.new_path(name), storage_options=storage_options) as (store, path):
+        goal = nullcontext((dst.store, dst.path))
+    else:
+        goal = opened(dst, node.new_path(name), storage_options=storage_options)
+    with goal as (store, path):
         # Made in memory first: what is refused is refused before anything is written or removed.
-        model = from_array(data=source, write_data=False, **options)
-        made = _rechunk(source, model, store, path, **how, fresh=True)
+        model = dst if isinstance(dst, Array) else from_array(data=source, write_data=False, **options)
+        _check_places(source, store, path, client)
+        by_middle = client is None or not store.traits.transactional  # temporary files are not seen by all workers
+        _plan(source, model, memory, by_middle=by_middle)
+        written = store if client is None else abilities.fork(store)
+        fresh = model is not dst
+        target = Array(written, path, model.metadata, model.config) if fresh else _at(model, written)
+        record = _Record.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
+        if record is not None:
+            with _scratch(target) as folder:
+                _Job.of(source, target, record, folder, by_middle=by_middle).run(progress, client)
+            record.finish(target)
+            if written is not store:
+                abilities.merge(store, [written])
+    if isinstance(dst, Array):
+        return dst
     found = reopened(dst, store, storage_options)
-    return made if found is store else Array.open(found, path)
-
-
-def _rechunk(
-    source: Array,
-    model: Array,
-    store: Store,
-    path: str,
-    *,
-    memory: int,
-    progress: ProgressLike,
-    client: Any,
-    overwrite: bool,
-    fresh: bool = False,
-) -> Array:
-    """Write the values of an array to a place, into one that is as the model is, or is the model itself."""
-    _check_places(source, store, path, client)
-    by_middle = client is None or not store.traits.transactional  # temporary files are not seen by all workers
-    _plan(source, model, memory, by_middle=by_middle)
-    written = store if client is None else abilities.fork(store)
-    target = Array(written, path, model.metadata, model.config) if fresh else _at(model, written)
-    record = _Record.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
-    if record is None:
-        return Array.open(store, path)
-    with _scratch(target) as folder:
-        _Job.of(source, target, record, folder, by_middle=by_middle).run(progress, client)
-    record.finish(target)
-    if written is not store:
-        abilities.merge(store, [written])
-    return _at(target, store)
+    return Array.open(found, path) if record is None or found is not store else _at(target, store)
 
 
 def _at(array: Array, store: Store) -> Array:
@@ -258,11 +244,6 @@ class _Record:
         remove.write_mark(store, path, Mark({"": Chunks.of(target.metadata)}, work=work))
         return replace(record, done=frozenset())
 
-    def finish_box(self, box: str) -> None:
-        """Note that a box is done."""
-        if not self.store.traits.transactional:
-            self.store.put(f"{self.prefix}done/{box}", b"")
-
     def finish(self, target: Array) -> None:
         """All is written: from now on the target can be opened as a whole array."""
         if self.store.traits.transactional:
@@ -321,7 +302,14 @@ class _Job:
     def of(cls, source: Array, target: Array, record: _Record, scratch: tuple[Store, str], *, by_middle: bool) -> _Job:
         """The job that fills a target."""
         plan, limits = _plan(source, target, record.memory, by_middle=by_middle)
-        return cls(source, target, _intermediate(source, scratch, plan), plan, record, limits)
+        middle = None
+        if plan.middle is not None:
+            # Its document is never stored, since the plan tells it.
+            edges = [np.diff(ends, prepend=0) for ends in plan.middle.ends]
+            dtype, fill = source.metadata.data_type, source.metadata.fill_value
+            model = create_array(shape=source.shape, dtype=dtype, chunks=edges, fill_value=fill, zarr_format=3)
+            middle = Array(*scratch, model.metadata, model.config)
+        return cls(source, target, middle, plan, record, limits)
 
     def run(self, progress: ProgressLike, client: Any) -> None:
         """Carry all boxes that are not done."""
@@ -368,7 +356,8 @@ class _Job:
                 there[region] = here[region]
             else:
                 self._carry_rest(here, there, region)
-        self.record.finish_box(f"{stage}.{number}")
+        if not self.record.store.traits.transactional:
+            self.record.store.put(f"{self.record.prefix}done/{stage}.{number}", b"")
         return "[" + ", ".join(f"{part.start}:{part.stop}" for part in region) + "]"
 
     def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:
@@ -415,60 +404,32 @@ class _Limits(NamedTuple):
     """Threads that wait for a store, where there are any; each has one chunk as bytes."""
 
 
-class _Budget(NamedTuple):
-    """What chunks, boxes and threads need, in bytes."""
-
-    source: Boxes
-    target: Boxes
-    size: int
-    """The bytes of an element."""
-    waiting: int
-    """How many requests at once the stores want."""
-
-    def chunks(self, plan: RechunkPlan | None) -> tuple[int, int]:
-        """The largest chunk that is read, and the largest that is written; those of an intermediate array are both."""
-        middle = 0 if plan is None or plan.middle is None else plan.middle.largest
-        return self.size * max(self.source.largest, middle), self.size * max(self.target.largest, middle)
-
-    def limits(self, memory: int, workers: int, plan: RechunkPlan | None) -> _Limits:
-        """What is waited for has a quarter of the memory."""
-        return _Limits(workers, max(workers, min(self.waiting, memory // 4 // max(*self.chunks(plan), 1))))
-
-    def held(self, limits: _Limits, plan: RechunkPlan | None) -> int:
-        """Beside the box: a thread keeps what it read and what it wrote last, each as bytes and as values."""
-        read, written = self.chunks(plan)
-        return limits.workers * 2 * (read + written) + (limits.requests - limits.workers) * max(read, written)
-
-    def fit(self, memory: int, workers: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits] | None:
-        """The largest boxes that fit; chunks of an intermediate array are smaller if boxes are."""
-        limits = self.limits(memory, workers, None)
-        most = (memory - self.held(limits, None)) // self.size
-        for _ in range(8):
-            plan = make_plan(self.source, self.target, most, by_middle=by_middle)
-            limits = self.limits(memory, workers, plan)
-            if plan.largest * self.size + self.held(limits, plan) <= memory:
-                return plan, limits
-            most = most * 3 // 4
-        return None
-
-
 def _plan(source: Array, target: Array, memory: int, *, by_middle: bool) -> tuple[RechunkPlan, _Limits]:
     """The boxes, and how many threads there may be: fewer need less memory, and leave more for the boxes."""
-    budget = _Budget(
-        Boxes.of(source.read_chunk_sizes),
-        Boxes.of(target.write_chunk_sizes),
-        max(_itemsize(source.dtype), _itemsize(target.dtype)),
-        max(source.store.traits.concurrency or 0, target.store.traits.concurrency or 0),
-    )
+    read, written = Boxes.of(source.read_chunk_sizes), Boxes.of(target.write_chunk_sizes)
+    size = max(_itemsize(source.dtype), _itemsize(target.dtype))
+    wanted = max(store.traits.concurrency or 0 for store in (source.store, target.store))
+
+    def needed(workers: int, plan: RechunkPlan | None) -> tuple[_Limits, int]:
+        """The threads, and the bytes beside the box: each keeps what it read and wrote last, as bytes and as values."""
+        middle = 0 if plan is None or plan.middle is None else plan.middle.largest  # is read, and written
+        largest = [size * max(boxes.largest, middle) for boxes in (read, written)]
+        # What is waited for has a quarter of the memory.
+        limits = _Limits(workers, max(workers, min(wanted, memory // 4 // max(*largest, 1))))
+        return limits, workers * 2 * sum(largest) + (limits.requests - workers) * max(largest)
+
     for way in (True, False) if by_middle else (False,):
         for workers in range(threads.workers(), 0, -1):
-            found = budget.fit(memory, workers, by_middle=way)
-            if found is not None:
-                return found
-    read, written = budget.chunks(None)
+            most = (memory - needed(workers, None)[1]) // size
+            for _ in range(8):
+                plan = make_plan(read, written, most, by_middle=way)
+                limits, held = needed(workers, plan)
+                if plan.largest * size + held <= memory:
+                    return plan, limits
+                most = most * 3 // 4  # chunks of an intermediate array are smaller if boxes are
     raise ValueError(
         f"max_memory of {memory:,} bytes is too little for the chunks of source and target; give at least "
-        f"{written + 2 * (read + written):,}"
+        f"{size * (written.largest + 2 * (read.largest + written.largest)):,}"
     )
 
 
@@ -476,19 +437,6 @@ def _described(array: Array) -> str:
     """A digest of the documents of an array, whether it is being filled or not."""
     metadata = _flagged(array.metadata, unfinished=False)
     return digest(json.dumps(metadata.to_documents(), sort_keys=True).encode())
-
-
-def _intermediate(source: Array, place: tuple[Store, str], plan: RechunkPlan) -> Array | None:
-    """The array between source and target; its document is never stored, since the plan tells it."""
-    middle = plan.middle
-    if middle is None:
-        return None
-    edges = [np.diff(ends, prepend=0) for ends in middle.ends]
-    fill = source.metadata.fill_value
-    model = create_array(
-        shape=source.shape, dtype=source.metadata.data_type, chunks=edges, fill_value=fill, zarr_format=3
-    )
-    return Array(*place, model.metadata, replace(model.config))
 
 
 def _itemsize(dtype: np.dtype[Any]) -> int:

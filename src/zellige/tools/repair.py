@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Literal, TypeAlias
 
@@ -100,8 +100,7 @@ def repair(
     """
     with opened(store, node.normalize_path(path), storage_options=storage_options) as (where, top):
         mending = _Mending(where, top, dry_run=dry_run, drop=drop, stray=stray, shrink=shrink)
-        done, report = mending.mend(deep=deep, progress=progress)
-        return replace(done, notes=tuple(found for found in report if found.level == "note"))
+        return mending.mend(deep=deep, progress=progress)
 
 
 def vacuum(
@@ -137,59 +136,56 @@ def vacuum(
     """
     with opened(store, node.normalize_path(path), storage_options=storage_options) as (where, top):
         mending = _Mending(where, top, dry_run=dry_run, drop=True, unfinished=unfinished, only=("outside", "leftover"))
-        done, _ = mending.mend(deep=False)
+        done = mending.mend(deep=False)
         if quarantine and not dry_run:
             where.delete_prefix(node.join(top, QUARANTINE) + "/")
         return done
 
 
+@dataclass
 class _Mending:
     """Carries out what is to be done about findings of some kinds."""
 
-    def __init__(
-        self,
-        store: Store,
-        top: str,
-        *,
-        dry_run: bool,
-        drop: bool,
-        stray: bool = False,
-        shrink: bool = False,
-        unfinished: bool = False,
-        only: Collection[Kind] = LEVELS.keys(),
-    ) -> None:
-        self.store, self.top, self.dry_run, self.drop = store, top, dry_run, drop
-        self.shrink, self.unfinished = shrink, unfinished
-        ways: dict[Kind, Callable[[Finding], Done]] = {
-            "chunk": self._set_aside,
-            "index": self._set_aside,
-            "stray": self._set_stray_aside if stray else _leave,
-            "outside": self._set_aside,
-            "leftover": self._finish,
-            "consolidated": self._consolidate,
-            "document": self._restore,
-            "nested": _leave,
-            "dataset": self._shrink if shrink else _leave,
-        }
-        self._ways = {kind: way for kind, way in ways.items() if kind in only}
-        self._changed: set[str] = set()
-        """The keys and paths of what was mended already: several findings may be about the same."""
+    store: Store
+    top: str
+    dry_run: bool
+    drop: bool
+    stray: bool = False
+    shrink: bool = False
+    unfinished: bool = False
+    only: Collection[Kind] = tuple(LEVELS)
+    _changed: set[str] = field(default_factory=set)
+    """The keys and paths of what was mended already: several findings may be about the same."""
 
-    def mend(self, *, deep: bool, progress: ProgressLike = None) -> tuple[Repaired, Sequence[Finding]]:
-        """Do it, or say what would be done; returns what there was to find as well."""
+    def mend(self, *, deep: bool, progress: ProgressLike = None) -> Repaired:
+        """Do it, or say what would be done."""
         inspection, settled = self._settle()
         if inspection is None:
-            return Repaired(tuple(settled), self.dry_run), ()
+            return Repaired(tuple(settled), self.dry_run)
         self.inspection = inspection
         report = inspection.report(deep=deep, progress=progress)
         if not self.dry_run:
             self.store.check_writable()
             if isinstance(self.store, LocalStore):
                 self.store.clean()
-        found = [one for one in report.findings if one.kind in self._ways]
+        asked = [one for one in report.findings if one.kind in self.only]
+        found, notes = ([one for one in asked if (one.level == "note") == is_note] for is_note in (False, True))
         # Documents first: what else is mended may need them.
-        done = {one: self._ways[one.kind](one) for one in sorted(found, key=lambda one: one.kind != "document")}
-        return Repaired((*settled, *((done[one], one) for one in found)), self.dry_run), report.findings
+        done = {one: self._act(one) for one in sorted(found, key=lambda one: one.kind != "document")}
+        return Repaired((*settled, *((done[one], one) for one in found)), self.dry_run, tuple(notes))
+
+    def _act(self, found: Finding) -> Done:
+        ways: dict[Kind, Callable[[Finding], Done]] = {
+            "chunk": self._set_aside,
+            "index": self._set_aside,
+            "stray": self._set_aside,
+            "outside": self._set_aside,
+            "leftover": self._finish,
+            "consolidated": self._consolidate,
+            "document": self._restore,
+            "dataset": self._shrink,
+        }
+        return ways[found.kind](found) if found.kind in ways else "left"
 
     def _settle(self) -> tuple[Inspection | None, list[tuple[Done, Finding]]]:
         """Finish or undo changes of several arrays that were stopped, before anything else is looked at.
@@ -216,6 +212,10 @@ class _Mending:
             return "left"  # it is no value, and what is below it may be
         if found.path in self.inspection.disputed:
             return "left"  # by the consolidated metadata it may be a good chunk
+        if found.kind == "stray":
+            below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
+            if below_broken or not self.stray:
+                return "left"  # below a node that cannot be read it may be one of its chunks
         if not self.drop and not self._put_aside(found.key):
             return "left"
         if not self.dry_run:
@@ -252,11 +252,6 @@ class _Mending:
                 self.store.put(node.join(lost.path, name), write_json(lost.whole[name]))
         return "mended"
 
-    def _set_stray_aside(self, found: Finding) -> Done:
-        """Put a key aside; those below a node that cannot be read may be its chunks, and stay."""
-        below_broken = any(node.is_below(found.key, path) for path in self.inspection.broken)
-        return "left" if below_broken else self._set_aside(found)
-
     def _finish(self, found: Finding) -> Done:
         """Undo what a killed writer had begun; what the same call can finish is left, unless it is to go."""
         if found.key == node.join(found.path, node.RECORD):
@@ -273,7 +268,8 @@ class _Mending:
 
     def _shrink(self, found: Finding) -> Done:
         """Make the arrays of a group as long as the shortest one, along every dimension; all of them, or none."""
-        if any(path.rpartition("/")[0] == found.path for path in self.inspection.disputed):
+        disputed = any(path.rpartition("/")[0] == found.path for path in self.inspection.disputed)
+        if disputed or not self.shrink:
             return "left"
         longer = [
             (dim, min(lengths), node.join(found.path, name))
@@ -316,8 +312,9 @@ class _Mending:
         It is left where it is the only place that still knows a node, and where it hides that arrays of a dataset
         disagree: by the new one the dataset would not open any more.
         """
-        hides = (one.path for one in self.inspection.torn if node.is_below(one.path, found.path))
-        if found.path in self.inspection.last_copies or (not self.shrink and any(True for _ in hides)):
+        torn = (one.path for one in self.inspection.lengths() if one.kind == "dataset")
+        hides = any(node.is_below(path, found.path) for path in torn)
+        if found.path in self.inspection.last_copies or (hides and not self.shrink):
             return "left"
         if not self.dry_run and found.key not in self._changed:
             self._changed.add(found.key)
@@ -325,7 +322,3 @@ class _Mending:
                 self.store.delete([found.key])
             Group.open(self.store, found.path, use_consolidated=False)._consolidate()
         return "mended"
-
-
-def _leave(_: Finding) -> Done:
-    return "left"

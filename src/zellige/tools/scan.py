@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
-from zellige.errors import MetadataError
+from zellige.errors import CopyError, MetadataError, UnsafeLinkError
 from zellige.grid.grid import ChunkGrid
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents
 from zellige.metadata.json import read_attributes, read_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
-from zellige.nodes.remove import Chunks
+from zellige.nodes.remove import Chunks, Owners
 from zellige.stores import Store, abilities, threads
-from zellige.stores.abilities import Obstacle
+from zellige.stores.abilities import Folders, Obstacle
 from zellige.stores.base import DOCUMENTS
 from zellige.types import JSON, Coords
 
@@ -103,6 +103,45 @@ class Scan:
                 yield key, "the chunk"
             elif what.is_hidden and any(found.has_folder(rest) for found in names):
                 yield key, "a directory of chunks"
+
+    # -- what a copy would leave out --------------------------------------------------------------
+
+    def refuse_hidden(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
+        """Raise if the listing leaves out something that is to be copied."""
+        for key, what in self.obstacles.items():
+            if what.is_hidden and wanted(key) and wanted(key + "/"):
+                self.refuse(key)
+
+    def refuse_blocked(self, keys: Iterable[str], owners: Owners) -> None:
+        """Raise where a directory is in the place of a chunk or of metadata, or a file in that of one of chunks.
+
+        The chunks there are not missing but unknown, and a copy would read as fill values. `owners` are the nodes that
+        are copied; `keys` are all that is copied.
+        """
+        for key, what in self.obstacles.items():
+            folder, _, name = key.rpartition("/")
+            is_document = name in DOCUMENTS and not is_reserved(folder)
+            if what is Obstacle.DIRECTORY and (is_document or owners.owner(key) is not None):
+                self.refuse(key)
+        self.refuse_files(keys, owners)
+
+    def refuse_files(self, keys: Iterable[str], owners: Owners) -> None:
+        """Raise where a file is in the place of a directory of chunks."""
+        for key in keys if self.store.ability(Folders) is not None else ():
+            top, chunks = owners.nearest(key.rpartition("/")[0])
+            if any(found.has_folder(node.relative(key, top)) for found in chunks):
+                raise CopyError(
+                    f"key {key!r} in {self.store!r}: it is a file in the place of a directory of chunks; restore the "
+                    "directory, or remove the file; nothing was copied",
+                    key=key,
+                )
+
+    def refuse(self, key: str) -> NoReturn:
+        """Raise for an obstacle that a copy would have to leave out in silence."""
+        what = self.obstacles[key]
+        error = CopyError if what in (Obstacle.DIRECTORY, Obstacle.SPECIAL) else UnsafeLinkError
+        reason = f"it is {what}; {what.remedy}"
+        raise error(f"key {key!r} in {self.store!r} cannot be copied: {reason}; nothing was copied", key=key)
 
     # -- nodes ------------------------------------------------------------------------------------
 

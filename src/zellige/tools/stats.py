@@ -6,7 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from zellige.display.text import human_bytes
 from zellige.errors import CodecError, ShortReadError
 from zellige.grid.grid import ChunkGrid
 from zellige.io import select
-from zellige.io.plan import Copy, Plan, plan_for
+from zellige.io.plan import Copy, plan_for
 from zellige.io.select import Selection
 from zellige.io.shard import IndexCache, ShardSource, plan_within
 from zellige.stores import threads
@@ -142,9 +142,6 @@ class Stats:
         )
 
 
-NO_STATS = Stats(0, 0, None, None, None)
-
-
 def _best(choose: Any, a: Any, b: Any) -> Any:
     return b if a is None else a if b is None else choose(a, b)
 
@@ -193,10 +190,8 @@ def chunk_stats(array: Array, selection: Any, progress: ProgressLike) -> Iterato
 
 def stats(array: Array, selection: Any, progress: ProgressLike) -> Stats:
     """What the values of a selection come to."""
-    found = NO_STATS
-    for _, part in chunk_stats(array, selection, progress):
-        found = found.merged(part)
-    return found
+    parts = (part for _, part in chunk_stats(array, selection, progress))
+    return reduce(Stats.merged, parts, Stats(0, 0, None, None, None))
 
 
 _EXACT = 100_000  # chunks; of more, so many are looked at
@@ -253,7 +248,7 @@ def explain(array: Array, selection: Selection, inner: Shape | None) -> Explanat
     """What reading a selection of an array would cost; `inner` is the shape of inner chunks."""
     plan = plan_for(selection, array.grid)
     count = len(plan)
-    looked_at = list(plan.copies() if count <= _EXACT else _sample(plan))
+    looked_at = list(plan.copies() if count <= _EXACT else map(plan.copy, range(0, count, count // _SAMPLE)))
     found: Counter[str] = Counter()
     for cost in threads.gather(partial(_cost, array), looked_at, array.store):
         found.update(cost)
@@ -263,11 +258,6 @@ def explain(array: Array, selection: Selection, inner: Shape | None) -> Explanat
     wanted = elements * array.dtype.itemsize
     words = _suggestion(array, inner, selection, count, wanted, costs["bytes_decoded"])
     return Explanation(elements, wanted, count, **costs, exact=count <= _EXACT, suggestion=words)
-
-
-def _sample(plan: Plan) -> Iterator[Copy]:
-    """Copies at even distances."""
-    return map(plan.copy, range(0, len(plan), len(plan) // _SAMPLE))
 
 
 _COSTS = ("missing", "inner_chunks", "requests", "bytes_read", "bytes_decoded")
@@ -350,16 +340,9 @@ def _suggestion(
 
 def _fitting(array: Array, selection: Selection) -> Shape:
     """A chunk shape like the selection: long where it is long, and of a usual size in bytes."""
-    spans = [max(1, _span(axis)) for axis in selection.axes]
+    spans = [1 + (axis[-1] - axis[0] if isinstance(axis, range) else int(np.ptp(axis))) for axis in selection.axes]
     most = _LARGE_CHUNK // max(1, array.dtype.itemsize)
     while prod(spans) > most:
         axis = max(range(len(spans)), key=spans.__getitem__)
         spans[axis] = ceil(spans[axis] / 2)
     return tuple(spans)
-
-
-def _span(axis: Any) -> int:
-    """From the first to the last index that is picked."""
-    if not len(axis):
-        return 0
-    return int(max(axis)) - int(min(axis)) + 1 if not isinstance(axis, range) else abs(axis[-1] - axis[0]) + 1

@@ -38,9 +38,9 @@ from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import lease, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.consolidated import bare, conflict, differences
+from zellige.nodes.consolidated import bare, conflict, differences, stored_entries
 from zellige.nodes.record import Record, is_committed
-from zellige.nodes.remove import Chunks
+from zellige.nodes.remove import Chunks, Owners
 from zellige.stores import Store, StoreLike, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -203,7 +203,7 @@ class Inspection:
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
         found = [*self._broken, *self._hidden_nodes(), *self._nested()]
-        found += [*self._consolidated(), *self._own(), *self._lengths()]
+        found += [*self._consolidated(), *self._own(), *self.lengths()]
         for path, array in self.arrays.items():
             found += self._places(path, array)
         found += self._stray()
@@ -243,9 +243,9 @@ class Inspection:
 
     def _find_lost(self) -> None:
         """Find out which documents can be restored, and which groups have none; both are nodes from here on."""
-        self._held = held_entries(self.store, self.scan, self.groups)
-        for lost in find_lost(self.store, self.scan, self._held, self._is_settled):
-            with suppress(MetadataError):
+        self._held = held_entries(self.scan, self.groups)
+        for lost in find_lost(self.scan, self._held, self._is_settled):
+            with suppress(MetadataError):  # by an entry that is no node either
                 self._take(lost.path, lost.whole)
                 self._note_lost(lost, "the metadata is missing")
         self._find_disputes()
@@ -392,8 +392,7 @@ class Inspection:
                 held = metadata.consolidated
                 if metadata.zarr_format == 2 and CONSOLIDATED_V2 in self.scan.names.get(path, ()):
                     key = node.join(path, CONSOLIDATED_V2)
-                    documents = node.load(self.store, path, zarr_format=2, consolidated=True, expect="group") or {}
-                    held = getattr(node.parse(documents), "consolidated", None)
+                    held = stored_entries(self.store, path, 2)
             except DAMAGE as error:
                 yield Finding("consolidated", path, key, str(error))
                 continue
@@ -415,21 +414,17 @@ class Inspection:
 
     # -- keys -------------------------------------------------------------------------------------
 
-    def _claim_unfinished(self) -> None:
-        """What lies where a node is being made, or removed, belongs to it."""
-        for path, mark in self.marks.items():
-            if self.scan.own(path):
-                continue
-            for below, chunks in mark.nodes.items():
-                place, names = node.join(path, below), list(chunks)
-                for key in self.scan.under(place):
-                    if any(found.has(node.relative(key, place)) for found in names):
-                        self._claimed.add(key)
-                self._claimed.update(node.join(place, name) for name in DOCUMENTS)
-
     def _own(self) -> Iterator[Finding]:
         """What zellige keeps for itself while it works, and leaves when it is killed."""
-        self._claim_unfinished()
+        # What lies where a node is being made, or removed, belongs to it.
+        unfinished = {
+            node.join(path, below): list(chunks)
+            for path, mark in self.marks.items()
+            if not self.scan.own(path)
+            for below, chunks in mark.nodes.items()
+        }
+        owners = Owners(unfinished)
+        self._claimed.update(key for key in self.scan.keys if owners.owner(key) is not None)
         seen: set[str] = set()
         for key in self.scan.keys:
             head, mark, tail = f"/{key}".partition(f"/{node.OWN}")
@@ -476,7 +471,7 @@ class Inspection:
             return f"{what} was committed and not finished; repair, or the next write, finishes it"
         return f"{what} was stopped before its commit; repair, or the next write, removes what it left"
 
-    def _lengths(self) -> Iterator[Finding]:
+    def lengths(self) -> Iterator[Finding]:
         """Arrays of one group that disagree about the length of a dimension.
 
         Where the dimension has a coordinate, they are a dataset that cannot be opened. Elsewhere, as in the levels of
@@ -493,11 +488,6 @@ class Inspection:
                     kind = "dataset"
                     message += f"; shrink=True (--shrink) cuts all to the shortest one, and removes {_removed(lengths)}"
                 yield Finding(kind, path, path, message)
-
-    @property
-    def torn(self) -> list[Finding]:
-        """The datasets whose arrays disagree about the length of a dimension."""
-        return [found for found in self._lengths() if found.kind == "dataset"]
 
     def disagreements(self, path: str) -> dict[str, dict[int, list[str]]]:
         """The dimensions of the arrays of a group that have several lengths: the names of the arrays by length."""
@@ -648,7 +638,7 @@ def read_documents(store: Store, path: str, names: list[str]) -> tuple[Documents
     return good, damaged
 
 
-def held_entries(store: Store, scan: Scan, groups: Mapping[str, GroupMetadata]) -> Held:
+def held_entries(scan: Scan, groups: Mapping[str, GroupMetadata]) -> Held:
     """The consolidated metadata that can be read.
 
     That of format 2 is read also where the group's own document is lost.
@@ -657,24 +647,25 @@ def held_entries(store: Store, scan: Scan, groups: Mapping[str, GroupMetadata]) 
     for path, names in scan.names.items():
         if CONSOLIDATED_V2 in names and not is_reserved(path):
             with suppress(*DAMAGE):
-                raw = node.read_document(store, path, CONSOLIDATED_V2) or b""
+                raw = node.read_document(scan.store, path, CONSOLIDATED_V2) or b""
                 found[path] = consolidated_entries(parsed(CONSOLIDATED_V2, raw))
     return sorted(found.items(), key=lambda item: (-item[0].count("/") - bool(item[0]), item[0]))
 
 
-def find_lost(store: Store, scan: Scan, held: Held, whole: Callable[[str], bool]) -> Iterator[Lost]:
-    """The nodes whose documents are damaged or missing and which consolidated metadata knows.
+def find_lost(scan: Scan, held: Held, whole: Callable[[str], bool]) -> Iterator[Lost]:
+    """What nodes are to become whose documents are damaged or missing and which consolidated metadata knows.
 
     Without its document and without a key below it, a node was removed, and the consolidated metadata lags behind.
-    `whole` tells of a path whether nothing is to be restored there.
+    `whole` tells of a path whether nothing is to be restored there; it is asked again before each that is found.
     """
-    seen: set[str] = set()
     for holder, path, entry in _entries(held):
-        if path not in seen and not whole(path) and scan.under(path):
-            lost = _restorable(store, scan, path, entry, _remedy(holder))
-            if lost is not None:
-                seen.add(path)
-                yield lost
+        if not whole(path) and scan.under(path):
+            of_format = {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
+            good, damaged = read_documents(scan.store, path, sorted(of_format & scan.names.get(path, set())))
+            result = {**entry, **good}
+            result = {name: result[name] for name in sorted(result, key=lambda name: name == ATTRIBUTES_V2)}
+            written = sorted((name for name in entry if name not in good), key=lambda name: name != ATTRIBUTES_V2)
+            yield Lost(path, result, tuple(damaged), tuple(written), _remedy(holder))
 
 
 def _entries(held: Held) -> Iterator[tuple[str, str, Documents]]:
@@ -686,20 +677,6 @@ def _entries(held: Held) -> Iterator[tuple[str, str, Documents]]:
 
 def _remedy(holder: str) -> str:
     return f"repair restores it from the consolidated metadata of '/{holder}'"
-
-
-def _restorable(store: Store, scan: Scan, path: str, entry: Documents, remedy: str) -> Lost | None:
-    """What a node is to become by an entry; None if that is no node either."""
-    of_format = {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
-    good, damaged = read_documents(store, path, sorted(of_format & scan.names.get(path, set())))
-    result = {**entry, **good}
-    result = {name: result[name] for name in sorted(result, key=lambda name: name == ATTRIBUTES_V2)}
-    try:
-        node.parse(result)
-    except MetadataError:
-        return None
-    written = sorted((name for name in entry if name not in good), key=lambda name: name != ATTRIBUTES_V2)
-    return Lost(path, result, tuple(damaged), tuple(written), remedy)
 
 
 # -- documents that contradict consolidated metadata ----------------------------------------------
@@ -788,14 +765,12 @@ def _chunks(scan: Scan, array: Array) -> dict[str, Coords]:
 
 def _readable(array: Array | None, chunks: Mapping[str, Coords], keys: Iterable[str]) -> set[str]:
     """Those of some keys, among a few that are tried, whose chunks an array can read."""
+    good = set[str]()
+    if array is None:
+        return good
     found = list(keys)
-    tried = found[:: max(1, len(found) // _SAMPLE)][:_SAMPLE]
-    return {key for key in tried if array is not None and _can_read(array, chunks[key])}
-
-
-def _can_read(array: Array, coords: Coords) -> bool:
-    try:
-        array[array.grid.spec(coords).slices]
-    except (CodecError, ShortReadError, BadArchiveError, OSError):
-        return False
-    return True
+    for key in found[:: max(1, len(found) // _SAMPLE)][:_SAMPLE]:
+        with suppress(CodecError, ShortReadError, BadArchiveError, OSError):
+            array[array.grid.spec(chunks[key]).slices]
+            good.add(key)
+    return good

@@ -18,9 +18,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from zellige.dtypes.cast import as_values, unmasked
 from zellige.errors import BroadcastError, ReadOnlyError
 from zellige.grid.edges import Edges, Sizes, as_tuple
-from zellige.io.select import FieldNames, Indexer, Selection, split_fields
+from zellige.io.select import FieldNames, Indexer, Selection, split_fields, take_fields
 from zellige.types import AnyArray, Indices, Shape
-from zellige.views.sources import Along, Picked, Source, Transform, cut, joined, one_chunk, source_of
+from zellige.views.sources import Place, Source, Transform, cut, joined, one_chunk, source_of
 
 
 def lazy(array: Any) -> LazyArray:
@@ -146,7 +146,7 @@ class LazyArray(NDArrayOperatorsMixin):
     def _edges(self, axis: int) -> Edges:
         """The chunk sizes along one axis; none for an empty one."""
         for number, place in enumerate(self._at.places):
-            if isinstance(place, Along) and place.axis == axis:
+            if isinstance(place.at, range) and place.axes == (axis,):
                 return cut(self._source.sizes(number), place.at)
         return one_chunk(self.shape[axis])
 
@@ -165,10 +165,6 @@ class LazyArray(NDArrayOperatorsMixin):
                 outer = fields[:-1] if fields and not isinstance(fields[-1], str) else fields
                 fields = (*outer, names)
         return LazyArray(self._source, pick(self._at, index), fields)
-
-    def _narrowed(self, inner: Transform) -> LazyArray:
-        """The elements of this view that a transform picks."""
-        return LazyArray(self._source, self._at.compose(inner), self._fields)
 
     @property
     def oindex(self) -> Indexer:
@@ -214,13 +210,9 @@ class LazyArray(NDArrayOperatorsMixin):
         """The elements as a numpy array; one read of the source."""
         if not self.size:
             return np.empty(self.shape, self.dtype)
-        return self._of_fields(self._source.read(self._at))
-
-    def _of_fields(self, found: AnyArray) -> AnyArray:
+        found = self._source.read(self._at)
         for names in self._fields:
-            found = found[names]
-            if isinstance(names, str):
-                found = found.copy(order="K")  # without the memory of the other fields
+            found = take_fields(found, names)
         return found
 
     def _read_into(self, out: AnyArray) -> None:
@@ -464,7 +456,8 @@ class _Joined(Source):
     def read_into(self, at: Transform, out: AnyArray) -> None:
         for number, index in self._hits(at):
             inner = at.pick(index).moved(self._axis, int(self._starts[number]))
-            view = self._views[number]._narrowed(inner)
+            whole = self._views[number]
+            view = LazyArray(whole._source, whole._at.compose(inner), whole._fields)
             if any(isinstance(item, np.ndarray) for item in index):
                 out[index] = unmasked(view.result())
             else:
@@ -473,31 +466,21 @@ class _Joined(Source):
     def _hits(self, at: Transform) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """The arrays that hold elements of a view, and an index of those elements in the view."""
         place = at.places[self._axis]
-        if isinstance(place, int):
-            yield self._array_of(place), (...,)
-        elif isinstance(place, Along):
-            for number, part in self._slices(place.at):
-                yield number, (*[slice(None)] * place.axis, part, ...)
-        else:
+        if not isinstance(place.at, range):
             yield from self._points(place, at.shape)
-
-    def _array_of(self, position: int) -> int:
-        return bisect_right(self._starts, position) - 1  # the last of those that begin here: others are empty
-
-    def _slices(self, at: range) -> Iterator[tuple[int, slice]]:
-        """For each array that a range hits: which part of the range."""
-        done = 0
-        while done < len(at):
-            position = at[done]
-            number = self._array_of(position)
-            last = int(self._starts[number + 1]) - 1 if at.step > 0 else int(self._starts[number])
-            end = min(len(at), done + (last - position) // at.step + 1)
-            yield number, slice(done, end)
+            return
+        span, before, done = place.at, [slice(None)] * place.axes[0], 0
+        while done < len(span):
+            position = span[done]
+            number = bisect_right(self._starts, position) - 1  # the last of those that begin here: others are empty
+            last = int(self._starts[number + 1]) - 1 if span.step > 0 else int(self._starts[number])
+            end = min(len(span), done + (last - position) // span.step + 1)
+            yield number, (*before, slice(done, end), ...)
             done = end
 
-    def _points(self, place: Picked, shape: Shape) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    def _points(self, place: Place, shape: Shape) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """For each array that positions hit: where in the view."""
-        numbers: Indices = self._starts.searchsorted(place.positions.ravel(), "right") - 1
+        numbers: Indices = self._starts.searchsorted(np.ravel(place.at), "right") - 1
         order = np.argsort(numbers, kind="stable")
         bounds = np.diff(numbers[order]).nonzero()[0] + 1
         if not bounds.size:
@@ -505,7 +488,7 @@ class _Joined(Source):
             return
         for group in np.split(order, bounds):
             index: list[Any] = [slice(None)] * len(shape)
-            for axis, where in zip(place.axes, np.unravel_index(group, place.positions.shape), strict=True):
+            for axis, where in zip(place.axes, np.unravel_index(group, np.shape(place.at)), strict=True):
                 index[axis] = where
             yield int(numbers[group[0]]), tuple(index)
 

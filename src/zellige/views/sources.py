@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,23 +29,13 @@ if TYPE_CHECKING:
     from zellige.io.select import FieldNames
 
 
-@dataclass(frozen=True, slots=True)
-class Along:
-    """An axis of the source that one axis of the view runs along."""
-
-    axis: int
-    at: range
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Picked:
-    """An axis of the source that is picked by positions; each of their dimensions is an axis of the view."""
+class Place:
+    """Where the elements of a view lie along an axis of its source: at one index, along a range, or at positions."""
 
     axes: tuple[int, ...]
-    positions: Indices
-
-
-Place: TypeAlias = int | Along | Picked
+    """The axes of the view that run along it: none for an index, one for a range, one per dimension of positions."""
+    at: int | range | Indices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +50,7 @@ class Transform:
     @classmethod
     def whole(cls, shape: Shape) -> Transform:
         """All of a source."""
-        return cls(shape, tuple(Along(axis, range(n)) for axis, n in enumerate(shape)))
+        return cls(shape, tuple(Place((axis,), range(n)) for axis, n in enumerate(shape)))
 
     @classmethod
     def of_index(cls, index: Any, shape: Shape) -> Transform:
@@ -75,10 +65,10 @@ class Transform:
                 # A copy: the index belongs to the caller, who may change it before the view is read.
                 places.append(_picked([number[label] for label in labels[len(labels) - at.ndim :]], at.copy()))
             elif isinstance(at, range) and axis is not None:
-                places.append(Along(number[axis], at))
+                places.append(Place((number[axis],), at))
                 lengths[axis] = len(at)
             elif isinstance(at, range):
-                places.append(at.start)
+                places.append(Place((), at.start))
         return cls(tuple(1 if label is None else lengths[label] for label in order), tuple(places))
 
     # -- composing --------------------------------------------------------------------------------
@@ -104,7 +94,7 @@ class Transform:
     def transpose(self, axes: Sequence[int]) -> Transform:
         """The same elements with the view's axes in another order."""
         number = {axis: k for k, axis in enumerate(axes)}
-        moved = [Along(number[axis], range(self.shape[axis])) for axis in range(len(axes))]
+        moved = [Place((number[axis],), range(self.shape[axis])) for axis in range(len(axes))]
         return self.compose(Transform(tuple(self.shape[axis] for axis in axes), tuple(moved)))
 
     def compose(self, inner: Transform) -> Transform:
@@ -113,16 +103,16 @@ class Transform:
 
     def moved(self, axis: int, offset: int) -> Transform:
         """The same view of a source whose axis begins at another element."""
-        places = list(self.places)
-        places[axis] = _moved(places[axis], offset)
-        return Transform(self.shape, tuple(places))
+        own, at = self.places[axis], self.places[axis].at
+        there = range(at.start - offset, at.stop - offset, at.step) if isinstance(at, range) else at - offset
+        return Transform(self.shape, (*self.places[:axis], Place(own.axes, there), *self.places[axis + 1 :]))
 
     # -- as an index of the source ----------------------------------------------------------------
 
     @property
-    def picked(self) -> list[Picked]:
+    def picked(self) -> list[Place]:
         """The axes of the source that are picked by positions."""
-        return [place for place in self.places if isinstance(place, Picked)]
+        return [place for place in self.places if isinstance(place.at, np.ndarray)]
 
     @property
     def is_orthogonal(self) -> bool:
@@ -133,20 +123,20 @@ class Transform:
     def index(self) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """An index by numpy's rules, and which axis of the view each axis of its result is."""
         shared = sorted({axis for place in self.picked for axis in place.axes})
-        items = tuple(_aligned(place, shared) if isinstance(place, Picked) else _item(place) for place in self.places)
-        kept = [place.axis for place in self.places if isinstance(place, Along)]
+        picked, along = self.picked, [place for place in self.places if isinstance(place.at, range)]
+        items = tuple(_aligned(place, shared) if place in picked else _item(place) for place in self.places)
+        kept = [axis for place in along for axis in place.axes]
         if not shared:
             return items if kept else (*items, ...), tuple(kept)  # `...`: an array, where there would be a scalar
         # Shared axes come where the arrays are if these are neighbours, else first. Integers count as arrays.
-        advanced = [k for k, place in enumerate(self.places) if not isinstance(place, Along)]
+        advanced = [k for k, place in enumerate(self.places) if place not in along]
         together = advanced[-1] - advanced[0] == len(advanced) - 1
         before = advanced[0] if together else 0
         return items, (*kept[:before], *shared, *kept[before:])
 
     def orthogonal_index(self) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Like `index`, with each axis picked on its own."""
-        items = tuple(place.positions if isinstance(place, Picked) else _item(place) for place in self.places)
-        return items, tuple(axis for place in self.places for axis in _axes(place))
+        return tuple(map(_item, self.places)), tuple(axis for place in self.places for axis in place.axes)
 
     def box(self) -> tuple[tuple[slice, ...], Transform]:
         """Ascending slices of the source that hold everything, and the same view of what they hold."""
@@ -173,83 +163,52 @@ def _picked(axes: Sequence[int], positions: Indices) -> Place:
     """Positions over the axes that they change along; one position alone is fixed."""
     changing = [k for k, n in enumerate(positions.shape) if n != 1]
     if not changing:
-        return int(positions.reshape(())[()])
-    return Picked(tuple(axes[k] for k in changing), positions.reshape([positions.shape[k] for k in changing]))
+        return Place((), int(positions.reshape(())[()]))
+    return Place(tuple(axes[k] for k in changing), positions.reshape([positions.shape[k] for k in changing]))
 
 
 def _substitute(place: Place, inner: Transform) -> Place:
     """Where elements of a view lie that another transform picks."""
-    if isinstance(place, int):
+    own, at = [inner.places[axis] for axis in place.axes], place.at
+    if isinstance(at, range):
+        picked = own[0].at
+        if isinstance(picked, np.ndarray):
+            return Place(own[0].axes, picked if at == range(at.stop) else at.start + at.step * picked)
+        return Place(own[0].axes, at[_item(own[0])])
+    if isinstance(at, int):
         return place
-    if isinstance(place, Picked):
-        return _pick_positions(place, inner)
-    at = inner.places[place.axis]
-    if isinstance(at, Picked):
-        whole = place.at == range(place.at.stop)
-        return Picked(at.axes, at.positions if whole else place.at.start + place.at.step * at.positions)
-    return place.at[at] if isinstance(at, int) else Along(at.axis, place.at[_as_slice(at.at)])
+    if not any(isinstance(inside.at, np.ndarray) for inside in own):
+        return _picked([axis for inside in own for axis in inside.axes], at[tuple(map(_item, own))])
+    shared = sorted({axis for inside in own for axis in inside.axes})
+    return _picked(shared, at[tuple(_aligned(inside, shared) for inside in own)])
 
 
-def _pick_positions(place: Picked, inner: Transform) -> Place:
-    """The positions that a transform picks from some."""
-    own = [inner.places[axis] for axis in place.axes]
-    if not any(isinstance(at, Picked) for at in own):
-        kept: Indices = place.positions[tuple(map(_item, own))]
-        return _picked([at.axis for at in own if isinstance(at, Along)], kept)
-    shared = sorted({axis for at in own for axis in _axes(at)})
-    return _picked(shared, place.positions[tuple(_aligned(at, shared) for at in own)])
-
-
-def _axes(place: Place) -> tuple[int, ...]:
-    if isinstance(place, int):
-        return ()
-    return (place.axis,) if isinstance(place, Along) else place.axes
-
-
-def _aligned(place: Place, shared: Sequence[int]) -> Any:
+def _aligned(place: Place, shared: Sequence[int]) -> Indices:
     """Positions that broadcast over some axes of the view."""
-    if isinstance(place, int):
-        return place
-    if isinstance(place, Along):
-        positions: Indices = np.arange(place.at.start, place.at.stop, place.at.step)
-    else:
-        positions = place.positions
-    axes = _axes(place)
+    axes, at = place.axes, place.at
+    positions: Indices = np.arange(at.start, at.stop, at.step) if isinstance(at, range) else np.asarray(at)
     positions = positions.transpose(sorted(range(len(axes)), key=axes.__getitem__))
     return positions.reshape([positions.shape[sorted(axes).index(k)] if k in axes else 1 for k in shared])
 
 
-def _item(place: Place) -> int | slice:
-    """An integer or a slice for an index."""
-    if isinstance(place, int):
-        return place
-    assert isinstance(place, Along)
-    return _as_slice(place.at)
-
-
-def _as_slice(at: range) -> slice:
+def _item(place: Place) -> Any:
+    """An integer, a slice or positions, for an index."""
+    at = place.at
+    if not isinstance(at, range):
+        return at
     # A range that goes down to the first element ends before it, where a slice would count from the end.
     return slice(at.start, at.stop if at.stop >= 0 else None, at.step) if at else slice(0, 0)
 
 
-def _moved(place: Place, offset: int) -> Place:
-    if isinstance(place, int):
-        return place - offset
-    if isinstance(place, Picked):
-        return Picked(place.axes, place.positions - offset)
-    return Along(place.axis, range(place.at.start - offset, place.at.stop - offset, place.at.step))
-
-
 def _boxed(place: Place) -> tuple[slice, Place]:
     """An ascending slice that holds all positions, and the same positions within it."""
-    if isinstance(place, int):
-        return slice(place, place + 1), 0
-    if isinstance(place, Picked):
-        low, high = int(place.positions.min()), int(place.positions.max())
-        return slice(low, high + 1), Picked(place.axes, place.positions - low)
-    up = place.at if place.at.step > 0 else place.at[::-1]
-    inside = range(len(up)) if place.at.step > 0 else range(len(up) - 1, -1, -1)
-    return slice(up.start, up[-1] + 1, up.step), Along(place.axis, inside)
+    at = place.at
+    if not isinstance(at, range):
+        low, high = int(np.min(at)), int(np.max(at))
+        return slice(low, high + 1), Place(place.axes, at - low)
+    up = at if at.step > 0 else at[::-1]
+    inside = range(len(up)) if at.step > 0 else range(len(up) - 1, -1, -1)
+    return slice(up.start, up[-1] + 1, up.step), Place(place.axes, inside)
 
 
 class Source(ABC):
@@ -296,26 +255,24 @@ class Source(ABC):
 class _Wrapped(Source):
     """One array."""
 
-    __slots__ = ("_base",)
+    __slots__ = ("base",)
+
+    base: Any
 
     def __init__(self, base: Any) -> None:
         super().__init__(tuple(map(operator.index, base.shape)), np.dtype(base.dtype))
-        self._base = base
-
-    @property
-    def base(self) -> Any:
-        return self._base
+        self.base = base
 
     def check_writable(self) -> None:
-        raise ReadOnlyError(f"a view of {type(self._base).__name__} is for reading only; write to the array itself")
+        raise ReadOnlyError(f"a view of {type(self.base).__name__} is for reading only; write to the array itself")
 
     def sizes(self, axis: int) -> Edges:
         self._check_shape()
-        return declared(self._base, axis, self.shape[axis])
+        return declared(self.base, axis, self.shape[axis])
 
     def _check_shape(self) -> None:
         """Slices would be cut short if the array had become shorter."""
-        now = tuple(self._base.shape)
+        now = tuple(self.base.shape)
         if now != self.shape and (len(now) != len(self.shape) or any(map(operator.lt, now, self.shape))):
             raise BoundsCheckError(
                 f"the array had shape {self.shape} when the view was made, now {now}; make a new view"
@@ -341,15 +298,15 @@ class _Stored(_Wrapped):
 
     __slots__ = ()
 
-    _base: StoredArray
+    base: StoredArray
 
     def sizes(self, axis: int) -> Edges:
         """The sizes of the chunks along an axis; of shards, where their inner chunks are too many to list."""
         self._check_shape()
-        runs = self._base._read_runs(axis)
+        runs = self.base._read_runs(axis)
         if isinstance(runs, Edges):
             return runs
-        return Edges.of(runs) if len(runs) <= EXPANDED else self._base.grid.axes[axis].data_runs
+        return Edges.of(runs) if len(runs) <= EXPANDED else self.base.grid.axes[axis].data_runs
 
     def _index(self, at: Transform) -> tuple[str, tuple[Any, ...], tuple[int, ...]]:
         """The kind of selection, its index, and which axis of the view each axis of its result is."""
@@ -358,7 +315,7 @@ class _Stored(_Wrapped):
 
     def read(self, at: Transform) -> AnyArray:
         kind, index, order = self._index(at)
-        return at.to_view(getattr(self._base, f"get_{kind}_selection")(index), order)
+        return at.to_view(getattr(self.base, f"get_{kind}_selection")(index), order)
 
     def read_into(self, at: Transform, out: AnyArray) -> None:
         """One read of the array, straight into its place unless elements repeat."""
@@ -366,15 +323,15 @@ class _Stored(_Wrapped):
         if any(n > 1 for axis, n in enumerate(at.shape) if axis not in order):
             out[...] = self.read(at)
         else:
-            getattr(self._base, f"get_{kind}_selection")(index, out=at.to_source(out, order))
+            getattr(self.base, f"get_{kind}_selection")(index, out=at.to_source(out, order))
 
     def check_writable(self) -> None:
-        if getattr(self._base, "read_only", False):
+        if getattr(self.base, "read_only", False):
             raise ReadOnlyError("the view's array was opened for reading only; open it with mode='r+' to write")
 
     def write(self, at: Transform, values: AnyArray, fields: FieldNames | None) -> None:
         kind, index, order = self._index(at)
-        getattr(self._base, f"set_{kind}_selection")(index, at.to_source(values, order), fields=fields)
+        getattr(self.base, f"set_{kind}_selection")(index, at.to_source(values, order), fields=fields)
 
 
 class _Memory(_Wrapped):
@@ -384,7 +341,7 @@ class _Memory(_Wrapped):
 
     def _view(self, at: Transform) -> AnyArray:
         index, order = at.index()
-        return at.to_view(self._base[index], order)
+        return at.to_view(self.base[index], order)
 
     def read(self, at: Transform) -> AnyArray:
         return self._view(at).copy()  # also where numpy gives a view
@@ -393,12 +350,12 @@ class _Memory(_Wrapped):
         out[...] = unmasked(self._view(at))
 
     def check_writable(self) -> None:
-        if not self._base.flags.writeable:
+        if not self.base.flags.writeable:
             raise ReadOnlyError("the view's numpy array is read-only; write to a copy of it")
 
     def write(self, at: Transform, values: AnyArray, fields: FieldNames | None) -> None:
         index, order = at.index()
-        target = self._base if fields is None else self._base[fields]
+        target = self.base if fields is None else self.base[fields]
         target[index] = at.to_source(values, order)
 
 
@@ -410,7 +367,7 @@ class _Foreign(_Wrapped):
     def read(self, at: Transform) -> AnyArray:
         self._check_shape()
         box, inside = at.box()
-        return _Memory(np.asanyarray(self._base[box])).read(inside)  # with its mask, as netCDF4 gives it
+        return _Memory(np.asanyarray(self.base[box])).read(inside)  # with its mask, as netCDF4 gives it
 
 
 def source_of(array: Any) -> Source:
