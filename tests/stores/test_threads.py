@@ -24,7 +24,7 @@ import strategies as ours
 import zellige
 from counting_store import CountingStore
 from running import run_threads, settled
-from zellige.stores import LocalStore, MemoryStore
+from zellige.stores import LocalStore, MemoryStore, locks
 from zellige.stores import threads as team
 
 CHUNKS = 64
@@ -619,7 +619,7 @@ def test_a_child_can_import_what_its_parent_was_importing(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_fork_within_an_import_waits_for_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(team.time, "sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr(locks.time, "sleep", lambda _: pytest.fail("it waits"))
     (tmp_path / "forking.py").write_text("import os\nCHILD = os.fork()\nif CHILD == 0:\n    os._exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
     child = importlib.import_module("forking").CHILD

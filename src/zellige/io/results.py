@@ -35,7 +35,10 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
     if nbytes < _ALIGN_FROM or dtype.hasobject:
         return np.empty(shape, dtype, order=order)
     kept = memory(nbytes) if nbytes >= _KEEP_FROM else None
-    return np.ndarray(shape, dtype, _aligned(nbytes) if kept is None else kept, order=order)
+    try:
+        return np.ndarray(shape, dtype, _aligned(nbytes) if kept is None else kept, order=order)
+    except MemoryError:
+        return np.empty(shape, dtype, order=order)  # whose error names this shape and type
 
 
 def _aligned(nbytes: int) -> AnyArray:

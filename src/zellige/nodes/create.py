@@ -107,8 +107,9 @@ def create_array(
     checksum
         Whether to add a crc32c to every chunk.
     fill_value
-        The value of elements that were never written; by default zero, or what is closest to it. None in Zarr format 2
-        means that there is no fill value: missing chunks read as zero, and xarray takes no element for missing.
+        The value of elements that were never written; by default zero, or what is closest to it, and NaT for times.
+        None in Zarr format 2 means that there is no fill value: missing chunks read as zero, and xarray takes no
+        element for missing.
     order
         The memory order of results, and of chunks in Zarr format 2.
     zarr_format

@@ -148,7 +148,7 @@ class LocalStore(Store, Folders, Batches):
             opened.extend(map(os.open, (path,), (files.READ,)))
         except OSError as exc:
             if exc.errno not in MISSING:
-                raise self._named(exc, key) from exc
+                raise
             if path != self._base + key:
                 raise self._leads_nowhere(key, path) from exc
 
@@ -342,7 +342,8 @@ class LocalStore(Store, Folders, Batches):
         """Change a value, of which the operating system copies what stays."""
         opened: list[int] = []
         try:
-            self._open(key, opened)
+            with self._naming(key):
+                self._open(key, opened)
             old = _Opened(self, key, opened[0], self._size(key, opened[0])) if opened else None
             parts: Any = change(old)
             if parts is None:

@@ -7,9 +7,11 @@ in Python would leave the lock taken.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import threading
-from _thread import RLock
+import time
+from _thread import RLock, get_ident
 from collections.abc import Hashable
 from contextlib import suppress
 from io import FileIO
@@ -217,6 +219,9 @@ def _flock(fd: int, *, free: bool = False) -> bool:
 
 # -- forks ----------------------------------------------------------------------------------------
 
+_PATIENCE = 10.0  # seconds that a fork waits for imports of other threads
+_module_locks: dict[str, Any] = getattr(importlib._bootstrap, "_module_locks", {})
+
 
 def _forget_locks() -> None:
     """In a forked child: the threads that held locks do not exist here; locks of files belong to the parent.
@@ -234,5 +239,19 @@ def _forget_locks() -> None:
     _file_locks.clear()
 
 
+def _await_imports() -> None:
+    """Before a fork: wait for the imports of other threads.
+
+    Codecs and rare modules are imported by the operation that needs them first. Python has a lock for each module that
+    is being imported. In a child whose parent forked meanwhile nobody releases it, and its first import waits forever.
+    """
+    until, me = time.monotonic() + _PATIENCE, get_ident()
+    while time.monotonic() < until:
+        owners = {lock.owner for lock in [known() for known in list(_module_locks.values())] if lock is not None}
+        if not owners - {None} or me in owners:  # who forks within an import may be waited for
+            return
+        time.sleep(0.001)
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
+    os.register_at_fork(before=_await_imports, after_in_child=_forget_locks)

@@ -1,17 +1,15 @@
 """Threads: how many an operation uses, and how they share its tasks.
 
-Threads are started for one operation and joined before it returns, and a fork waits for imports, so that the child can
-use the library. All operations of a process share one limit of helpers: many callers at once, such as the threads of
-dask, work mostly alone. Where threads wait for requests, their number is that of the store, shared by all operations on
-it. The kernel has its own threads.
+Threads are started for one operation and joined before it returns, so a fork is safe; see also `locks`. All operations
+of a process share one limit of helpers: many callers at once, such as the threads of dask, work mostly alone. Where
+threads wait for requests, their number is that of the store, shared by all operations on it. The kernel has its own
+threads.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
-import time
 from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar, copy_context
@@ -130,30 +128,6 @@ class _Helpers:
 _helpers = _Helpers()
 if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
     os.register_at_fork(after_in_child=_helpers.__init__)  # type: ignore[misc]
-
-
-# -- forks and imports ----------------------------------------------------------------------------
-
-_PATIENCE = 10.0  # seconds that a fork waits for imports of other threads
-_module_locks: dict[str, Any] = getattr(importlib._bootstrap, "_module_locks", {})
-
-
-def _await_imports() -> None:
-    """Before a fork: wait for the imports of other threads.
-
-    Codecs and rare modules are imported by the operation that needs them first. Python has a lock for each module that
-    is being imported. In a child whose parent forked meanwhile nobody releases it, and its first import waits forever.
-    """
-    until, me = time.monotonic() + _PATIENCE, get_ident()
-    while time.monotonic() < until:
-        owners = {lock.owner for lock in [known() for known in list(_module_locks.values())] if lock is not None}
-        if not owners - {None} or me in owners:  # who forks within an import may be waited for
-            return
-        time.sleep(0.001)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_await_imports)
 
 
 # -- sharing tasks --------------------------------------------------------------------------------
