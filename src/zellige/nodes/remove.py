@@ -332,9 +332,10 @@ class Removal:
             if stray is None and has_folders:
                 stray = next((key for found in Chunks.of(metadata) for key in below if found.has_folder(key)), None)
             if stray is not None:
+                key = self.prefix + prefix + stray
                 raise NotANodeError(
-                    f"key {self.prefix + prefix + stray!r} in {self.store!r} is no part of the node that is there, and "
-                    "in the place of chunks of the new one; nothing was removed. Remove that key first"
+                    f"key {key!r} in {self.store!r} looks like a chunk of the new array, or is in the place of its "
+                    "chunks, and is no part of what is there; nothing was removed. Remove that key first"
                 )
 
     def remove_documents(self) -> None:

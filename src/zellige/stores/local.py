@@ -342,8 +342,10 @@ class LocalStore(Store, Folders, Batches):
         """Change a value, of which the operating system copies what stays."""
         opened: list[int] = []
         try:
-            with self._naming(key):
+            try:
                 self._open(key, opened)
+            except OSError as exc:
+                raise self._named(exc, key) from exc
             old = _Opened(self, key, opened[0], self._size(key, opened[0])) if opened else None
             parts: Any = change(old)
             if parts is None:
