@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import zellige
+from zellige.errors import ConflictError
 from zellige.nodes.node import PENDING
 from zellige.stores import LocalStore, MemoryStore, Store
 
@@ -261,7 +262,8 @@ class HeldMachine(RuleBasedStateMachine):
         except Killed:
             happened[f"held {name}: death"] += 1
             return False
-        except (FileExistsError, KeyError) as refused:  # what a death left is in the way, or was not named
+        # What a death left is in the way, or was not named, or is whole at both places of a move and not the same.
+        except (FileExistsError, KeyError, ConflictError) as refused:
             happened[f"held {name}: {type(refused).__name__}"] += 1
             return False
         happened[f"held {name}: end"] += 1
