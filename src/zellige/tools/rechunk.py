@@ -351,7 +351,8 @@ class _Job:
         if self.middle is not None:
             here, there = (here, self.middle) if stage == 0 else (self.middle, there)
         here, there = (_at(array, array.store.with_concurrency(self.limits.requests)) for array in (here, there))
-        with config.set({"threading.max_workers": self.limits.workers}):
+        # The memory of one box is given back before the next one, which has another size, is read.
+        with config.set({"threading.max_workers": self.limits.workers, "memory.keep_bytes": 0}):
             if self.record.done is None or not (self.record.fresh or (stage == 0 and self.middle is not None)):
                 there[region] = here[region]
             else:
