@@ -106,7 +106,7 @@ class Chunks:
             size = self.store.size(self.key(coords))
         most = 4 * bound.encoded_bound + _SPARE
         if size is not None and size > most:
-            raise CodecError(f"the file has {size} bytes, and none that holds such a chunk has more than {most}")
+            raise CodecError(f"it has {size} bytes, and no such chunk is stored in more than {most}")
 
     def check_missing(self, coords: Coords) -> None:
         """Raise for a missing chunk, unless it reads as the fill value."""

@@ -370,7 +370,7 @@ def load(chunks: Chunks, bound: BoundChain, coords: Coords, old: Old | None) -> 
     if old is None:
         return np.full(bound.shape, bound.fill, bound.dtype)
     try:
-        if old.size > bound.encoded_bound:
+        if old.size > bound.encoded_bound:  # else there is nothing to check
             chunks.check_size(coords, bound, old.size)
         raw = old.read(0, old.size)
         chunk = bound.decode(raw)
