@@ -129,9 +129,10 @@ def test_all_selections_are_those_of_numpy(data):
             expected, indexer = model[index], array
         assert np.array_equal(indexer[index], expected)
         if step < 2:
-            value = numbers[: np.size(expected)].astype(model.dtype).reshape(np.shape(expected))
             if way == "orthogonal":
                 value = np.ones((), "int64").astype(model.dtype)  # positions may repeat
+            else:
+                value = numbers[: np.size(expected)].astype(model.dtype).reshape(np.shape(expected))
             indexer[index] = value
             model[on_model] = value
     assert np.array_equal(array[...], model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from math import prod
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,23 +29,15 @@ class Keys(NamedTuple):
     separator: str
     is_default: bool
     """Whether a `c` follows the prefix: in an encoding `default` with dots, or without axes."""
-    ndim: int
 
-    def coords(self, path: str) -> tuple[int, ...] | None:
-        """Return the coordinates of a chunk; None for a key of another array."""
-        if not path.startswith(self.prefix):
-            return None
-        if not self.ndim:
-            return ()
-        numbers = path[len(self.prefix) :].split(self.separator)[self.is_default :]
-        return tuple(map(int, numbers)) if len(numbers) == self.ndim else None
+    def numbers(self, path: str) -> tuple[str, ...]:
+        """Return the numbers of a chunk along the axes."""
+        return tuple(path[len(self.prefix) :].split(self.separator)[self.is_default :])
 
 
 @cache
 def _forms(ndim: int) -> tuple[re.Pattern[str], ...]:
     """Keys with slashes and keys with dots. What stands before the numbers of the first is a part of the prefix."""
-    if not ndim:
-        return (re.compile(r"(?P<prefix>(?:.*/)?)(?P<c>c|0)"),)
     number = r"(?:0|[1-9]\d*)"
     slashes, dots = "/".join([number] * ndim), r"\.".join([number] * ndim)
     return re.compile(rf"(?P<prefix>(?:.*/)?)(?P<c>){slashes}"), re.compile(rf"(?P<prefix>(?:.*/)?)(?P<c>c\.|){dots}")
@@ -53,9 +45,12 @@ def _forms(ndim: int) -> tuple[re.Pattern[str], ...]:
 
 def keys_of(path: str, ndim: int) -> Keys | None:
     """Return how chunks are named, from the key of one; None for an encoding that is not known here."""
-    for form, separator in zip(_forms(ndim), "/.", strict=False):
+    if not ndim:
+        prefix, slash, name = path.rpartition("/")
+        return Keys(prefix + slash, "/", name == "c") if name in ("c", "0") else None
+    for form, separator in zip(_forms(ndim), "/.", strict=True):
         if found := form.fullmatch(path):
-            return Keys(found["prefix"], separator, found["c"].startswith("c"), ndim)
+            return Keys(found["prefix"], separator, bool(found["c"]))
     return None
 
 
@@ -107,115 +102,108 @@ def selected(batch: Sequence[Item], drop_axes: tuple[int, ...]) -> Selected | No
     drop_axes
         The axes that the result does not have, among those that are picked by index arrays.
     """
-    first, spec, inside, outside, _ = batch[0]
-    ndim = len(spec.shape)
-    keys = keys_of(first.path, ndim)
-    if keys is None:
+    first, spec, _, outside, _ = batch[0]
+    keys = keys_of(first.path, len(spec.shape))
+    if keys is None or not all(type(item[0]) is StorePath and item[0].store is first.store for item in batch):
         return None
-    coords = []
-    for stored, *_ in batch:
-        at = keys.coords(stored.path) if type(stored) is StorePath and stored.store is first.store else None
-        if at is None:
+    if any(not item[0].path.startswith(keys.prefix) for item in batch):
+        return None
+    numbers = [keys.numbers(item[0].path) for item in batch] if spec.shape else [()] * len(batch)
+    find = _product if isinstance(outside, tuple) else _points
+    return find(batch, keys, numbers, drop_axes)
+
+
+def _product(
+    batch: Sequence[Item], keys: Keys, numbers: Sequence[tuple[str, ...]], drop_axes: tuple[int, ...]
+) -> Selected | None:
+    """Return a batch that picks along each axis by itself."""
+    axes = [list(dict.fromkeys(column)) for column in zip(*numbers, strict=True)]
+    if list(product(*axes)) != numbers:
+        return None
+    dropped = {axis for axis, pick in enumerate(batch[0][2]) if isinstance(pick, int | np.integer)} | set(drop_axes)
+    lines, index, shape, result, stride = [], [], [], [], len(batch)
+    for axis, names in enumerate(axes):
+        stride //= len(names)
+        items = batch[: stride * len(names) : stride]  # one for each chunk along this axis
+        here = [item for number, item in enumerate(batch) if number // stride % len(names) == len(names) - 1]
+        line = _line(list(map(int, names)), items, axis, any(item[4] for item in here))
+        place = None if axis in dropped else len(result)
+        picks = [item[2][axis] for item in items]
+        places = [slice(0, 1) if place is None else item[3][place] for item in items]
+        if not _agree(batch, axis, picks, stride):
             return None
-        coords.append(at)
-    lines = tuple([_line(batch, coords, axis) for axis in range(ndim)])
-    if not isinstance(outside, tuple):
-        return _points(batch, coords, keys, lines)
-    dropped = {axis for axis, pick in enumerate(inside) if _is_integer(pick)} | set(drop_axes)
-    places = iter(range(ndim))
-    where = [None if axis in dropped else next(places) for axis in range(ndim)]
-    picked = [_picked(batch, coords, lines[axis], axis, where[axis]) for axis in range(ndim)]
-    if any(found is None for found in picked) or prod(len(line.sizes) for line in lines) != len(set(coords)):
-        return None
-    if len(set(coords)) != len(batch):
-        return None
-    index, shape = zip(*picked, strict=True) if picked else ((), ())
-    result = tuple([n for n, at in zip(shape, where, strict=True) if at is not None])
-    return Selected(keys, lines, index, shape, result, points=False)
+        picked, count = _picked(line, picks, places)
+        lines.append(line)
+        index.append(picked)
+        shape.append(count)
+        if place is not None:
+            result.append(count)
+    return Selected(keys, tuple(lines), tuple(index), tuple(shape), tuple(result), points=False)
 
 
-def _line(batch: Sequence[Item], coords: Sequence[tuple[int, ...]], axis: int) -> Line:
-    """Return the chunks of a batch along one axis."""
-    sizes: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    for at, (_, spec, inside, _, whole) in zip(coords, batch, strict=True):
-        number = at[axis]
-        if number not in sizes:
-            sizes[number] = spec.shape[axis]
-        if whole:
-            pick = inside[axis]
-            ends[number] = pick.stop if isinstance(pick, slice) else pick + 1
-    starts, last, end = {}, max(sizes), 0
+def _agree(batch: Sequence[Item], axis: int, picks: Sequence[Any], stride: int) -> bool:
+    """Return whether all chunks of one number along an axis pick the same in it."""
+    return all(
+        item[2][axis] is picks[number // stride % len(picks)]
+        or np.array_equal(_positions(item[2][axis]), _positions(picks[number // stride % len(picks)]))
+        for number, item in enumerate(batch)
+    )
+
+
+def _line(numbers: Sequence[int], items: Sequence[Item], axis: int, whole: bool) -> Line:
+    """Return the chunks of a batch along one axis.
+
+    `whole` tells whether the batch covers all that the array has of a chunk at the end: then the array ends there.
+    """
+    sizes = {number: item[1].shape[axis] for number, item in zip(numbers, items, strict=True)}
+    last = max(sizes)
     if len(set(sizes.values())) == 1:
-        size = sizes[last]
-        starts = {number: number * size for number in sizes}
-        extent = size << last.bit_length()  # few stand-ins serve all batches
+        starts = {number: number * size for number, size in sizes.items()}
+        extent = sizes[last] << last.bit_length()  # few stand-ins serve all batches
     else:
-        before = -1
+        starts, extent, before = {}, 0, -1
         for number in sorted(sizes):
-            starts[number] = end + number - before - 1
-            end, before = starts[number] + sizes[number], number
-        extent = end
-    if last in ends and ends[last] < sizes[last]:
-        extent = starts[last] + ends[last]
+            starts[number] = extent + number - before - 1
+            extent, before = starts[number] + sizes[number], number
+    pick = items[numbers.index(last)][2][axis]
+    end = pick.stop if isinstance(pick, slice) else sizes[last] if isinstance(pick, np.ndarray) else pick + 1
+    if whole and end < sizes[last]:
+        extent = starts[last] + int(end)
     return Line(sizes, starts, extent)
 
 
-def _picked(
-    batch: Sequence[Item], coords: Sequence[tuple[int, ...]], line: Line, axis: int, where: int | None
-) -> tuple[Index, int] | None:
-    """Return what is picked along an axis, and how much that is; None if chunks of one number differ in it.
-
-    `where` is the axis of the result; None for one that it drops.
-    """
-    entries: dict[int, tuple[Any, Any]] = {}
-    for at, (_, _, inside, outside, _) in zip(coords, batch, strict=True):
-        entry = inside[axis], None if where is None else outside[where]
-        known = entries.setdefault(at[axis], entry)
-        if known is not entry and not (_same(known[0], entry[0]) and _same(known[1], entry[1])):
-            return None
-    if where is None:
-        ((number, (pick, _)),) = entries.items()
-        at = line.starts[number] + int(np.asarray(pick).item())
-        return slice(at, at + 1), 1
-    total = sum(_count(place) for _, place in entries.values())
-    return _stride(line, entries, total) or (_listed(line, entries, total), total)
-
-
-def _stride(line: Line, entries: dict[int, tuple[Any, Any]], total: int) -> tuple[slice, int] | None:
-    """Return slices that continue each other as one; None if they are no such."""
-    base, step, done = None, 1, 0
-    for number, (pick, place) in entries.items():
-        if not isinstance(pick, slice) or not isinstance(place, slice) or place.start != done:
-            return None
-        start = line.starts[number] + pick.start
-        if base is None:
-            base, step = start, pick.step or 1
-        elif start != base + done * step or ((pick.step or 1) != step and place.stop - place.start > 1):
-            return None
-        done = place.stop
-    assert base is not None
-    return slice(base, base + (total - 1) * step + 1, step), total
-
-
-def _listed(line: Line, entries: dict[int, tuple[Any, Any]], total: int) -> npt.NDArray[np.int64]:
-    """Return the positions of all elements that are picked along an axis, in the order of the result."""
+def _picked(line: Line, picks: Sequence[Any], places: Sequence[Any]) -> tuple[Index, int]:
+    """Return what is picked along an axis, and how much that is: a slice, or positions in the order of the result."""
+    total = sum(_count(place) for place in places)
+    starts = list(line.starts[number] for number in line.sizes)
+    if all(type(pick) is slice for pick in picks):
+        base, step, done = starts[0] + picks[0].start, picks[0].step or 1, 0
+        for start, pick, place in zip(starts, picks, places, strict=True):
+            if type(place) is not slice or place.start != done or start + pick.start != base + done * step:
+                break
+            done = place.stop
+        else:
+            return slice(base, base + (total - 1) * step + 1, step), total
     found = np.empty(total, np.int64)
-    for number, (pick, place) in entries.items():
-        found[place if isinstance(place, slice) else np.ravel(place)] = line.starts[number] + _positions(pick)
-    return found
+    for start, pick, place in zip(starts, picks, places, strict=True):
+        found[place if isinstance(place, slice) else np.ravel(place)] = start + _positions(pick)
+    return found, total
 
 
 def _points(
-    batch: Sequence[Item], coords: Sequence[tuple[int, ...]], keys: Keys, lines: tuple[Line, ...]
+    batch: Sequence[Item], keys: Keys, numbers: Sequence[tuple[str, ...]], drop_axes: tuple[int, ...]
 ) -> Selected | None:
     """Return a batch that picks point by point."""
-    total = sum(_count(outside) for _, _, _, outside, _ in batch)
-    index = [np.empty(total, np.int64) for _ in lines]
-    for at, (_, _, inside, outside, _) in zip(coords, batch, strict=True):
-        for positions, number, line, pick in zip(index, at, lines, inside, strict=True):
-            positions[outside] = line.starts[number] + pick
-    return Selected(keys, lines, tuple(index), (total,), (total,), points=True)
+    total = sum(_count(item[3]) for item in batch)
+    lines, index = [], []
+    for axis, column in enumerate(zip(*numbers, strict=True)):
+        line = _line(list(map(int, column)), batch, axis, whole=False)
+        found = np.empty(total, np.int64)
+        for number, item in zip(column, batch, strict=True):
+            found[item[3]] = line.starts[int(number)] + item[2][axis]
+        lines.append(line)
+        index.append(found)
+    return Selected(keys, tuple(lines), tuple(index), (total,), (total,), points=True)
 
 
 def _positions(pick: Any) -> npt.NDArray[np.int64]:
@@ -227,11 +215,3 @@ def _positions(pick: Any) -> npt.NDArray[np.int64]:
 
 def _count(place: Any) -> int:
     return place.stop - place.start if isinstance(place, slice) else np.size(place)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is other or (np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other))
-
-
-def _is_integer(pick: Any) -> bool:
-    return isinstance(pick, int | np.integer)
