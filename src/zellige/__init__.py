@@ -94,10 +94,12 @@ _NAMES = {
 """The public names by the modules that they come from, which are imported when a name is first asked for."""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {"aio", "codecs", "dtype", "errors", "experimental", "kernel", "storage"}
+_GUESTS = {"dask", "xarray", "zarr"}
+"""Modules that need other libraries: attributes as well, but not for `from zellige import *`."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES and name not in _MODULES:
+    if name not in _HOMES and name not in _MODULES | _GUESTS:
         raise AttributeError(f"module 'zellige' has no attribute {name!r}")
     module = import_module(f"zellige.{_HOMES.get(name, name)}")
     found = globals()[name] = getattr(module, name) if name in _HOMES else module

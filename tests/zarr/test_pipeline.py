@@ -1,8 +1,9 @@
-"""zarr-python with `zellige.zarr.Pipeline`: the same results as numpy and as its own pipeline, and by one call of ours."""
+"""zarr-python with `zellige.zarr.Pipeline`: the results of numpy and of its own pipeline."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import subprocess
 import sys
@@ -13,15 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples
 from zarr.codecs import BloscCodec, BytesCodec, ShardingCodec, ZstdCodec
 from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
+import zarr
 import zellige
 import zellige.zarr
+from strategies import examples
 from zellige.zarr import pipeline
 from zellige.zarr.pipeline import Pipeline
 
@@ -113,10 +114,14 @@ def test_all_selections_are_those_of_numpy(data):
         way = data.draw(st.sampled_from(["basic", "orthogonal", "points", "blocks"]))
         if way == "points":
             points = st.tuples(*[st.integers(0, n - 1) for n in shape])
-            index = tuple(map(np.array, zip(*data.draw(st.lists(points, min_size=1, max_size=5, unique=True)), strict=True)))
+            index = tuple(
+                map(np.array, zip(*data.draw(st.lists(points, min_size=1, max_size=5, unique=True)), strict=True))
+            )
             expected, on_model, indexer = model[index], index, array.vindex
         elif way == "blocks" and "shards" not in options:
-            index = tuple(data.draw(st.integers(0, -(-n // size) - 1)) for n, size in zip(shape, array.chunks, strict=True))
+            index = tuple(
+                data.draw(st.integers(0, -(-n // size) - 1)) for n, size in zip(shape, array.chunks, strict=True)
+            )
             on_model = tuple(slice(at * size, (at + 1) * size) for at, size in zip(index, array.chunks, strict=True))
             expected, indexer = model[on_model], array.blocks
         elif way == "orthogonal":
@@ -191,7 +196,9 @@ def test_codecs(options, used):
     model = np.arange(64, dtype=options.get("dtype", "int32")).reshape(8, 8)
     if options.get("compressors") == "gzip":
         options = {**options, "compressors": zarr.codecs.GzipCodec()}
-    array = zarr.create_array(MemoryStore(), data=model, chunks=(4, 4), **{k: v for k, v in options.items() if k != "dtype"})
+    array = zarr.create_array(
+        MemoryStore(), data=model, chunks=(4, 4), **{k: v for k, v in options.items() if k != "dtype"}
+    )
     assert np.array_equal(array[...], model)
     array[1:3, 2:7] = model[1:3, 2:7] = -1
     assert np.array_equal(array[...], model)
@@ -226,7 +233,9 @@ def test_a_version_that_was_not_tested_is_named_once(monkeypatch):
     monkeypatch.setattr(zarr, "__version__", "3.99.1")
     pipeline.is_tested.cache_clear()
     array = zarr.create_array(MemoryStore(), shape=4, dtype="int8")
-    with pytest.warns(zellige.errors.ZelligeWarning, match=r"tested with zarr-python 3\.1 to 3\.4, and this is 3\.99\.1"):
+    with pytest.warns(
+        zellige.errors.ZelligeWarning, match=r"tested with zarr-python 3\.1 to 3\.4, and this is 3\.99\.1"
+    ):
         array[:] = 1
     assert array[:].tolist() == [1] * 4
     monkeypatch.undo()
@@ -250,6 +259,18 @@ def test_a_store_that_is_read_only_refuses_in_the_words_of_zarr_python(tmp_path)
     assert array[:].tolist() == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="read-only"):
         array[:] = 1
+
+
+def test_enabling_is_undone(tmp_path):
+    zellige.zarr.enable()
+    zellige.zarr.disable()
+    assert zarr.config.get("codec_pipeline.path") == PLAIN
+    assert not zarr.config.get("array.rectilinear_chunks", False)
+    zellige.zarr.disable()
+    code = "import zarr; print(type(zarr.create_array({}, shape=1, dtype='i1')._async_array.codec_pipeline).__module__)"
+    environment = {**os.environ, "ZARR_CODEC_PIPELINE__PATH": "zellige.zarr.Pipeline"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == "zellige.zarr\n"  # by its entry point
 
 
 # -- promises --------------------------------------------------------------------------------------
@@ -279,13 +300,9 @@ def test_pipelines_are_pickled(tmp_path):
     assert again[3:7].tolist() == [3, 4, 5, 6]
 
 
-def read_in_fork(array: zarr.Array, answers: Any) -> None:
-    answers.put(int(array[:].sum()))
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 def test_a_forked_process_reads(tmp_path):
-    """As the workers of a torch DataLoader do, after the parent has used the threads of the kernel and of zarr-python."""
+    """As the workers of a torch DataLoader do, after the parent has used the threads of both libraries."""
     code = f"""
 import multiprocessing, sys, numpy as np, zarr, zellige.zarr
 zellige.zarr.enable()
@@ -314,7 +331,9 @@ def increment(place: Path, times: int) -> None:
 
 @pytest.mark.parametrize("shards", [None, (2,)])
 def test_two_processes_that_write_parts_of_one_chunk_lose_nothing(shards, tmp_path):
-    array = zarr.create_array(tmp_path, shape=(2,), chunks=(2,) if shards is None else (1,), shards=shards, dtype="int32")
+    array = zarr.create_array(
+        tmp_path, shape=(2,), chunks=(2,) if shards is None else (1,), shards=shards, dtype="int32"
+    )
     context = multiprocessing.get_context("spawn")
     for _ in range(3):
         array[:] = 0

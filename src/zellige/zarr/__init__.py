@@ -23,7 +23,10 @@ from zellige.zarr.store import as_store
 
 __all__ = ["Pipeline", "as_store", "disable", "enable"]
 
-_PATH = "zellige.zarr.Pipeline"
+_ON = {"codec_pipeline.path": "zellige.zarr.Pipeline", "array.rectilinear_chunks": True}
+"""The settings of zarr-python that `enable` changes."""
+_before: dict[str, object] = {}
+"""What they were before `enable`, for `disable`."""
 
 Pipeline.__module__ = "zellige.zarr"  # by this name zarr-python finds it
 register_pipeline(Pipeline)
@@ -32,12 +35,14 @@ register_pipeline(Pipeline)
 def enable() -> None:
     """Let zarr-python read and write by zellige, in this process, for arrays that are opened from now on.
 
-    Rectilinear chunks are turned on, too.
+    Rectilinear chunks are turned on, too, where zarr-python has them.
     """
-    zarr.config.set({"codec_pipeline.path": _PATH, "array.rectilinear_chunks": True})
+    if not _before:
+        _before.update({name: zarr.config.get(name, False) for name in _ON})
+    zarr.config.set(_ON)
 
 
 def disable() -> None:
-    """Let zarr-python read and write by itself again, for arrays that are opened from now on."""
-    for name in ("codec_pipeline.path", "array.rectilinear_chunks"):
-        zarr.config.set({name: dict(zarr.config.defaults[0])})
+    """Undo `enable`, for arrays that are opened from now on."""
+    zarr.config.set(_before)
+    _before.clear()

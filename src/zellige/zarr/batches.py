@@ -60,7 +60,7 @@ class Line(NamedTuple):
     sizes: dict[int, int]
     """Their sizes, by their numbers in the grid."""
     starts: dict[int, int]
-    """Where they begin. Chunks between them that the batch does not touch count as one element each, if sizes differ."""
+    """Where they begin. Where sizes differ, each chunk between them, of unknown size, counts as one element."""
     extent: int
     """Where the array ends, if the batch tells; else behind its last chunk."""
 
@@ -83,7 +83,7 @@ class Selected(NamedTuple):
 
     keys: Keys
     lines: tuple[Line, ...]
-    index: tuple[Index, ...]
+    picks: tuple[Index, ...]
     shape: tuple[int, ...]
     """The shape of what is picked; axes that the result drops have one element."""
     result: tuple[int, ...]
@@ -121,7 +121,9 @@ def _product(
     if list(product(*axes)) != numbers:
         return None
     dropped = {axis for axis, pick in enumerate(batch[0][2]) if isinstance(pick, int | np.integer)} | set(drop_axes)
-    lines, index, shape, result, stride = [], [], [], [], len(batch)
+    lines, index, stride = [], [], len(batch)
+    shape: list[int] = []
+    result: list[int] = []
     for axis, names in enumerate(axes):
         stride //= len(names)
         items = batch[: stride * len(names) : stride]  # one for each chunk along this axis
@@ -175,7 +177,7 @@ def _line(numbers: Sequence[int], items: Sequence[Item], axis: int, whole: bool)
 def _picked(line: Line, picks: Sequence[Any], places: Sequence[Any]) -> tuple[Index, int]:
     """Return what is picked along an axis, and how much that is: a slice, or positions in the order of the result."""
     total = sum(_count(place) for place in places)
-    starts = list(line.starts[number] for number in line.sizes)
+    starts = [line.starts[number] for number in line.sizes]
     if all(type(pick) is slice for pick in picks):
         base, step, done = starts[0] + picks[0].start, picks[0].step or 1, 0
         for start, pick, place in zip(starts, picks, places, strict=True):

@@ -16,12 +16,12 @@ from functools import cache
 from typing import Any, NamedTuple, Self
 
 import numpy.typing as npt
-import zarr
 from zarr.abc.codec import Codec, CodecPipeline
 from zarr.core.buffer import cpu
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
+import zarr
 from zellige import Array, errors
 from zellige.storage import Store, open_store
 from zellige.zarr.batches import Item, Keys, Line, Selected, selected
@@ -44,7 +44,7 @@ class Operation(NamedTuple):
 
     def read(self, out: npt.NDArray[Any]) -> None:
         """Fill an array with what is picked."""
-        index, shape = self.selected.index, self.selected.shape
+        index, shape = self.selected.picks, self.selected.shape
         if self.selected.points:
             self.array.get_coordinate_selection(index, out=out)
         else:
@@ -52,7 +52,7 @@ class Operation(NamedTuple):
 
     def write(self, value: npt.NDArray[Any]) -> None:
         """Write values, or one for all, to what is picked."""
-        index, shape = self.selected.index, self.selected.shape
+        index, shape = self.selected.picks, self.selected.shape
         if self.selected.points:
             self.array.set_coordinate_selection(index, value)
         else:
@@ -257,8 +257,8 @@ def is_tested() -> bool:
     if OLDEST <= (major, minor) <= NEWEST:
         return True
     warnings.warn(
-        f"zellige.zarr.Pipeline was tested with zarr-python {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}, and this "
-        f"is {zarr.__version__}; zarr-python's own pipeline is used. Update zellige, or set codec_pipeline.path back",
+        f"zellige.zarr.Pipeline was tested with zarr-python {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}, and "
+        f"this is {zarr.__version__}; its own pipeline is used. Update zellige, or set codec_pipeline.path back",
         errors.ZelligeWarning,
         stacklevel=2,
     )

@@ -1,9 +1,9 @@
-"""`as_store`: a store of zarr-python over a store of zellige, so that zarr-python reads and writes what zellige reaches."""
+"""`as_store`: a store of zarr-python over any place that zellige opens."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -105,7 +105,7 @@ class ZelligeStore(Store):
     # -- without an event loop ---------------------------------------------------------------------
 
     def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Buffer | None:
-        """Return a value, or a range of it; None if there is no such key. Parameters: see `zarr.abc.store.Store.get`."""
+        """Return a value or a range of it; None if there is no such key. Parameters: see `zarr.abc.store.Store.get`."""
         self._is_open = True
         found = self.zellige_store.read(key, None if byte_range is None else self._spans(key, byte_range))
         if found is None:
@@ -141,13 +141,13 @@ class ZelligeStore(Store):
         self._check_writable()
         if not isinstance(value, Buffer):
             raise TypeError(
-                f"{type(self).__name__}.set(): `value` must be a Buffer instance. Got an instance of {type(value)} instead."
+                f"{type(self).__name__}.set(): `value` must be a Buffer instance. Got an instance of {type(value)}."
             )
 
     # -- reading -----------------------------------------------------------------------------------
 
     async def get(self, key: str, prototype: BufferPrototype | None = None, byte_range: Any = None) -> Buffer | None:
-        """Return a value, or a range of it; None if there is no such key. Parameters: see `zarr.abc.store.Store.get`."""
+        """Return a value or a range of it; None if there is no such key. Parameters: see `zarr.abc.store.Store.get`."""
         return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
 
     async def get_partial_values(
@@ -203,7 +203,7 @@ class ZelligeStore(Store):
         for key in await asyncio.to_thread(self._keys, prefix):
             yield key
 
-    def _keys(self, prefix: str) -> list[str]:
+    def _keys(self, prefix: str) -> Sequence[str]:
         folder = prefix[: prefix.rfind("/") + 1]  # zellige lists what is below a path
         return [key for key in self.zellige_store.list(folder) if key.startswith(prefix)]
 
