@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PLAIN := tests/io/test_indexing.py tests/nodes/test_array.py tests/io/test_read_write.py tests/io/test_sharded_arrays.py tests/codecs
 
-.PHONY: help demo test plain lint format check peer browser docs soak fuzz kernelfuzz asan tsan bench before remote datasets reliability oldest clean
+.PHONY: help demo test plain lint format check peer browser docs soak fuzz kernelfuzz asan tsan bench before remote datasets underneath beneath reliability oldest clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -79,6 +79,14 @@ datasets:  ## compare the speed of writing datasets with xarray's own to_zarr; A
 	@bash tools/bench_env.sh
 	@.venv-bench/bin/python -m bench.datasets $(ARGS)
 
+underneath:  ## run zarr-python's own tests with zellige underneath; ARGS=…
+	@bash tools/underneath_env.sh
+	@.venv-underneath/bin/python tools/underneath.py $(ARGS)
+
+beneath:  ## compare the speed of zarr-python with zellige underneath and without; ARGS=--help
+	@bash tools/bench_env.sh
+	@.venv-bench/bin/python -m bench.underneath $(ARGS)
+
 reliability:  ## compare what is lost with the peers, in about five minutes; QUICK=1, ARGS=--help
 	@bash tools/bench_env.sh
 	@.venv-bench/bin/python -m reliability $(if $(QUICK),--quick) $(ARGS)
@@ -88,7 +96,7 @@ oldest:  ## the tests of xarray, dask and rechunk with the oldest versions of bo
 
 clean:  ## remove everything that was made here
 	rm -f src/zellige/kernel/_native*.so
-	rm -rf $(VENV) .venv-peer .venv-bench .venv-fuzz .venv-oldest demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peer .venv-bench .venv-fuzz .venv-oldest .venv-underneath demo.zarr build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -144,6 +144,15 @@ def test_all_selections_are_those_of_numpy(data):
     assert np.array_equal(plainly(array)[...], model)
 
 
+@pytest.mark.filterwarnings("ignore:The data type")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_text(zarr_format):
+    array = zarr.create_array(MemoryStore(), shape=3, dtype="str", chunks=2, zarr_format=zarr_format)
+    array[:] = np.array(["a", "", "übc"], array.dtype)
+    array[1] = "d"
+    assert array[:].tolist() == plainly(array)[:].tolist() == ["a", "d", "übc"]
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_no_axes(zarr_format, used):
     array = zarr.create_array(MemoryStore(), shape=(), dtype="int32", zarr_format=zarr_format)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import numpy.typing as npt
 from zarr.abc.codec import Codec, CodecPipeline
 from zarr.core.buffer import cpu
@@ -173,9 +174,7 @@ class Pipeline(CodecPipeline):
         if found is None or memory.shape not in (found.result, ()):
             return None
         array = self._stand_in(store, spec, found)
-        # Of the same values in another byte order zellige makes its own.
-        same = array is not None and array.dtype == memory.dtype.newbyteorder("=")
-        return Operation(array, found) if array is not None and same else None
+        return Operation(array, found) if array is not None and _is_same(memory.dtype, array.dtype) else None
 
     def _stand_in(self, store: Any, spec: Any, found: Selected) -> Array | None:
         """Return the stand-in for a batch; None if zellige does not know its codecs or its type."""
@@ -242,6 +241,11 @@ def _metadata_v2(codec: Any, spec: Any, keys: Keys, lines: Sequence[Line]) -> di
         "compressor": codec.compressor.get_config() if codec.compressor else None,
         "dimension_separator": keys.separator,
     }
+
+
+def _is_same(dtype: np.dtype[Any], native: np.dtype[Any]) -> bool:
+    """Return whether a type is a native one, maybe in another byte order, in which zellige reads and writes, too."""
+    return dtype == native or (dtype.byteorder in "<>" and dtype.newbyteorder("=") == native)
 
 
 def _is_known(codec: Any) -> bool:
