@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import zarr
 
+import zarr
 import zellige
 from zellige.codecs import ZstdCodec
 

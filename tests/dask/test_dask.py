@@ -13,12 +13,12 @@ import cloudpickle
 import dask.array as da
 import numpy as np
 import pytest
-import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask
 import xarray as xr
+import zarr
 import zellige
 import zellige.xarray
 from counting_store import WRITES, CountingStore

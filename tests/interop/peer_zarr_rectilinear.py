@@ -15,6 +15,7 @@ import sys
 import traceback
 
 import numpy as np
+
 import zarr
 
 OLDEST = 3, 4

@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 import pytest
-import zarr
 
+import zarr
 import zellige
 
 with warnings.catch_warnings():  # zarr-python says that these names are not in the specification

@@ -1,6 +1,7 @@
 """The quickstart: create an array on disk, write, close, open again."""
 
 import numpy as np
+
 import zarr
 
 z = zarr.create_array(

@@ -1,6 +1,7 @@
 """Groups in groups, and what can be asked of them."""
 
 import numpy as np
+
 import zarr
 
 root = zarr.group("experiment.zarr")

@@ -1,6 +1,7 @@
 """Attributes of arrays and groups."""
 
 import numpy as np
+
 import zarr
 
 root = zarr.create_group("attributes.zarr", attributes={"title": "Tides of the North Sea", "version": 3})

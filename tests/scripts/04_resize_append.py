@@ -1,6 +1,7 @@
 """Arrays that grow and shrink."""
 
 import numpy as np
+
 import zarr
 
 z = zarr.create_array(store="growing.zarr", shape=(100, 50), chunks=(10, 10), dtype="int32", fill_value=-1)

@@ -2,6 +2,7 @@
 
 import numcodecs
 import numpy as np
+
 import zarr
 
 data = np.cumsum(np.arange(1000) % 7).astype("i4")

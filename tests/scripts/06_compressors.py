@@ -2,9 +2,10 @@
 
 import numcodecs
 import numpy as np
-import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 from zarr.codecs.numcodecs import LZ4, Delta, Shuffle
+
+import zarr
 
 data = np.arange(20000, dtype="i4").reshape(200, 100)
 names = [

@@ -1,6 +1,7 @@
 """Arrays of records with fields."""
 
 import numpy as np
+
 import zarr
 
 people = np.array(

@@ -1,6 +1,7 @@
 """Every way to index."""
 
 import numpy as np
+
 import zarr
 
 data = np.arange(15 * 20).reshape(15, 20)

@@ -2,6 +2,7 @@
 
 import numcodecs
 import numpy as np
+
 import zarr
 
 greetings = ["Hello, World!", "Bonjour", "مرحبا", "こんにちは", "", "Здравствуйте", "¡Hola!", "안녕"]

@@ -1,6 +1,7 @@
 """Dates and spans of time."""
 
 import numpy as np
+
 import zarr
 
 days = np.arange("2024-01-01", "2025-01-01", dtype="datetime64[D]")

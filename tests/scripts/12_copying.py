@@ -1,9 +1,10 @@
 """From one store into another, with other chunks, codecs or formats."""
 
 import numpy as np
-import zarr
 from zarr.codecs import BloscCodec
 from zarr.storage import LocalStore, MemoryStore
+
+import zarr
 
 memory = MemoryStore()
 source = zarr.create_array(

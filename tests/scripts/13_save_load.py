@@ -1,6 +1,7 @@
 """Saving and loading in one line each."""
 
 import numpy as np
+
 import zarr
 
 arr = np.arange(10000).reshape(100, 100)

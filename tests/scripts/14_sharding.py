@@ -3,8 +3,9 @@
 import os
 
 import numpy as np
-import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+
+import zarr
 
 z = zarr.create_array(
     store="sharded.zarr",

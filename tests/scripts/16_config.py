@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+
 import zarr
 
 print(zarr.config.get("array.order"), zarr.config.get("array.write_empty_chunks"))

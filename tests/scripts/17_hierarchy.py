@@ -1,8 +1,9 @@
 """Whole hierarchies, and arrays like others."""
 
 import numpy as np
-import zarr
 from zarr.storage import LocalStore
+
+import zarr
 
 # Arrays after others.
 a = zarr.array(np.arange(20, dtype="i2").reshape(4, 5), chunks=(2, 5))

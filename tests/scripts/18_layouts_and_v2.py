@@ -4,6 +4,7 @@ import json
 import os
 
 import numpy as np
+
 import zarr
 
 # A directory that some other program has written.

@@ -1,8 +1,9 @@
 """Prepare samples region by region, then read random batches, as for training."""
 
 import numpy as np
-import zarr
 from zarr.codecs import BloscCodec
+
+import zarr
 
 n, height, width = 200, 16, 16
 root = zarr.open_group("train.zarr", mode="w")

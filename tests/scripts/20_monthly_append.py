@@ -3,6 +3,7 @@
 import calendar
 
 import numpy as np
+
 import zarr
 
 lat, lon = np.linspace(60, 40, 5), np.linspace(0, 30, 7)

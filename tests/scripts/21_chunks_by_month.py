@@ -4,6 +4,7 @@
 import calendar
 
 import numpy as np
+
 import zarr
 
 months = [calendar.monthrange(2023, month)[1] for month in range(1, 13)]

@@ -3,6 +3,7 @@
 
 import numcodecs
 import numpy as np
+
 import zarr
 
 store = zarr.storage.LocalStore("old.zarr")

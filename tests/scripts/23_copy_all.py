@@ -2,8 +2,9 @@
 """Copies of arrays, of groups and of whole stores."""
 
 import numpy as np
-import zarr
 from zarr.storage import LocalStore, MemoryStore
+
+import zarr
 
 store = LocalStore("source.zarr")
 source = zarr.group(store=store, attributes={"title": "source"})

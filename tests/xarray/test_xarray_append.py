@@ -11,12 +11,12 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-import zarr
 from hypothesis import given, settings, strategies
 from hypothesis.strategies import booleans, integers, lists, sampled_from
 
 import dask
 import xarray as xr
+import zarr
 import zellige
 import zellige.dask
 from counting_store import WRITES, CountingStore, contents

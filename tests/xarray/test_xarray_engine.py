@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 
 import xarray as xr
+import zarr
 import zellige
 from counting_store import READS, CountingStore
 from xarray_data import OTHERS_SAY, chunked, daily, everything, install_engine, opened
