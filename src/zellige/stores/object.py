@@ -23,6 +23,7 @@ from zellige.errors import (
 from zellige.settings import config
 from zellige.stores.base import (
     ABSENT,
+    ChangedError,
     Listing,
     Missing,
     Store,
@@ -37,9 +38,9 @@ from zellige.stores.base import (
     is_key,
     joined,
     resolve_span,
+    retried,
 )
 from zellige.stores.client import Client, library, redacted
-from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.types import Buffer, Encoded, Span
 

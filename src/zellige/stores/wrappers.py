@@ -18,6 +18,7 @@ from zellige.errors import ConflictError, ShortReadError
 from zellige.stores.abilities import DecodedChunks, Folders, Forks, Obstacle
 from zellige.stores.base import (
     ABSENT,
+    ChangedError,
     Listing,
     Missing,
     Store,
@@ -28,8 +29,8 @@ from zellige.stores.base import (
     check_prefix,
     joined,
     parts_of,
+    retried,
 )
-from zellige.stores.conflicts import ChangedError, retried
 from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
