@@ -17,7 +17,7 @@ import zellige
 from running import fork
 from zellige.errors import ReadOnlyError, ShortReadError
 from zellige.stores import LocalStore, MemoryStore
-from zellige.stores.foreign.fsspec import FsspecStore
+from zellige.stores.fsspec import FsspecStore
 from zellige.stores.zip import ZipStore
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -148,7 +148,7 @@ def test_a_file_system_for_coroutines_is_used_by_its_blocking_twin():
 def test_a_missing_library_is_named():
     code = (
         "import sys; sys.modules['fsspec'] = None\n"
-        "from zellige.stores.foreign.fsspec import FsspecStore\n"
+        "from zellige.stores.fsspec import FsspecStore\n"
         "try: FsspecStore.from_url('memory://x')\n"
         "except ImportError as error: print(error)"
     )

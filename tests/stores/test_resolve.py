@@ -18,9 +18,9 @@ from servers import set_environment
 import zellige
 from zellige.stores import LocalStore, MemoryStore, StorePath, client, locate, resolve
 from zellige.stores.client import Client, parse_options
-from zellige.stores.foreign.fsspec import FsspecStore
-from zellige.stores.foreign.zarr_python import ZarrPythonStore
+from zellige.stores.fsspec import FsspecStore
 from zellige.stores.object import HTTPStore, ObjectStore
+from zellige.stores.zarr_python import ZarrPythonStore
 from zellige.stores.zip import ZipStore
 
 

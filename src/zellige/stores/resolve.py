@@ -258,7 +258,7 @@ def _from_text(text: str, read_only: bool, options: Mapping[str, Any] | None) ->
             return _from_name(text, read_only)
         if scheme in _REMOTE:
             return _remote(text, scheme, read_only, options)
-    from zellige.stores.foreign.fsspec import FsspecStore
+    from zellige.stores.fsspec import FsspecStore
 
     return FsspecStore.from_url(text.removeprefix("fsspec+"), options, read_only=read_only)
 
@@ -333,9 +333,9 @@ def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
 _FOREIGN = (
     ("obstore.store", "HTTPStore", "object", "HTTPStore"),
     ("obstore.store", "S3Store GCSStore AzureStore MemoryStore", "object", "ObjectStore"),
-    ("fsspec.spec", "AbstractFileSystem", "foreign.fsspec", "FsspecStore"),
-    ("fsspec.mapping", "FSMap", "foreign.fsspec", "FsspecStore.from_mapper"),
-    ("zarr.abc.store", "Store", "foreign.zarr_python", "ZarrPythonStore"),
+    ("fsspec.spec", "AbstractFileSystem", "fsspec", "FsspecStore"),
+    ("fsspec.mapping", "FSMap", "fsspec", "FsspecStore.from_mapper"),
+    ("zarr.abc.store", "Store", "zarr_python", "ZarrPythonStore"),
 )
 """Classes of other libraries, and what makes a store of them here."""
 
@@ -350,7 +350,7 @@ def _from_foreign(store: Any) -> Store | None:
     if _is_from("zarr.storage", "LocalStore", store):
         return LocalStore(store.root, read_only=store.read_only)
     if _is_from("zarr.storage", "FsspecStore", store):  # dask.array.from_zarr opens paths so
-        from zellige.stores.foreign.fsspec import local_path
+        from zellige.stores.fsspec import local_path
 
         if (path := local_path(store.fs, store.path)) is not None:
             return LocalStore(path, read_only=store.read_only)

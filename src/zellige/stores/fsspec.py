@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from zellige.stores.base import Listing, Store, Traits, check_prefix, is_key
-from zellige.stores.foreign.adapter import CONCURRENCY, ForeignStore
+from zellige.stores.foreign import CONCURRENCY, ForeignStore
 from zellige.stores.threads import gather
 
 T = TypeVar("T")
