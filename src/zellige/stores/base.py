@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -105,17 +106,17 @@ def divided(spans: Sequence[Span], found: Mapping[Span, Buffer]) -> list[Buffer]
     >>> divided([(15, 5), (0, 3), (7, 0)], {(0, 20): b"abcdefghijklmnopqrst"})
     [b'pqrst', b'abc', b'']
     """
+    requests = sorted([span for span in found if span[1] is not None])
+    begins = [begin for begin, _ in requests]
     parts = []
     for start, length in spans:
         if not length:
             parts.append(found[start, length] if length is None else b"")
             continue
-        begin, part = next(
-            (begin, part)
-            for (begin, count), part in found.items()
-            if count is not None and begin <= start and start + length <= begin + count
-        )
-        parts.append(part[start - begin : start - begin + length])
+        # The last request that begins no later holds the range: they were coalesced in the order of their starts.
+        request = requests[bisect_right(begins, start) - 1]
+        at = start - request[0]
+        parts.append(found[request][at : at + length])
     return parts
 
 
@@ -324,7 +325,7 @@ class Store(ABC):
 
     def ability(self, kind: type[T]) -> T | None:
         """Return an ability, given by its class in `zellige.stores.abilities`; None if this store does not have it."""
-        return self if kind in type(self).__mro__ else None  # type: ignore[return-value]
+        return self if isinstance(self, kind) else None
 
     # -- reading ----------------------------------------------------------------------------------
 
