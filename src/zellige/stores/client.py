@@ -270,7 +270,7 @@ def _from_aws_files(profile: str | None, options: Mapping[str, Any]) -> dict[str
     """Return a provider from the user's AWS files, with the region there; empty if they have no credentials."""
     try:
         import boto3
-        import botocore.session  # type: ignore[import-untyped]
+        import botocore.session
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
         if profile is not None:

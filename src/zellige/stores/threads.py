@@ -126,8 +126,16 @@ class _Helpers:
 
 
 _helpers = _Helpers()
-if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
-    os.register_at_fork(after_in_child=_helpers.__init__)  # type: ignore[misc]
+
+
+def _forget_helpers() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    global _helpers
+    _helpers = _Helpers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
 # -- sharing tasks --------------------------------------------------------------------------------
