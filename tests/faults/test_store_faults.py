@@ -224,19 +224,19 @@ def test_a_disk_that_is_full_in_the_middle_leaves_the_old_value(tmp_path, name, 
     operation = OPERATIONS[name]
     store = operation.prepare(tmp_path)
     before, room = open_files(), [most]
-    write = os.write
+    pwrite = os.pwrite
 
-    def full(fd: int, data: Any) -> int:
+    def full(fd: int, data: Any, at: int) -> int:
         parts = data if isinstance(data, list | tuple) else [data]
         data = b"".join(parts)[: room[0]]
         if not data:
             raise OSError(code, os.strerror(code))
         room[0] -= len(data)
-        return write(fd, data)
+        return pwrite(fd, data, at)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "write", full)
-        patch.setattr(os, "writev", full)
+        patch.setattr(os, "pwrite", full)
+        patch.setattr(os, "pwritev", full)
         with pytest.raises(OSError, match="'a/k'") as caught:
             operation.run(store)
     assert caught.value.errno == code

@@ -352,7 +352,7 @@ class LocalStore(Store, Folders, Batches):
                 self.delete([key])
                 return
             if old is not None:
-                parts = [partial(files.append_kept, old.fd, part) if isinstance(part, Kept) else part for part in parts]
+                parts = [partial(files.copy_kept, old.fd, part) if isinstance(part, Kept) else part for part in parts]
             usable = held is not None and not held.closed and held.fresh
             self._write(key, parts, files.rename, held if usable else None)
         finally:

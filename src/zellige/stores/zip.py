@@ -50,7 +50,6 @@ except ImportError:
 TAIL = 256 << 10  # bytes that are read first: the directory of a few thousand entries, and metadata beside it
 _EXTRA = 256  # bytes of extra fields that are read with the data; there are rarely more
 _BLOCK = 4 << 20  # bytes that are copied at once
-_AT_ONCE = 512  # buffers for one call of pwritev; the system takes at most 1024
 _LONGEST = 0xFFFF  # bytes of a name
 
 _STORED, _DEFLATED = 0, 8
@@ -250,8 +249,7 @@ class _Archive:
     def __init__(self, source: Place, mode: str, duplicates: str) -> None:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._writers, self._closed = 0, False
-        self._mode, self._changed = mode, mode in "wx"
+        self._writers, self._closed, self._mode = 0, False, mode
         self._folders: dict[str, tuple[list[str], set[str]]] | None = None
         self._entries: dict[str, Entry | Document] | None = {}
         self._base: Source | None = None
@@ -282,7 +280,6 @@ class _Archive:
             except FileNotFoundError:
                 if self._mode == "r+":
                     raise
-                self._changed = True
         folder = os.path.dirname(path) + "/"
         with suppress(OSError):  # the drafts of writers that are dead
             for name in os.listdir(folder):
@@ -352,7 +349,7 @@ class _Archive:
         if old is None or new is None:
             self._folders = None
         draft.forget(old)
-        self._changed = draft.changed = True
+        draft.changed = True
 
     def folders(self) -> dict[str, tuple[list[str], set[str]]]:
         """Return the names in each folder, and the folders in it; computed once until names come or go."""
@@ -371,7 +368,7 @@ class _Archive:
                 done, self._closed = self._closed, True
                 self._idle.wait_for(lambda: not self._writers)
         try:
-            if draft is not None and keep and self._changed and not done:
+            if draft is not None and keep and not done and (draft.changed or self._base is None):
                 self._commit(draft)
         finally:
             self._entries = self._folders = self._base = None
@@ -753,7 +750,7 @@ class Draft(Descriptor):
         self.name, self.stamp = f"(draft of {path!r})", uuid4().hex
         self.target = path
         self.folder = os.path.dirname(path) + "/"
-        self.temporary = f"{self.folder}{TEMPORARY}{files.owner(self.pid)}-zip{next(_numbers)}"
+        self.temporary = f"{self.folder}{files.temporary_name()}-zip{next(_numbers)}"
         super().__init__(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self.size = 0
         self.dead = 0
@@ -771,7 +768,7 @@ class Draft(Descriptor):
         entry = Entry(self, name, 0, 0, size, size, crc)
         header = self._reserve(entry)
         try:
-            self._write([header, *parts], entry.start)
+            files.write_at(self.fd, [header, *parts], entry.start)
         except OSError as exc:
             self.forget(entry)
             raise OSError(exc.errno, f"entry {name!r}: {exc.strerror}", self.temporary) from exc
@@ -782,11 +779,11 @@ class Draft(Descriptor):
         if entry.data < 0:
             entry.find()
         new = Entry(self, entry.name, 0, 0, entry.stored, entry.size, entry.crc, entry.method)
-        self._write([self._reserve(new)], new.start)
+        files.write_at(self.fd, [self._reserve(new)], new.start)
         for start in range(0, entry.stored, _BLOCK):
             length = min(_BLOCK, entry.stored - start)
             block = entry.source.read(entry.data + start, length)
-            self._write([entry.measured(block, length)], new.data + start)
+            files.write_at(self.fd, [entry.measured(block, length)], new.data + start)
         return new
 
     def _reserve(self, entry: Entry) -> bytes:
@@ -796,14 +793,6 @@ class Draft(Descriptor):
             entry.start, entry.data = self.size, self.size + len(header)
             self.size = entry.end = entry.data + entry.stored
         return header
-
-    def _write(self, parts: Sequence[Buffer], at: int) -> None:
-        for first in range(0, len(parts), _AT_ONCE):
-            some = parts[first : first + _AT_ONCE]
-            end = at + sum(memoryview(part).nbytes for part in some)
-            at += os.pwritev(self.fd, some, at)
-            while at < end:
-                at += os.pwrite(self.fd, memoryview(b"".join(some))[at - end :], at)
 
     def forget(self, entry: Entry | Document | None) -> None:
         """Note that a value will not be in the archive."""
