@@ -84,7 +84,7 @@ _ELSEWHERE |= dict.fromkeys(("HTTPStore", "ObjectStore"), "stores.object")
 _ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "stores.wrappers")
 _ELSEWHERE |= {"FsspecStore": "stores.fsspec", "ZarrPythonStore": "stores.zarr_python"}
 _ELSEWHERE |= {"ZipStore": "stores.zip", "graph_reads": "nodes.sources"}
-"""Names by their modules, which are imported when they are first asked for."""
+"""The modules of names that are imported on first use."""
 
 _MISSING = {
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",

@@ -47,7 +47,10 @@ class Obstacle(StrEnum):
 
 
 class Folders(ABC):
-    """Prefixes that are directories: they may be links, outlive their keys, and be moved in one step."""
+    """Prefixes that are directories: they may be links, outlive their keys, and be moved in one step.
+
+    The parameters `prefix` and `keys` are those of `Store`; `source` and `dest` are prefixes.
+    """
 
     @abstractmethod
     def outer(self) -> Store | None:
@@ -76,7 +79,7 @@ class Folders(ABC):
     def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
         """Remove the prefix and those below it that hold nothing and are `owned`.
 
-        That gets their paths relative to the prefix, without a last `/`.
+        `owned` is called with their paths, relative to the prefix and without a last `/`.
         """
 
     @abstractmethod
@@ -187,4 +190,15 @@ class DecodedChunks(ABC):
 
     @abstractmethod
     def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
-        """Return what `decode` makes of a value, maybe in an earlier call with the same `how`; None if missing."""
+        """Return a decoded value, cached or decoded now; None if there is no such key.
+
+        Parameters
+        ----------
+        key
+            The key of the chunk.
+        how
+            Equal for calls whose `decode` gives the same values.
+        decode
+            Decodes the value.
+
+        """

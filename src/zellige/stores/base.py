@@ -17,7 +17,6 @@ Keys are relative, `/`-separated and checked by every method, so that nothing le
 
 from __future__ import annotations
 
-import errno
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -36,16 +35,19 @@ from zellige.types import is_key as is_key
 
 T = TypeVar("T")
 
-# A name that the file system cannot hold is not there either.
-MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
-
 DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
 """The names of metadata; other keys are chunks."""
 
 
 def check_key(key: str) -> str:
-    """Return `key` itself; raise `StoreKeyError` if it could leave the root or is no key at all."""
+    """Return a key itself; raise `StoreKeyError` if it could leave the root or is no key at all.
+
+    Parameters
+    ----------
+    key
+        A relative path, with `/` between its segments.
+
+    """
     if not is_key(key):
         raise StoreKeyError(
             f"key {key!r}: a key has no empty, '.' or '..' segment, no outer '/', no NUL, no lone surrogate "
@@ -56,7 +58,14 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix` itself; raise `StoreKeyError` unless it is empty, or a key followed by `/`."""
+    """Return a prefix itself; raise `StoreKeyError` if it is none.
+
+    Parameters
+    ----------
+    prefix
+        Empty, or a key followed by `/`.
+
+    """
     if prefix:
         if not prefix.endswith("/"):
             raise StoreKeyError(f"prefix {prefix!r} must be empty or end in '/'", key=prefix)
@@ -134,7 +143,14 @@ def digest(value: Buffer) -> str:
 
 
 def check_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return `keys` themselves; raise unless all are keys. A single text is not a sequence of keys."""
+    """Return keys themselves; raise unless all are keys.
+
+    Parameters
+    ----------
+    keys
+        A sequence of keys; a single text raises TypeError.
+
+    """
     if isinstance(keys, str):
         raise TypeError(f"keys is the text {keys!r}; give a list of keys")
     for key in keys:
@@ -150,7 +166,14 @@ def parts_of(value: Encoded) -> Sequence[Buffer]:
 
 
 def joined(value: Encoded) -> bytes:
-    """Return `value`, which is to be written and may be in parts, as immutable bytes."""
+    """Return a value that is to be written as immutable bytes.
+
+    Parameters
+    ----------
+    value
+        Bytes, or a list of bytes that are one value.
+
+    """
     return value if type(value) is bytes else b"".join(parts_of(value))
 
 
@@ -159,22 +182,22 @@ def joined(value: Encoded) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Facts about a store, by which its users choose how to ask."""
+    """Facts about a store, by which callers choose how to read and write."""
 
     read_only: bool = False
     """Whether it refuses to write."""
     durability: Durability = "process"
     """What a written value survives: the end of the process, or a power cut as well."""
     concurrency: int | None = None
-    """How many requests at once pay, where they are waited for; None where the processor is what limits."""
+    """How many requests to keep in flight, where each has a latency; None where the CPU is the limit."""
     coalesce_gap: int = 8 << 10
     """Ranges of one value that are no further apart are better read as one."""
     optimistic: bool = False
-    """Whether changes take no lock, but are conditional writes, retried. No such store can delete on condition."""
+    """Whether a change is a conditional write that is retried, instead of a lock. Deletes are then unconditional."""
     transactional: bool = False
-    """Whether others see what is written only as a whole, later: a killed process leaves nothing half done."""
+    """Whether all writes become visible to others together, later: a killed process leaves nothing half done."""
     local_path: str | None = None
-    """The directory whose files are the values, up to its last `/`, where nothing else is between keys and files."""
+    """The directory, with a last `/`, if each key is the path of a file in it; None for all other stores."""
     follow_links: bool = False
     """Whether symbolic links to anywhere are followed below that directory."""
 
@@ -216,7 +239,7 @@ class Value(NamedTuple):
     """What `Store.read` returns."""
 
     parts: Sequence[Buffer]
-    """The ranges that were asked for, in their order; or the whole value as one part."""
+    """The requested ranges, in their order; or the whole value as one part."""
     size: int | None
     """The length of the whole value; None if only ranges were read, and it would take another request."""
     tag: Tag | None
@@ -224,13 +247,26 @@ class Value(NamedTuple):
 
     @property
     def whole(self) -> bytes:
-        """The value that was read as a whole, or the one range that was asked for."""
+        """The value if it was read as a whole, or the only requested range."""
         (part,) = self.parts
         return part if type(part) is bytes else bytes(part)
 
     @classmethod
     def cut(cls, key: str, whole: Buffer, spans: Sequence[Span] | None, tag: Tag | None) -> Self:
-        """Return what `Store.read` returns for `key` and `spans`, given the whole value and its tag."""
+        """Return what `Store.read` returns, given a whole value.
+
+        Parameters
+        ----------
+        key
+            The key, for errors.
+        whole
+            The whole value.
+        spans
+            The requested ranges; None for the whole value.
+        tag
+            The tag of the value.
+
+        """
         return cls((whole,) if spans is None else slices(key, whole, spans), len(whole), tag)
 
 
@@ -252,7 +288,16 @@ class Listing:
 
     @classmethod
     def one_level(cls, prefix: str, keys: Iterable[str]) -> Self:
-        """Return one level out of all `keys` that start with `prefix`."""
+        """Return one level of a listing.
+
+        Parameters
+        ----------
+        prefix
+            Empty, or a key followed by `/`.
+        keys
+            All keys that start with the prefix.
+
+        """
         ends = {key: key.find("/", len(prefix)) + 1 for key in keys}
         return cls([key for key, end in ends.items() if not end], {key[:end] for key, end in ends.items() if end})
 
@@ -278,6 +323,8 @@ class Store(ABC):
         Ranges as (start, length): a negative start counts from the end, a length of None means up to the end.
     tag, if_tag
         The tag of a value that was read, or `ABSENT` for no value: the condition of a write.
+    durability
+        What a written value survives: a crash of the "process", or of "power" as well.
     """
 
     traits: Traits = Traits()
@@ -332,10 +379,7 @@ class Store(ABC):
     def get(self, key: str) -> bytes | None:
         """Return a whole value, or None if there is no such key."""
         found = self.read(key)
-        if found is None:
-            return None
-        part = found.parts[0]
-        return part if type(part) is bytes else bytes(part)
+        return None if found is None else found.whole
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Return exactly these bytes, or None if there is no such key; see `read`."""
@@ -543,7 +587,7 @@ def retried(store: Store, keys: Sequence[str], attempt: Callable[[], T], *, writ
 
 
 def _pause(longest: float) -> None:
-    import random  # loaded by those who meet a conflict
+    import random  # loaded at the first conflict
     import time
 
     time.sleep(random.uniform(0, longest))

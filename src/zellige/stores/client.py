@@ -207,7 +207,7 @@ def parse_options(kind: str, given: Mapping[str, Any]) -> Options:
 
 
 class _Signs(NamedTuple):
-    """What tells that there are credentials, or that none are needed; and what an error offers instead."""
+    """Where credentials of one kind of server may be, or a sign that none are needed; and what the error suggests."""
 
     company: str
     offers: str
@@ -372,7 +372,7 @@ class Client:
         if address and not re.match(r"https?://[^/]", address, re.IGNORECASE):
             raise ValueError(f"endpoint {redacted(address)!r} is no URL; write http://host:port or https://host:port")
         if address.lower().startswith("http://"):
-            client.setdefault("allow_http", True)  # asked for by name
+            client.setdefault("allow_http", True)  # the user chose it
         retries = {"max_retries": config.get("remote.max_retries"), "retry_timeout": most, **self.options["retry"]}
         how = {"client_options": client, "retry_config": retries}
         if self.kind == "http":

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from zellige import kernel
-from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, ContentTag, Value, digest, resolve_span
+from zellige.stores.base import TEMPORARY, ContentTag, Value, digest, resolve_span
 from zellige.stores.locks import FileLock, remove_free_lock
 from zellige.types import Buffer, Kept, Span
 
@@ -30,6 +30,8 @@ Place: TypeAlias = Callable[[str, str], bool]
 Part: TypeAlias = Buffer | Callable[[int, int], int]
 """Part of a value to be written: bytes, or a function that writes to a file at a position and returns the next one."""
 
+MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""Errors that mean that there is no such file: a name that the file system cannot hold is not there either."""
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 """Without O_NONBLOCK, opening a FIFO waits for a writer. Links are resolved, and checked, before."""
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -335,7 +337,7 @@ def batch(base: str) -> Iterator[Callable[..., Any]]:
         raise OSError(exc.errno, f"key {exc.filename[len(base) :]!r}: {exc.strerror}", exc.filename) from exc
 
 
-# -- who writes, and what dead writers left -------------------------------------------------------
+# -- writers, and what dead ones left --------------------------------------------------------------
 
 
 @cache
@@ -444,7 +446,7 @@ def _remove_empty(folder: str) -> None:
     try:
         os.rmdir(folder)
     except OSError as exc:
-        if exc.errno not in MISSING | NOT_EMPTY:
+        if exc.errno not in MISSING | {errno.ENOTEMPTY, errno.EEXIST}:
             raise
 
 

@@ -220,7 +220,7 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 
 
 def local_path(fs: Any, root: str) -> str | None:
-    """Return the directory that is meant, if the file system is the local one, also through `DirFileSystem`."""
+    """Return the path of the directory if the file system is the local one, also through `DirFileSystem`; else None."""
     if "dir" in _protocols(fs):
         return local_path(fs.fs, f"{fs.path}/{root}" if root else fs.path)
     from fsspec.implementations.local import LocalFileSystem

@@ -168,7 +168,7 @@ def locate(
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Store, str]:
-    """Return the store that is meant, and the path in it, which is below a `StorePath` if that is given."""
+    """Return the store of a `store` argument, and the path in it, which is below a `StorePath` if that is given."""
     if isinstance(store, StorePath):
         _no_options(storage_options, "a place in a store")
         return resolve(store.store, read_only=read_only), "/".join(part for part in (store.path, path) if part)
@@ -206,7 +206,7 @@ def reopened(given: object, store: Store, storage_options: Mapping[str, Any] | N
 
 
 def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return the store that is meant.
+    """Return the store of a `store` argument.
 
     | given | store |
     |---|---|

@@ -111,7 +111,7 @@ class _Helpers:
 
     @property
     def busy(self) -> int:
-        """How many are at work, without those who wait."""
+        """How many are at work, without those that wait."""
         return sum(count for (count,) in self._shares.get(None, ()))
 
     def take(self, share: list[int], name: Hashable, wanted: int, most: int) -> int:

@@ -392,7 +392,7 @@ class LoggingStore(WrapperStore):
         if self._log is not None:
             self._log(line)
             return
-        import logging  # loaded by those who use it
+        import logging  # loaded on first use
 
         logging.getLogger("zellige.stores").debug("%s", line)
 
@@ -511,7 +511,7 @@ _STEP = 0.002
 _PATIENCE = 1.0
 """Seconds without a request after which a round ends, although some thread is at work."""
 _QUIET = 0.040
-"""The same where the system does not tell what threads do."""
+"""The same where the system does not say what threads do."""
 
 _TASKS = "/proc/self/task"
 
@@ -539,7 +539,7 @@ class _Simulated:
                 while number == self._number:
                     self._ended.wait()
             finally:
-                if number == self._number:  # interrupted, maybe the one who watches
+                if number == self._number:  # interrupted, maybe in `_watch`
                     self._end()
         return nullcontext()
 

@@ -118,7 +118,7 @@ class ZarrPythonStore(ForeignStore, Forks):
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
         """List all keys that start with the prefix, or one level of them.
 
-        zarr-python does not tell keys and prefixes apart, so there is a request for each name.
+        zarr-python does not distinguish keys and prefixes, so there is a request for each name.
         """
         check_prefix(prefix)
         if not recursive:
@@ -141,8 +141,8 @@ class ZarrPythonStore(ForeignStore, Forks):
             listed: AsyncIterator[str] = self._store.list_dir(prefix)
             names = {name.strip("/") async for name in listed}
             keys = {prefix + name for name in names if is_key(prefix + name)}
-            told = dict(zip(keys, await asyncio.gather(*[self._is_value(key) for key in keys]), strict=True))
-            return Listing([key for key in keys if told[key]], [key + "/" for key in keys if not told[key]])
+            values = dict(zip(keys, await asyncio.gather(*[self._is_value(key) for key in keys]), strict=True))
+            return Listing([key for key in keys if values[key]], [key + "/" for key in keys if not values[key]])
         except self._unlisted:
             whole = [key for key in await self._keys(prefix) if key.startswith(prefix) and is_key(key)]
             return Listing.one_level(prefix, whole)
@@ -167,7 +167,7 @@ class ZarrPythonStore(ForeignStore, Forks):
 
     def _create(self, key: str, value: bytes) -> bool:
         self._set(key, value, self._store.set_if_not_exists)
-        # It does not tell who won; in a transaction there are no others.
+        # It does not say which writer won; in a transaction there are no others.
         return self.traits.transactional or self.get(key) == value
 
     def _set(self, key: str, value: bytes, how: Any) -> None:

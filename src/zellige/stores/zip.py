@@ -807,7 +807,7 @@ class Draft(Descriptor):
             with ZipFile(file, "w") as archive:
                 archive.filelist.extend(entry.info() for entry in entries)
         with suppress(FileNotFoundError):
-            os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))  # who may read it stays
+            os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))  # its permissions stay
         os.fsync(self.fd)
         done = place(self.temporary, self.target)
         files.sync_folder(self.folder)
