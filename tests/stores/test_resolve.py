@@ -126,6 +126,14 @@ def test_a_url_without_a_server_or_bucket_is_refused_without_its_secrets(aws, ur
     assert "pass" not in str(caught.value)
 
 
+@pytest.mark.parametrize("make", [ObjectStore.from_url, HTTPStore])
+@pytest.mark.parametrize("url", ["ftp://me:secret@host/x", "bucket/x"])
+def test_a_store_on_a_server_names_the_schemes_that_it_takes(make, url):
+    with pytest.raises(ValueError, match=r"no URL of a server.* s3, .*https") as caught:
+        make(url)
+    assert "secret" not in str(caught.value)
+
+
 def test_memory_of_one_name_is_shared():
     name = f"memory://{uuid.uuid4()}"
     resolve(name).put("a", b"1")
