@@ -119,6 +119,12 @@ def test_a_url_made_into_a_path_is_refused_because_a_slash_is_lost(url):
         resolve(pathlib.Path(url))
 
 
+def test_a_url_made_into_a_path_is_refused_without_its_secrets():
+    with pytest.raises(ValueError, match=r"https://\*\*\*@host/x.zarr\?sig=\*\*\*'") as caught:
+        resolve(pathlib.Path("https://me:secret@host/x.zarr?sig=secret"))
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://", "s3://user:pass@bucket/x", "http://", "https:///x"])
 def test_a_url_without_a_server_or_bucket_is_refused_without_its_secrets(aws, url):
     with pytest.raises(ValueError, match=r"names no (bucket|host)") as caught:

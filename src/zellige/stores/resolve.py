@@ -268,9 +268,10 @@ def _from_path(path: Any, read_only: bool, options: Mapping[str, Any] | None) ->
         if _scheme(path):  # a path object of another library may be a URL
             return _from_text(path, read_only, options)
         if _squeezed(path):
-            raise ValueError(
-                f"store {path!r} is a path made of a URL, which has lost a slash; give the URL as a str instead"
-            )
+            from zellige.stores.client import redacted
+
+            url = redacted(path.replace(":/", "://", 1))
+            raise ValueError(f"store is a path made of the URL {url!r}, which has lost a slash; give the URL as a str")
         _no_options(options, "a local path")
         if path.lower().endswith(".zip") and not os.path.isdir(path):
             return _zip(path, "r" if read_only else "a")
