@@ -343,9 +343,9 @@ class LocalStore(Store, Folders, Batches):
         try:
             try:
                 self._open(key, opened)
+                old = _Opened(self, key, opened[0], files.regular(os.fstat(opened[0]))) if opened else None
             except OSError as exc:
                 raise self._named(exc, key) from exc
-            old = _Opened(self, key, opened[0], self._size(key, opened[0])) if opened else None
             parts: Any = change(old)
             if parts is None:
                 self.delete([key])
@@ -360,12 +360,6 @@ class LocalStore(Store, Folders, Batches):
                     os.close(fd)
             except OSError as exc:
                 raise self._named(exc, key) from exc
-
-    def _size(self, key: str, fd: int) -> int:
-        try:
-            return files.regular(os.fstat(fd))
-        except OSError as exc:
-            raise self._named(exc, key) from exc
 
     def _is_durable(self, key: str) -> bool:
         return self.traits.durability == "power" or key[key.rfind("/") + 1 :] in _ALWAYS
