@@ -9,8 +9,8 @@ A store implements five methods, states facts about itself in its `traits`, and 
 * `delete` and `list` do what they say.
 * `lock` serialises reading, changing and writing one key.
 
-Everything else that is public in `Store` is made of these, once, and not to be overridden. What only some stores can do
-is an ability of its own, see `zellige.stores.abilities`.
+Everything else in `Store` that reads or writes is made of these, once, and not to be overridden. What only some stores
+can do is an ability of its own, see `zellige.stores.abilities`.
 
 Keys are relative, `/`-separated and checked by every method, so that nothing leaves the store's root.
 """
@@ -309,7 +309,8 @@ class Store(ABC):
     """A map from keys to bytes; see the module's text for the promises, and `docs/stores.md` for how to write one.
 
     A subclass implements `read`, `write`, `delete`, `list` and `identity`, and sets its `traits`; `lock` if it can keep
-    out more than the threads of this process. The methods below these are made of them, and not to be overridden.
+    out more than the threads of this process. The other methods that read and write are made of these, and not to be
+    overridden.
 
     The parameters mean the same in all methods:
 
