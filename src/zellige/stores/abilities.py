@@ -88,13 +88,19 @@ class Folders(ABC):
 
 
 def obstacles(store: Store, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-    """Find what lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys."""
+    """Find what lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys.
+
+    Parameters: see `Folders`.
+    """
     folders = store.ability(Folders)
     return iter(()) if folders is None else folders.obstacles(prefix)
 
 
 def delete_below(store: Store, prefix: str, keys: Sequence[str]) -> None:
-    """Remove keys that start with a prefix, links to directories instead of what they lead to."""
+    """Remove keys that start with a prefix, links to directories instead of what they lead to.
+
+    Parameters: see `Folders`.
+    """
     folders = store.ability(Folders)
     if folders is None:
         store.delete(keys)
@@ -103,7 +109,10 @@ def delete_below(store: Store, prefix: str, keys: Sequence[str]) -> None:
 
 
 def prune(store: Store, prefix: str, owned: Callable[[str], bool]) -> None:
-    """Remove the directories at a prefix and below it that hold nothing and are owned, where there are any."""
+    """Remove the directories at a prefix and below it that hold nothing and are owned, where there are any.
+
+    Parameters: see `Folders.prune`.
+    """
     store.check_writable()
     folders = store.ability(Folders)
     if folders is not None:

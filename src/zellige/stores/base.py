@@ -74,7 +74,18 @@ def check_prefix(prefix: str) -> str:
 
 
 def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[int, int]:
-    """Return a range as (start, length) within a value of `size` bytes; `ShortReadError` if it reaches beyond."""
+    """Return a range as (start, length) within a value; `ShortReadError` if it reaches beyond.
+
+    Parameters
+    ----------
+    key
+        The key of the value, for errors.
+    start, length
+        The range, as in `Store.read`.
+    size
+        The length of the value.
+
+    """
     if length is not None and length < 0:
         raise ValueError(f"key {key!r}: a range cannot have the length {length}; use None for up to the end")
     begin = size + start if start < 0 else start
@@ -92,7 +103,16 @@ def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[i
 
 
 def coalesced(spans: Sequence[Span], gap: int, most: int) -> list[Span]:
-    """Coalesce ranges whose distance is at most the gap, up to a length of `most`: each result is one request.
+    """Coalesce ranges: each result is one request.
+
+    Parameters
+    ----------
+    spans
+        The ranges, in any order; they may overlap.
+    gap
+        The distance in bytes up to which two ranges are read as one.
+    most
+        The length up to which requests grow.
 
     >>> coalesced([(0, 10), (15, 5), (100, 10), (-8, None)], gap=5, most=50)
     [(0, 20), (100, 10), (-8, None)]
@@ -111,6 +131,13 @@ def coalesced(spans: Sequence[Span], gap: int, most: int) -> list[Span]:
 
 def divided(spans: Sequence[Span], found: Mapping[Span, Buffer]) -> list[Buffer]:
     """Cut ranges out of those that they were coalesced to.
+
+    Parameters
+    ----------
+    spans
+        The ranges that were given to `coalesced`.
+    found
+        The bytes of each of its results.
 
     >>> divided([(15, 5), (0, 3), (7, 0)], {(0, 20): b"abcdefghijklmnopqrst"})
     [b'pqrst', b'abc', b'']

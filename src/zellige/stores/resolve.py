@@ -168,7 +168,18 @@ def locate(
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Store, str]:
-    """Return the store of a `store` argument, and the path in it, which is below a `StorePath` if that is given."""
+    """Return the store of a `store` argument, and the path in it.
+
+    Parameters
+    ----------
+    store
+        What `resolve` takes, or a `StorePath`.
+    path
+        The path in the store, or below the `StorePath`.
+    read_only, storage_options
+        As for `resolve`.
+
+    """
     if isinstance(store, StorePath):
         _no_options(storage_options, "a place in a store")
         return resolve(store.store, read_only=read_only), "/".join(part for part in (store.path, path) if part)
@@ -184,6 +195,14 @@ def finishing(given: object, store: Store) -> AbstractContextManager[object]:
     """Close a store at the end of the block if it was opened for this job, by a path or a URL.
 
     Closing completes a zip file; after an exception the file stays as it was.
+
+    Parameters
+    ----------
+    given
+        The `store` argument of the job.
+    store
+        The store that it stands for.
+
     """
     return store if isinstance(given, str | os.PathLike) else nullcontext()
 
@@ -192,14 +211,23 @@ def finishing(given: object, store: Store) -> AbstractContextManager[object]:
 def opened(
     store: StoreLike, path: str = "", *, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Store, str]]:
-    """Open a place for one whole job, as a store and the path in it; see `finishing`."""
+    """Open a place for one whole job, as a store and the path in it; see `finishing`. Parameters: see `locate`."""
     found, place = locate(store, path, storage_options=storage_options)
     with finishing(store, found):
         yield found, place
 
 
 def reopened(given: object, store: Store, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return the store for handles that outlast a job: an archive that the job closed is opened again, to read."""
+    """Return the store for handles that outlast a job: an archive that the job closed is opened again, to read.
+
+    Parameters
+    ----------
+    given, store
+        As for `finishing`.
+    storage_options
+        As for `resolve`.
+
+    """
     if isinstance(given, str | os.PathLike) and store.traits.transactional:
         return resolve(given, read_only=True, storage_options=storage_options)
     return store
@@ -219,7 +247,15 @@ def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mappi
     | `fsspec+scheme://`, a chain `a::b`, another scheme | what fsspec opens |
     | a store of obstore, a filesystem or mapper of fsspec, a store of zarr-python | the same values |
 
-    With `read_only` the result refuses to write. `storage_options` say how to reach a server.
+    Parameters
+    ----------
+    store
+        What is given.
+    read_only
+        Whether the result refuses to write.
+    storage_options
+        How to reach a server.
+
     """
     if storage_options is not None:
         as_mapping(storage_options, "storage_options")
