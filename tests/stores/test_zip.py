@@ -307,6 +307,14 @@ def test_closing_twice_is_once_and_a_closed_store_says_so(path):
     assert names(path) == ["a"]
 
 
+@pytest.mark.parametrize("mode", ["w", "x", "a"])
+def test_an_archive_that_cannot_be_written_is_named_and_not_its_draft(tmp_path, mode):
+    path = tmp_path / "missing" / "x.zip"
+    with pytest.raises(FileNotFoundError, match="its directory does not exist; create it") as caught:
+        ZipStore(path, mode=mode)
+    assert (caught.value.filename, "tmp-" in str(caught.value)) == (str(path), False)
+
+
 @pytest.mark.parametrize("mode", ["w", "r+"])
 def test_closing_waits_for_writers_and_refuses_later_ones(path, monkeypatch, mode):
     if mode == "r+":

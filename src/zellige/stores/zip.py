@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -751,7 +752,11 @@ class Draft(Descriptor):
         self.target = path
         self.folder = os.path.dirname(path) + "/"
         self.temporary = f"{self.folder}{files.temporary_name()}-zip{next(_numbers)}"
-        super().__init__(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            super().__init__(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except OSError as exc:
+            reason = "its directory does not exist; create it" if exc.errno == errno.ENOENT else exc.strerror
+            raise OSError(exc.errno, f"the archive cannot be written: {reason}", path) from exc
         self.size = 0
         self.dead = 0
         """Bytes of values that were overwritten or removed."""
