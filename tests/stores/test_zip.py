@@ -315,6 +315,13 @@ def test_an_archive_that_cannot_be_written_is_named_and_not_its_draft(tmp_path, 
     assert (caught.value.filename, "tmp-" in str(caught.value)) == (str(path), False)
 
 
+@pytest.mark.parametrize("mode", ["r", "r+", "a", "w"])
+def test_a_directory_in_the_place_of_an_archive_is_refused_at_once(tmp_path, mode):
+    with pytest.raises(IsADirectoryError) as caught:
+        ZipStore(tmp_path, mode=mode)
+    assert caught.value.filename == str(tmp_path)
+
+
 @pytest.mark.parametrize("mode", ["w", "r+"])
 def test_closing_waits_for_writers_and_refuses_later_ones(path, monkeypatch, mode):
     if mode == "r+":

@@ -487,6 +487,9 @@ class _Folder:
 
     def __init__(self, path: str | os.PathLike[str], most: int, owner: str) -> None:
         self.path, self._most = os.path.abspath(os.fspath(path)), most
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            reason = "the folder of a cache is a file; remove it, or use another place"
+            raise NotADirectoryError(errno.ENOTDIR, reason, self.path)
         self._owner = blake2b(owner.encode(errors="surrogateescape"), digest_size=32).digest()
         self._top = os.path.join(self.path, self._owner[:8].hex())
         self.evictions = 0

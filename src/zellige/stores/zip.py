@@ -275,6 +275,9 @@ class _Archive:
             )
         if self._mode == "x" and os.path.lexists(path):
             raise FileExistsError(f"{path!r} is there already; use mode='w' to replace it, or 'a' to change it")
+        if os.path.isdir(path):
+            reason = "there is a directory in the place of the archive; remove it, or use another place"
+            raise IsADirectoryError(errno.EISDIR, reason, path)
         if self._mode in ("r+", "a"):
             try:
                 self._base = FileSource(path)
