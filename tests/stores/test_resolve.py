@@ -20,6 +20,7 @@ from zellige.stores import LocalStore, MemoryStore, StorePath, client, locate, r
 from zellige.stores.client import Client, parse_options
 from zellige.stores.fsspec import FsspecStore
 from zellige.stores.object import HTTPStore, ObjectStore
+from zellige.stores.resolve import _REMOTE
 from zellige.stores.zarr_python import ZarrPythonStore
 from zellige.stores.zip import ZipStore
 
@@ -130,6 +131,10 @@ def test_a_url_without_a_server_or_bucket_is_refused_without_its_secrets(aws, ur
     with pytest.raises(ValueError, match=r"names no (bucket|host)") as caught:
         resolve(url)
     assert "pass" not in str(caught.value)
+
+
+def test_the_schemes_of_servers_are_those_of_their_clients():
+    assert set(_REMOTE) == {name for own in client._KINDS.values() for name in own.schemes.split()}
 
 
 @pytest.mark.parametrize("make", [ObjectStore.from_url, HTTPStore])

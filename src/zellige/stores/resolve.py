@@ -154,9 +154,10 @@ StoreLike: TypeAlias = Store | StorePath | str | os.PathLike[str] | MutableMappi
 """What every `store` argument accepts; Any stands for the stores of obstore, fsspec and zarr-python."""
 
 _scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://").match
-_squeezed = re.compile(r"(s3a?|gcs|gs|az|abfss?|https?|memory|file):/[^/]", re.IGNORECASE).match
 
 _REMOTE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https")
+"""The schemes that `Client` knows, which is not imported for local paths."""
+_squeezed = re.compile(rf"({'|'.join(_REMOTE)}|memory|file):/[^/]", re.IGNORECASE).match
 _named: dict[str, MemoryStore] = {}
 """The stores of `memory://name`."""
 
