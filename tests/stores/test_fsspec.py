@@ -178,6 +178,15 @@ def test_create_is_on_condition_where_the_file_system_can():
     assert Slow.modes == ["create", "overwrite"]
 
 
+@pytest.mark.parametrize("method", ["put", "create"])
+def test_a_file_in_the_place_of_a_directory_is_an_error_that_names_the_key(method):
+    store = in_memory()
+    store.put("a", b"a file")
+    with pytest.raises(FileExistsError, match=r"key 'a/b' in .*/a$"):
+        getattr(store, method)("a/b", b"new")
+    assert store.get("a/b") is None
+
+
 def test_create_loses_against_a_process_that_was_quicker_by_a_moment(monkeypatch):
     store = FsspecStore(Slow(disk=uuid.uuid4().hex), "b")
     store.put("a", b"theirs")

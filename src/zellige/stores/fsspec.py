@@ -185,8 +185,6 @@ class FsspecStore(ForeignStore):
             except FileNotFoundError:  # where folders must be made
                 fs.makedirs(fs._parent(path), exist_ok=True)
                 fs.pipe_file(path, value, **options)
-        except FileExistsError:
-            raise
         except Exception as error:
             raise self._failed(error, key) from error
 
@@ -196,6 +194,9 @@ class FsspecStore(ForeignStore):
         try:
             self._put(key, value, **options)
         except FileExistsError:
+            above = [key[:end] for end, letter in enumerate(key) if letter == "/"]
+            if self._size(key) is None and any(self._size(name) is not None for name in above):
+                raise  # there is a file where a directory is needed
             return False
         return True
 
