@@ -243,8 +243,9 @@ def test_a_failure_while_closing_keeps_the_old_archive(path, moment, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(f"zellige.stores.zip.Draft.{moment}", fail)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="the archive cannot be completed: No space") as caught:
         store.close()
+    assert (caught.value.errno, caught.value.filename) == (28, str(path))
     assert path.read_bytes() == before
     assert only(path) == ["x.zip"]
 

@@ -391,6 +391,11 @@ class _Archive:
                 documents = {name: found for name, found in self.entries.items() if isinstance(found, Document)}
                 kept += [final.add(name, [documents[name].value]) for name in sorted(documents)]
                 self._place(final, kept)
+            except OSError as exc:
+                if exc.errno is None:  # an error of ours, which says what to do
+                    raise
+                reason = f"the archive cannot be completed: {exc.strerror}"
+                raise OSError(exc.errno, reason, final.target) from exc
             finally:
                 final.remove()
 
