@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from zellige.nodes.array import Array
     from zellige.nodes.sources import graph_reads
     from zellige.stores.cache import CacheStatistics, CacheStore
-    from zellige.stores.foreign.fsspec import FsspecStore
-    from zellige.stores.foreign.zarr_python import ZarrPythonStore
+    from zellige.stores.fsspec import FsspecStore
     from zellige.stores.object import HTTPStore, ObjectStore
     from zellige.stores.wrappers import LatencyStore, LoggingStore, PrefixStore, WrapperStore
+    from zellige.stores.zarr_python import ZarrPythonStore
     from zellige.stores.zip import ZipStore
     from zellige.types import AnyArray
 
@@ -82,9 +82,9 @@ __all__ = [
 _ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "stores.cache")
 _ELSEWHERE |= dict.fromkeys(("HTTPStore", "ObjectStore"), "stores.object")
 _ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "stores.wrappers")
-_ELSEWHERE |= {"FsspecStore": "stores.foreign.fsspec", "ZarrPythonStore": "stores.foreign.zarr_python"}
+_ELSEWHERE |= {"FsspecStore": "stores.fsspec", "ZarrPythonStore": "stores.zarr_python"}
 _ELSEWHERE |= {"ZipStore": "stores.zip", "graph_reads": "nodes.sources"}
-"""Names by their modules, which are imported when they are first asked for."""
+"""The modules of names that are imported on first use."""
 
 _MISSING = {
     "GpuMemoryStore": "use MemoryStore, and move arrays to the device after reading",

@@ -201,7 +201,7 @@ def stuck_in(call: str, method: str, root: Path) -> Child:
     return Child(work)
 
 
-@pytest.mark.parametrize(("call", "method"), [("replace", "put"), ("link", "create"), ("write", "put")])
+@pytest.mark.parametrize(("call", "method"), [("replace", "put"), ("link", "create"), ("pwritev", "put")])
 @pytest.mark.parametrize("tidy", [LocalStore.clean, lambda s: list(s.list()), lambda s: s.list_dir("a/")])
 def test_the_file_of_a_writer_stays_while_it_lives_and_goes_after_it(tmp_path, call, method, tidy):
     store = LocalStore(tmp_path)

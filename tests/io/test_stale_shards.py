@@ -17,8 +17,8 @@ import zellige
 from counting_store import CountingStore
 from zellige.errors import ConflictError
 from zellige.io.shard import IndexCache, ShardSource
-from zellige.stores import LocalStore, MemoryStore, Store, conflicts
-from zellige.stores.conflicts import ChangedError
+from zellige.stores import LocalStore, MemoryStore, Store, base
+from zellige.stores.base import ChangedError
 
 
 def sharding(chunk_shape: Any, codecs: Any = ("bytes",), checksum: bool = True, **more: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_a_shard_that_changes_between_two_requests_is_read_again(layout, change,
 
 
 def test_a_shard_that_keeps_changing_is_a_conflict_not_a_mixture(monkeypatch):
-    monkeypatch.setattr(conflicts, "_LONGEST", 0.001)
+    monkeypatch.setattr(base, "_LONGEST", 0.001)
     store = CountingStore()
     array, other, model = pair(store, "plain")
     rounds = iter(range(1000))

@@ -582,3 +582,9 @@ def test_a_forked_child_can_use_the_cache_while_a_thread_of_the_parent_had_its_l
     with store._cache.lock:
         child = fork(lambda: store.get("k") == b"1")
         assert child()
+
+
+def test_a_folder_that_is_a_file_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError, match="the folder of a cache is a file"):
+        CacheStore(LocalStore(tmp_path / "data"), folder=tmp_path / "file")

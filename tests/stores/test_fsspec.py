@@ -17,7 +17,7 @@ import zellige
 from running import fork
 from zellige.errors import ReadOnlyError, ShortReadError
 from zellige.stores import LocalStore, MemoryStore
-from zellige.stores.foreign.fsspec import FsspecStore
+from zellige.stores.fsspec import FsspecStore
 from zellige.stores.zip import ZipStore
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -148,7 +148,7 @@ def test_a_file_system_for_coroutines_is_used_by_its_blocking_twin():
 def test_a_missing_library_is_named():
     code = (
         "import sys; sys.modules['fsspec'] = None\n"
-        "from zellige.stores.foreign.fsspec import FsspecStore\n"
+        "from zellige.stores.fsspec import FsspecStore\n"
         "try: FsspecStore.from_url('memory://x')\n"
         "except ImportError as error: print(error)"
     )
@@ -176,6 +176,15 @@ def test_create_is_on_condition_where_the_file_system_can():
     assert store.create("a", b"x")
     store.put("a", b"y")
     assert Slow.modes == ["create", "overwrite"]
+
+
+@pytest.mark.parametrize("method", ["put", "create"])
+def test_a_file_in_the_place_of_a_directory_is_an_error_that_names_the_key(method):
+    store = in_memory()
+    store.put("a", b"a file")
+    with pytest.raises(FileExistsError, match=r"key 'a/b' in .*/a$"):
+        getattr(store, method)("a/b", b"new")
+    assert store.get("a/b") is None
 
 
 def test_create_loses_against_a_process_that_was_quicker_by_a_moment(monkeypatch):

@@ -13,8 +13,7 @@ import zellige
 from running import run_threads
 from zellige.errors import ReadOnlyError, ShortReadError
 from zellige.stores import Store
-from zellige.stores.foreign.icechunk import with_runs
-from zellige.stores.foreign.zarr_python import ZarrPythonStore
+from zellige.stores.zarr_python import ZarrPythonStore, with_runs
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed")
 

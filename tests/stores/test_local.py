@@ -262,7 +262,7 @@ def test_a_name_too_long_cannot_be_written_and_is_missing(store, key):
 
 
 @pytest.mark.parametrize("method", ["put", "create", "replace"])
-@pytest.mark.parametrize("call", ["write", "close", "replace"])
+@pytest.mark.parametrize("call", ["pwritev", "close", "replace"])
 def test_a_failed_write_leaves_the_old_value_and_nothing_else(store, monkeypatch, method, call):
     store.put("a/k", b"old")
     key = "a/new" if method == "create" else "a/k"
@@ -290,8 +290,9 @@ def test_a_failed_write_leaves_the_old_value_and_nothing_else(store, monkeypatch
 
 def test_short_writes_of_wider_items_are_continued(store, monkeypatch):
     value = bytes(range(256)) * 16
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, memoryview(data).cast("B")[:1000]))
+    pwrite, pwritev = os.pwrite, os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: pwritev(fd, [memoryview(parts[0]).cast("B")[:1000]], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:1000], at))
     store.put("k", memoryview(value).cast("I"))
     assert store.get("k") == value
     assert store.create("l", memoryview(value).cast("d"))
@@ -300,9 +301,9 @@ def test_short_writes_of_wider_items_are_continued(store, monkeypatch):
 
 def test_short_writes_and_reads_are_continued(store, monkeypatch):
     value = bytes(range(256)) * 1024
-    write, writev, pread, preadv = os.write, os.writev, os.pread, os.preadv
-    monkeypatch.setattr(os, "writev", lambda fd, parts: writev(fd, [parts[0][:50_000]]))
-    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:100_000]))
+    pwrite, pwritev, pread, preadv = os.pwrite, os.pwritev, os.pread, os.preadv
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: pwritev(fd, [parts[0][:50_000]], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:100_000], at))
     store.put("k", value)
     store.put("parts", [value, value[:1000]])
     monkeypatch.setattr(os, "pread", lambda fd, count, at: pread(fd, min(count, 70_000), at))
@@ -486,11 +487,11 @@ def test_a_change_is_written_into_the_file_of_its_lock(store, old, value):
 
 
 def test_a_change_that_fails_leaves_the_old_value_and_no_lock(store, monkeypatch):
-    def refuse(_fd, _data):
+    def refuse(_fd, _data, _at):
         raise OSError(errno.ENOSPC, "no space")
 
     store.put("k", b"old")
-    monkeypatch.setattr(os, "write", refuse)
+    monkeypatch.setattr(os, "pwritev", refuse)
     with pytest.raises(OSError, match="'k': no space"):
         store.update("k", lambda _raw: b"new")
     assert store.get("k") == b"old"

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import obstore.store
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from servers import BUCKET, PAGE, S3Server, free_port, set_environment
 from store_suite import READING, WRITING, StoreSuite
 
@@ -19,8 +21,8 @@ from running import fork, run_threads
 from zellige.errors import AccessDeniedError, ConflictError, CredentialsWarning, RemoteError, ShortReadError
 from zellige.nodes import lease
 from zellige.nodes.node import PENDING
-from zellige.stores import conflicts, object, resolve
-from zellige.stores.base import coalesced
+from zellige.stores import base, object, resolve
+from zellige.stores.base import coalesced, divided
 from zellige.stores.object import ObjectStore
 from zellige.stores.threads import gather
 
@@ -105,6 +107,19 @@ def test_ranges_are_joined_up_to_the_gap_and_the_most():
     assert coalesced([(0, 9 << 20), (9 << 20, 9 << 20)], gap=10, most=16 << 20) == [(0, 9 << 20), (9 << 20, 9 << 20)]
     assert coalesced([(0, 20 << 20), (1 << 20, 5)], gap=10, most=16 << 20) == [(0, 20 << 20)]
     assert coalesced([], gap=10, most=16 << 20) == []
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 100))), st.integers(0, 9), st.integers(1, 50))
+def test_ranges_are_cut_out_of_those_that_they_were_joined_to(spans, gap, most):
+    """Whatever overlaps: ranges that are longer than the limit may share bytes with their neighbours."""
+    value = bytes(range(200))
+    spans += [(-7, None), (3, None)]
+    found = dict.fromkeys(coalesced(spans, gap, most))
+    for start, length in found:
+        found[start, length] = value[start:] if length is None else value[start : start + length]
+    expected = [value[start:] if length is None else value[start : start + length] for start, length in spans]
+    assert divided(spans, found) == expected
 
 
 def test_ranges_of_a_value_that_is_replaced_meanwhile_are_asked_for_again(monkeypatch):
@@ -636,7 +651,7 @@ def test_a_failed_append_releases_its_lease(store):
 
 
 def test_an_update_that_always_loses_gives_up_and_says_so(store, monkeypatch):
-    monkeypatch.setattr(conflicts, "_TRIES", 3)
+    monkeypatch.setattr(base, "_TRIES", 3)
     other, turns = pickle.loads(pickle.dumps(store)), []
 
     def change(old):

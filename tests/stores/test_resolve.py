@@ -18,9 +18,10 @@ from servers import set_environment
 import zellige
 from zellige.stores import LocalStore, MemoryStore, StorePath, client, locate, resolve
 from zellige.stores.client import Client, parse_options
-from zellige.stores.foreign.fsspec import FsspecStore
-from zellige.stores.foreign.zarr_python import ZarrPythonStore
+from zellige.stores.fsspec import FsspecStore
 from zellige.stores.object import HTTPStore, ObjectStore
+from zellige.stores.resolve import _REMOTE
+from zellige.stores.zarr_python import ZarrPythonStore
 from zellige.stores.zip import ZipStore
 
 
@@ -119,11 +120,29 @@ def test_a_url_made_into_a_path_is_refused_because_a_slash_is_lost(url):
         resolve(pathlib.Path(url))
 
 
+def test_a_url_made_into_a_path_is_refused_without_its_secrets():
+    with pytest.raises(ValueError, match=r"https://\*\*\*@host/x.zarr\?sig=\*\*\*'") as caught:
+        resolve(pathlib.Path("https://me:secret@host/x.zarr?sig=secret"))
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://", "s3://user:pass@bucket/x", "http://", "https:///x"])
 def test_a_url_without_a_server_or_bucket_is_refused_without_its_secrets(aws, url):
     with pytest.raises(ValueError, match=r"names no (bucket|host)") as caught:
         resolve(url)
     assert "pass" not in str(caught.value)
+
+
+def test_the_schemes_of_servers_are_those_of_their_clients():
+    assert set(_REMOTE) == {name for own in client._KINDS.values() for name in own.schemes.split()}
+
+
+@pytest.mark.parametrize("make", [ObjectStore.from_url, HTTPStore])
+@pytest.mark.parametrize("url", ["ftp://me:secret@host/x", "bucket/x"])
+def test_a_store_on_a_server_names_the_schemes_that_it_takes(make, url):
+    with pytest.raises(ValueError, match=r"no URL of a server.* s3, .*https") as caught:
+        make(url)
+    assert "secret" not in str(caught.value)
 
 
 def test_memory_of_one_name_is_shared():

@@ -16,7 +16,7 @@ from store_suite import StoreSuite
 import zellige
 from running import fork, run_threads
 from zellige.errors import ReadOnlyError, ShortReadError
-from zellige.stores.foreign.zarr_python import ZarrPythonStore
+from zellige.stores.zarr_python import ZarrPythonStore
 
 zarr = pytest.importorskip("zarr", reason="zarr-python is not installed")
 pytest.importorskip("zarr.storage")
@@ -148,7 +148,7 @@ def test_a_forked_process_has_its_own_loop():
 def test_the_thread_ends_with_the_interpreter_without_a_word():
     code = (
         "import zarr, threading\n"
-        "from zellige.stores.foreign.zarr_python import ZarrPythonStore\n"
+        "from zellige.stores.zarr_python import ZarrPythonStore\n"
         "store = ZarrPythonStore(zarr.storage.MemoryStore())\n"
         "store.put('a', b'x')\n"
         "print(store.get('a'))\n"

@@ -243,8 +243,9 @@ def test_a_failure_while_closing_keeps_the_old_archive(path, moment, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(f"zellige.stores.zip.Draft.{moment}", fail)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="the archive cannot be completed: No space") as caught:
         store.close()
+    assert (caught.value.errno, caught.value.filename) == (28, str(path))
     assert path.read_bytes() == before
     assert only(path) == ["x.zip"]
 
@@ -305,6 +306,21 @@ def test_closing_twice_is_once_and_a_closed_store_says_so(path):
         with pytest.raises(ValueError, match="closed"):
             action()
     assert names(path) == ["a"]
+
+
+@pytest.mark.parametrize("mode", ["w", "x", "a"])
+def test_an_archive_that_cannot_be_written_is_named_and_not_its_draft(tmp_path, mode):
+    path = tmp_path / "missing" / "x.zip"
+    with pytest.raises(FileNotFoundError, match="its directory does not exist; create it") as caught:
+        ZipStore(path, mode=mode)
+    assert (caught.value.filename, "tmp-" in str(caught.value)) == (str(path), False)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "a", "w"])
+def test_a_directory_in_the_place_of_an_archive_is_refused_at_once(tmp_path, mode):
+    with pytest.raises(IsADirectoryError) as caught:
+        ZipStore(tmp_path, mode=mode)
+    assert caught.value.filename == str(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["w", "r+"])

@@ -27,7 +27,7 @@ from zellige.kernel.program import inner_shape, program_of
 from zellige.settings import told
 from zellige.stores import threads
 from zellige.stores.abilities import DecodedChunks
-from zellige.stores.conflicts import ChangedError, retried
+from zellige.stores.base import ChangedError, retried
 from zellige.types import AnyArray, Buffer, Coords
 
 if TYPE_CHECKING:

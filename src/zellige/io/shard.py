@@ -16,8 +16,7 @@ from zellige.codecs.sharding import BoundShard, ShardIndex
 from zellige.errors import ShortReadError
 from zellige.io.plan import Copy, Plan, plan_axes
 from zellige.stores import Store
-from zellige.stores.base import Value, coalesced, divided
-from zellige.stores.conflicts import ChangedError
+from zellige.stores.base import ChangedError, Value, coalesced, divided
 from zellige.types import AnyArray, Buffer, Coords, Kept, Old, Part, Span
 
 GAP = 64 << 10

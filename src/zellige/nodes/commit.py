@@ -53,7 +53,7 @@ from zellige.nodes.lease import Lease, Owner
 from zellige.nodes.record import Growth, Record, is_committed
 from zellige.settings import ArrayConfig, config
 from zellige.stores import LocalStore, Store, StoreLike, abilities, finishing, locate
-from zellige.stores.conflicts import ChangedError, retried
+from zellige.stores.base import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.stores.wrappers import FencedStore
 

@@ -43,7 +43,7 @@ from zellige.metadata.json import comparable, copied, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.stores import Store
-from zellige.stores.conflicts import ChangedError, retried
+from zellige.stores.base import ChangedError, retried
 from zellige.types import JSON
 
 if TYPE_CHECKING:

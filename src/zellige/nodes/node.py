@@ -42,8 +42,7 @@ from zellige.metadata.json import as_attributes, copied, new_attributes, plain, 
 from zellige.metadata.v3 import DOCUMENT
 from zellige.stores import Store, StorePath
 from zellige.stores.abilities import Folders
-from zellige.stores.base import Tag, is_key
-from zellige.stores.conflicts import ChangedError, retried
+from zellige.stores.base import ChangedError, Tag, is_key, retried
 from zellige.stores.threads import gather, is_busy
 from zellige.types import JSON, Shape
 

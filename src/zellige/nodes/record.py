@@ -17,7 +17,7 @@ from zellige.nodes import lease, node
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import stored_entries
 from zellige.stores import Store
-from zellige.stores.conflicts import ChangedError, retried
+from zellige.stores.base import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.types import JSON, is_key
 

@@ -47,7 +47,10 @@ class Obstacle(StrEnum):
 
 
 class Folders(ABC):
-    """Prefixes that are directories: they may be links, outlive their keys, and be moved in one step."""
+    """Prefixes that are directories: they may be links, outlive their keys, and be moved in one step.
+
+    The parameters `prefix` and `keys` are those of `Store`; `source` and `dest` are prefixes.
+    """
 
     @abstractmethod
     def outer(self) -> Store | None:
@@ -76,7 +79,7 @@ class Folders(ABC):
     def prune(self, prefix: str, owned: Callable[[str], bool]) -> None:
         """Remove the prefix and those below it that hold nothing and are `owned`.
 
-        That gets their paths relative to the prefix, without a last `/`.
+        `owned` is called with their paths, relative to the prefix and without a last `/`.
         """
 
     @abstractmethod
@@ -85,13 +88,19 @@ class Folders(ABC):
 
 
 def obstacles(store: Store, prefix: str = "") -> Iterator[tuple[str, Obstacle]]:
-    """Find what lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys."""
+    """Find what lies in the place of keys and is no value; nothing where prefixes are only the beginnings of keys.
+
+    Parameters: see `Folders`.
+    """
     folders = store.ability(Folders)
     return iter(()) if folders is None else folders.obstacles(prefix)
 
 
 def delete_below(store: Store, prefix: str, keys: Sequence[str]) -> None:
-    """Remove keys that start with a prefix, links to directories instead of what they lead to."""
+    """Remove keys that start with a prefix, links to directories instead of what they lead to.
+
+    Parameters: see `Folders`.
+    """
     folders = store.ability(Folders)
     if folders is None:
         store.delete(keys)
@@ -100,7 +109,10 @@ def delete_below(store: Store, prefix: str, keys: Sequence[str]) -> None:
 
 
 def prune(store: Store, prefix: str, owned: Callable[[str], bool]) -> None:
-    """Remove the directories at a prefix and below it that hold nothing and are owned, where there are any."""
+    """Remove the directories at a prefix and below it that hold nothing and are owned, where there are any.
+
+    Parameters: see `Folders.prune`.
+    """
     store.check_writable()
     folders = store.ability(Folders)
     if folders is not None:
@@ -187,4 +199,15 @@ class DecodedChunks(ABC):
 
     @abstractmethod
     def decoded(self, key: str, how: Hashable, decode: Callable[[Buffer], AnyArray]) -> AnyArray | None:
-        """Return what `decode` makes of a value, maybe in an earlier call with the same `how`; None if missing."""
+        """Return a decoded value, cached or decoded now; None if there is no such key.
+
+        Parameters
+        ----------
+        key
+            The key of the chunk.
+        how
+            Equal for calls whose `decode` gives the same values.
+        decode
+            Decodes the value.
+
+        """

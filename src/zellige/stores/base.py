@@ -9,16 +9,16 @@ A store implements five methods, states facts about itself in its `traits`, and 
 * `delete` and `list` do what they say.
 * `lock` serialises reading, changing and writing one key.
 
-Everything else that is public in `Store` is made of these, once, and not to be overridden. What only some stores can do
-is an ability of its own, see `zellige.stores.abilities`.
+Everything else in `Store` that reads or writes is made of these, once, and not to be overridden. What only some stores
+can do is an ability of its own, see `zellige.stores.abilities`.
 
 Keys are relative, `/`-separated and checked by every method, so that nothing leaves the store's root.
 """
 
 from __future__ import annotations
 
-import errno
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -26,9 +26,8 @@ from enum import Enum
 from itertools import islice
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
-from zellige.errors import ReadOnlyError, ShortReadError, StoreKeyError
+from zellige.errors import ConflictError, ReadOnlyError, ShortReadError, StoreKeyError
 from zellige.stores.abilities import Folders
-from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.locks import KeyLock
 from zellige.types import TEMPORARY as TEMPORARY
 from zellige.types import Buffer, Durability, Encoded, Kept, Old, Span, Splice
@@ -36,16 +35,19 @@ from zellige.types import is_key as is_key
 
 T = TypeVar("T")
 
-# A name that the file system cannot hold is not there either.
-MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
-
 DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
 """The names of metadata; other keys are chunks."""
 
 
 def check_key(key: str) -> str:
-    """Return `key` itself; raise `StoreKeyError` if it could leave the root or is no key at all."""
+    """Return a key itself; raise `StoreKeyError` if it could leave the root or is no key at all.
+
+    Parameters
+    ----------
+    key
+        A relative path, with `/` between its segments.
+
+    """
     if not is_key(key):
         raise StoreKeyError(
             f"key {key!r}: a key has no empty, '.' or '..' segment, no outer '/', no NUL, no lone surrogate "
@@ -56,7 +58,14 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix` itself; raise `StoreKeyError` unless it is empty, or a key followed by `/`."""
+    """Return a prefix itself; raise `StoreKeyError` if it is none.
+
+    Parameters
+    ----------
+    prefix
+        Empty, or a key followed by `/`.
+
+    """
     if prefix:
         if not prefix.endswith("/"):
             raise StoreKeyError(f"prefix {prefix!r} must be empty or end in '/'", key=prefix)
@@ -65,7 +74,18 @@ def check_prefix(prefix: str) -> str:
 
 
 def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[int, int]:
-    """Return a range as (start, length) within a value of `size` bytes; `ShortReadError` if it reaches beyond."""
+    """Return a range as (start, length) within a value; `ShortReadError` if it reaches beyond.
+
+    Parameters
+    ----------
+    key
+        The key of the value, for errors.
+    start, length
+        The range, as in `Store.read`.
+    size
+        The length of the value.
+
+    """
     if length is not None and length < 0:
         raise ValueError(f"key {key!r}: a range cannot have the length {length}; use None for up to the end")
     begin = size + start if start < 0 else start
@@ -83,7 +103,16 @@ def resolve_span(key: str, start: int, length: int | None, size: int) -> tuple[i
 
 
 def coalesced(spans: Sequence[Span], gap: int, most: int) -> list[Span]:
-    """Coalesce ranges whose distance is at most the gap, up to a length of `most`: each result is one request.
+    """Coalesce ranges: each result is one request.
+
+    Parameters
+    ----------
+    spans
+        The ranges, in any order; they may overlap.
+    gap
+        The distance in bytes up to which two ranges are read as one.
+    most
+        The length up to which requests grow.
 
     >>> coalesced([(0, 10), (15, 5), (100, 10), (-8, None)], gap=5, most=50)
     [(0, 20), (100, 10), (-8, None)]
@@ -103,20 +132,27 @@ def coalesced(spans: Sequence[Span], gap: int, most: int) -> list[Span]:
 def divided(spans: Sequence[Span], found: Mapping[Span, Buffer]) -> list[Buffer]:
     """Cut ranges out of those that they were coalesced to.
 
+    Parameters
+    ----------
+    spans
+        The ranges that were given to `coalesced`.
+    found
+        The bytes of each of its results.
+
     >>> divided([(15, 5), (0, 3), (7, 0)], {(0, 20): b"abcdefghijklmnopqrst"})
     [b'pqrst', b'abc', b'']
     """
+    requests = sorted([span for span in found if span[1] is not None])
+    begins = [begin for begin, _ in requests]
     parts = []
     for start, length in spans:
         if not length:
             parts.append(found[start, length] if length is None else b"")
             continue
-        begin, part = next(
-            (begin, part)
-            for (begin, count), part in found.items()
-            if count is not None and begin <= start and start + length <= begin + count
-        )
-        parts.append(part[start - begin : start - begin + length])
+        # The last request that begins no later holds the range: they were coalesced in the order of their starts.
+        request = requests[bisect_right(begins, start) - 1]
+        at = start - request[0]
+        parts.append(found[request][at : at + length])
     return parts
 
 
@@ -134,7 +170,14 @@ def digest(value: Buffer) -> str:
 
 
 def check_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return `keys` themselves; raise unless all are keys. A single text is not a sequence of keys."""
+    """Return keys themselves; raise unless all are keys.
+
+    Parameters
+    ----------
+    keys
+        A sequence of keys; a single text raises TypeError.
+
+    """
     if isinstance(keys, str):
         raise TypeError(f"keys is the text {keys!r}; give a list of keys")
     for key in keys:
@@ -150,7 +193,14 @@ def parts_of(value: Encoded) -> Sequence[Buffer]:
 
 
 def joined(value: Encoded) -> bytes:
-    """Return `value`, which is to be written and may be in parts, as immutable bytes."""
+    """Return a value that is to be written as immutable bytes.
+
+    Parameters
+    ----------
+    value
+        Bytes, or a list of bytes that are one value.
+
+    """
     return value if type(value) is bytes else b"".join(parts_of(value))
 
 
@@ -159,22 +209,22 @@ def joined(value: Encoded) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Facts about a store, by which its users choose how to ask."""
+    """Facts about a store, by which callers choose how to read and write."""
 
     read_only: bool = False
     """Whether it refuses to write."""
     durability: Durability = "process"
     """What a written value survives: the end of the process, or a power cut as well."""
     concurrency: int | None = None
-    """How many requests at once pay, where they are waited for; None where the processor is what limits."""
+    """How many requests to keep in flight, where each has a latency; None where the CPU is the limit."""
     coalesce_gap: int = 8 << 10
     """Ranges of one value that are no further apart are better read as one."""
     optimistic: bool = False
-    """Whether changes take no lock, but are conditional writes, retried. No such store can delete on condition."""
+    """Whether a change is a conditional write that is retried, instead of a lock. Deletes are then unconditional."""
     transactional: bool = False
-    """Whether others see what is written only as a whole, later: a killed process leaves nothing half done."""
+    """Whether all writes become visible to others together, later: a killed process leaves nothing half done."""
     local_path: str | None = None
-    """The directory whose files are the values, up to its last `/`, where nothing else is between keys and files."""
+    """The directory, with a last `/`, if each key is the path of a file in it; None for all other stores."""
     follow_links: bool = False
     """Whether symbolic links to anywhere are followed below that directory."""
 
@@ -216,7 +266,7 @@ class Value(NamedTuple):
     """What `Store.read` returns."""
 
     parts: Sequence[Buffer]
-    """The ranges that were asked for, in their order; or the whole value as one part."""
+    """The requested ranges, in their order; or the whole value as one part."""
     size: int | None
     """The length of the whole value; None if only ranges were read, and it would take another request."""
     tag: Tag | None
@@ -224,13 +274,26 @@ class Value(NamedTuple):
 
     @property
     def whole(self) -> bytes:
-        """The value that was read as a whole, or the one range that was asked for."""
+        """The value if it was read as a whole, or the only requested range."""
         (part,) = self.parts
         return part if type(part) is bytes else bytes(part)
 
     @classmethod
     def cut(cls, key: str, whole: Buffer, spans: Sequence[Span] | None, tag: Tag | None) -> Self:
-        """Return what `Store.read` returns for `key` and `spans`, given the whole value and its tag."""
+        """Return what `Store.read` returns, given a whole value.
+
+        Parameters
+        ----------
+        key
+            The key, for errors.
+        whole
+            The whole value.
+        spans
+            The requested ranges; None for the whole value.
+        tag
+            The tag of the value.
+
+        """
         return cls((whole,) if spans is None else slices(key, whole, spans), len(whole), tag)
 
 
@@ -252,7 +315,16 @@ class Listing:
 
     @classmethod
     def one_level(cls, prefix: str, keys: Iterable[str]) -> Self:
-        """Return one level out of all `keys` that start with `prefix`."""
+        """Return one level of a listing.
+
+        Parameters
+        ----------
+        prefix
+            Empty, or a key followed by `/`.
+        keys
+            All keys that start with the prefix.
+
+        """
         ends = {key: key.find("/", len(prefix)) + 1 for key in keys}
         return cls([key for key, end in ends.items() if not end], {key[:end] for key, end in ends.items() if end})
 
@@ -264,7 +336,8 @@ class Store(ABC):
     """A map from keys to bytes; see the module's text for the promises, and `docs/stores.md` for how to write one.
 
     A subclass implements `read`, `write`, `delete`, `list` and `identity`, and sets its `traits`; `lock` if it can keep
-    out more than the threads of this process. The methods below these are made of them, and not to be overridden.
+    out more than the threads of this process. The other methods that read and write are made of these, and not to be
+    overridden.
 
     The parameters mean the same in all methods:
 
@@ -278,6 +351,8 @@ class Store(ABC):
         Ranges as (start, length): a negative start counts from the end, a length of None means up to the end.
     tag, if_tag
         The tag of a value that was read, or `ABSENT` for no value: the condition of a write.
+    durability
+        What a written value survives: a crash of the "process", or of "power" as well.
     """
 
     traits: Traits = Traits()
@@ -325,17 +400,14 @@ class Store(ABC):
 
     def ability(self, kind: type[T]) -> T | None:
         """Return an ability, given by its class in `zellige.stores.abilities`; None if this store does not have it."""
-        return self if kind in type(self).__mro__ else None  # type: ignore[return-value]
+        return self if isinstance(self, kind) else None
 
     # -- reading ----------------------------------------------------------------------------------
 
     def get(self, key: str) -> bytes | None:
         """Return a whole value, or None if there is no such key."""
         found = self.read(key)
-        if found is None:
-            return None
-        part = found.parts[0]
-        return part if type(part) is bytes else bytes(part)
+        return None if found is None else found.whole
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
         """Return exactly these bytes, or None if there is no such key; see `read`."""
@@ -503,3 +575,47 @@ class WholeValue(NamedTuple):
         """Return a range of it."""
         (part,) = slices(self.key, self.raw, [(start, length)])
         return part
+
+
+# -- conflicts ------------------------------------------------------------------------------------
+
+_TRIES = 64
+_FIRST, _LONGEST = 0.005, 1.0  # seconds before the second attempt, and before late ones: at random, up to these
+
+
+class ChangedError(Exception):
+    """Another writer changed a value while it was in use."""
+
+
+def retried(store: Store, keys: Sequence[str], attempt: Callable[[], T], *, writing: bool = True) -> T:
+    """Return what an attempt returns; repeat it, after a pause, while it raises `ChangedError`.
+
+    Parameters
+    ----------
+    store
+        The store that others change.
+    keys
+        What they change there, for the `ConflictError` that ends too many attempts.
+    attempt
+        What to do.
+    writing
+        Whether an attempt is to write something; then the error says that nothing was written.
+
+    """
+    for number in range(_TRIES):
+        if number:
+            _pause(min(_LONGEST, _FIRST * 2**number))
+        try:
+            return attempt()
+        except ChangedError:
+            continue
+    names = f"key {keys[0]!r}" if len(keys) == 1 else f"keys {list(keys)}"
+    outcome = "; nothing was written" if writing else " while it was read"
+    raise ConflictError(f"{names} in {store!r} kept changing, {_TRIES} times{outcome}, try again", key=keys[0])
+
+
+def _pause(longest: float) -> None:
+    import random  # loaded at the first conflict
+    import time
+
+    time.sleep(random.uniform(0, longest))

@@ -21,7 +21,6 @@ from zellige.stores import files
 from zellige.stores.abilities import DecodedChunks, Folders
 from zellige.stores.base import (
     DOCUMENTS,
-    MISSING,
     TEMPORARY,
     Missing,
     Store,
@@ -70,12 +69,12 @@ class _CachedTag:
 
 
 class _Entry(NamedTuple):
-    """What is cached of one version of a value: the value, a decoded chunk, or the ranges that were asked for."""
+    """What is cached of one version of a value: the value, a decoded chunk, or the requested ranges."""
 
     value: Any
     tag: _CachedTag | None
     since: float
-    """The time before the store was asked."""
+    """The time before the request."""
     size: int | None = None
 
 
@@ -381,7 +380,7 @@ class _Cache:
 
     @contextmanager
     def fetching(self, key: str) -> Iterator[Callable[[], bool]]:
-        """Note a request; yield a function that tells whether its answer may be cached: nothing was written since."""
+        """Note a request; yield a function that says whether its answer may be cached: nothing was written since."""
         token = object()
         with self.lock:
             self._fetches[token] = key
@@ -488,6 +487,9 @@ class _Folder:
 
     def __init__(self, path: str | os.PathLike[str], most: int, owner: str) -> None:
         self.path, self._most = os.path.abspath(os.fspath(path)), most
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            reason = "the folder of a cache is a file; remove it, or use another place"
+            raise NotADirectoryError(errno.ENOTDIR, reason, self.path)
         self._owner = blake2b(owner.encode(errors="surrogateescape"), digest_size=32).digest()
         self._top = os.path.join(self.path, self._owner[:8].hex())
         self.evictions = 0
@@ -509,7 +511,7 @@ class _Folder:
             with open(path, "rb") as file:
                 raw = file.read()
         except OSError as error:
-            if error.errno in MISSING:
+            if error.errno in files.MISSING:
                 return None
             raise
         with suppress(OSError):  # only the order of removals depends on it

@@ -12,6 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -80,10 +81,7 @@ def _load_again(path: Any) -> Any:
     return module
 
 
-# -- URLs -----------------------------------------------------------------------------------------
-
-SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
-"""Schemes of object stores, by the kind of server."""
+# -- secrets --------------------------------------------------------------------------------------
 
 _userinfo = re.compile(r"(?<=://)[^/@\s]*@")
 _query = re.compile(r"(?<=[?&;])([\w.~%-]+=)[^&\s\"'<>),]+")
@@ -98,24 +96,98 @@ def redacted(text: str) -> str:
     return _query.sub(r"\1***", _userinfo.sub("***@", text))
 
 
-def split_url(url: str) -> tuple[str, str, str, str]:
-    """Split the URL of an object store into the kind of server, the bucket, the path in it, and Azure's account.
+# -- kinds of servers -----------------------------------------------------------------------------
 
-    Nothing is decoded: an object store's key may hold any character, also `%`, `#` and `?`.
-    """
-    scheme, _, rest = url.partition("://")
-    kind = SCHEMES[scheme.lower()]
-    bucket, _, path = rest.partition("/")
-    account = ""
-    if kind == "az" and "@" in bucket:  # abfs://container@account.dfs.core.windows.net/path
-        bucket, _, host = bucket.partition("@")
-        account = host.partition(".")[0]
-    if not bucket or "@" in bucket or ":" in bucket:
-        raise ValueError(
-            f"store {redacted(url)!r} names no bucket; write {scheme}://bucket/path, and give credentials and "
-            "endpoints in storage_options"
-        )
-    return kind, bucket, "/".join(part for part in path.split("/") if part), account
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What differs between kinds of servers; several names in one text are separated by spaces."""
+
+    store: str
+    """The class of obstore."""
+    schemes: str
+    """The schemes of its URLs."""
+    config: str = ""
+    """Options that obstore has for this kind alone."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """What s3fs, boto3 and zellige call options."""
+    other: str = ""
+    """Options that are zellige's own."""
+    company: str = ""
+    """Whose credentials they are, in the error for missing ones."""
+    offers: str = ""
+    """The options that this error suggests."""
+    credentials: str = ""
+    """Options that are credentials, or say where some are."""
+    environment: str = ""
+    """Variables that are credentials, say where some are, or that none are needed."""
+    file: str = ""
+    """Where the user's credentials are by default."""
+
+
+_S3 = (
+    "access_key_id secret_access_key session_token region default_region checksum_algorithm conditional_put "
+    "disable_tagging disable_bulk_delete metadata_endpoint imdsv1_fallback request_payer role_arn role_session_name "
+    "s3_express server_side_encryption sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id sts_endpoint "
+    "unsigned_payload virtual_hosted_style_request web_identity_token_file copy_if_not_exists "
+    "container_credentials_relative_uri container_credentials_full_uri container_authorization_token_file"
+)
+_UNSIGNED = {"anonymous": "skip_signature", "anon": "skip_signature"}
+_KINDS = {
+    "s3": _Kind(
+        store="S3Store",
+        schemes="s3 s3a",
+        config=f"{_S3} endpoint skip_signature",
+        aliases={
+            **_UNSIGNED,
+            **{f"aws_{name}": name for name in _S3.split()},
+            "endpoint_url": "endpoint",
+            "key": "access_key_id",
+            "secret": "secret_access_key",
+            "token": "session_token",
+            "region_name": "region",
+            "requester_pays": "request_payer",
+        },
+        other="instance_credentials profile",
+        company="AWS",
+        offers="key and secret, or profile",
+        credentials="access_key_id web_identity_token_file container_credentials_relative_uri "
+        "container_credentials_full_uri",
+        environment="AWS_ACCESS_KEY_ID AWS_WEB_IDENTITY_TOKEN_FILE AWS_CONTAINER_CREDENTIALS_RELATIVE_URI "
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI AWS_SKIP_SIGNATURE",
+    ),
+    "gs": _Kind(
+        store="GCSStore",
+        schemes="gs gcs",
+        config="service_account service_account_key application_credentials bearer_token base_url skip_signature",
+        aliases={**_UNSIGNED, "endpoint": "base_url", "endpoint_url": "base_url", "token": "bearer_token"},
+        other="instance_credentials",
+        company="Google",
+        offers="service_account or token",
+        credentials="service_account service_account_key application_credentials bearer_token",
+        environment="GOOGLE_SERVICE_ACCOUNT GOOGLE_SERVICE_ACCOUNT_PATH GOOGLE_SERVICE_ACCOUNT_KEY SERVICE_ACCOUNT "
+        "GOOGLE_APPLICATION_CREDENTIALS GOOGLE_SKIP_SIGNATURE",
+        file="~/.config/gcloud/application_default_credentials.json",
+    ),
+    "az": _Kind(
+        store="AzureStore",
+        schemes="az abfs abfss",
+        config="account_name account_key client_id client_secret tenant_id authority_host sas_key token use_emulator "
+        "use_fabric_endpoint encryption_key msi_endpoint object_id msi_resource_id federated_token_file use_azure_cli "
+        "credential_type disable_tagging endpoint skip_signature",
+        aliases={**_UNSIGNED, "endpoint_url": "endpoint", "sas_token": "sas_key"},
+        other="instance_credentials",
+        company="Azure",
+        offers="account_key or sas_token",
+        credentials="account_key sas_key token client_secret federated_token_file use_azure_cli use_emulator "
+        "msi_endpoint",
+        environment="AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_ACCESS_KEY AZURE_STORAGE_MASTER_KEY "
+        "AZURE_STORAGE_SAS_KEY AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_TOKEN AZURE_STORAGE_CLIENT_SECRET "
+        "AZURE_CLIENT_SECRET AZURE_FEDERATED_TOKEN_FILE AZURE_USE_AZURE_CLI AZURE_STORAGE_USE_EMULATOR "
+        "AZURE_SKIP_SIGNATURE AZURE_MSI_ENDPOINT IDENTITY_ENDPOINT",
+    ),
+    "http": _Kind(store="HTTPStore", schemes="http https"),
+}
 
 
 # -- options --------------------------------------------------------------------------------------
@@ -124,42 +196,8 @@ _CLIENT = (
     "allow_http allow_invalid_certificates connect_timeout timeout read_timeout default_headers proxy_url "
     "proxy_excludes root_certificate user_agent pool_idle_timeout"
 )
-_CONFIG = {
-    "s3": "access_key_id secret_access_key session_token region default_region checksum_algorithm conditional_put "
-    "disable_tagging disable_bulk_delete metadata_endpoint imdsv1_fallback request_payer role_arn role_session_name "
-    "s3_express server_side_encryption sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id sts_endpoint "
-    "unsigned_payload virtual_hosted_style_request web_identity_token_file copy_if_not_exists endpoint skip_signature "
-    "container_credentials_relative_uri container_credentials_full_uri container_authorization_token_file",
-    "gs": "service_account service_account_key application_credentials bearer_token base_url skip_signature",
-    "az": "account_name account_key client_id client_secret tenant_id authority_host sas_key token use_emulator "
-    "use_fabric_endpoint encryption_key msi_endpoint object_id msi_resource_id federated_token_file use_azure_cli "
-    "credential_type disable_tagging endpoint skip_signature",
-    "http": "",
-}
-"""Names of obstore, by the kind of server."""
-
-_OTHER = {"s3": "instance_credentials profile", "gs": "instance_credentials", "az": "instance_credentials", "http": ""}
-
-_UNSIGNED = {"anonymous": "skip_signature", "anon": "skip_signature"}
-_ALIASES = {
-    "s3": {
-        **_UNSIGNED,
-        **{f"aws_{name}": name for name in _CONFIG["s3"].split() if name not in ("endpoint", "skip_signature")},
-        "endpoint_url": "endpoint",
-        "key": "access_key_id",
-        "secret": "secret_access_key",
-        "token": "session_token",
-        "region_name": "region",
-        "requester_pays": "request_payer",
-    },
-    "gs": {**_UNSIGNED, "endpoint": "base_url", "endpoint_url": "base_url", "token": "bearer_token"},
-    "az": {**_UNSIGNED, "endpoint_url": "endpoint", "sas_token": "sas_key"},
-    "http": {},
-}
-"""What s3fs and boto3 call them, and we."""
-
 _NESTED = {"client_options": "client", "retry_config": "retry", "client_kwargs": None, "config_kwargs": None}
-"""Options within options: obstore's own, and those that s3fs hands to boto3, which have the names above."""
+"""Options within options: obstore's own, and those that s3fs passes to boto3, which have the names above."""
 
 _SECRET = (
     "access_key_id secret_access_key session_token sse_customer_key_base64 service_account_key bearer_token "
@@ -170,19 +208,15 @@ _SECONDS = frozenset({"connect_timeout", "timeout", "read_timeout", "retry_timeo
 Options = dict[str, dict[str, Any]]
 
 
-def _sections(kind: str) -> dict[str, str]:
-    """Return the part of the options that each of obstore's names belongs to."""
-    return {
-        **dict.fromkeys(_CONFIG[kind].split(), "config"),
-        **dict.fromkeys(_CLIENT.split(), "client"),
-        **dict.fromkeys(("max_retries", "retry_timeout"), "retry"),
-        **dict.fromkeys(_OTHER[kind].split(), "other"),
-    }
-
-
 def parse_options(kind: str, given: Mapping[str, Any]) -> Options:
     """Sort options by any of their names into {"config": …, "client": …, "retry": …, "other": …} by obstore's names."""
-    aliases, sections = {"headers": "default_headers", **_ALIASES[kind]}, _sections(kind)
+    aliases = {"headers": "default_headers", **_KINDS[kind].aliases}
+    sections = {
+        **dict.fromkeys(_KINDS[kind].config.split(), "config"),
+        **dict.fromkeys(_CLIENT.split(), "client"),
+        **dict.fromkeys(("max_retries", "retry_timeout"), "retry"),
+        **dict.fromkeys(_KINDS[kind].other.split(), "other"),
+    }
     found: Options = {"config": {}, "client": {}, "retry": {}, "other": {}}
     for name, value in given.items():
         if value is None:
@@ -206,53 +240,15 @@ def parse_options(kind: str, given: Mapping[str, Any]) -> Options:
 # -- credentials ----------------------------------------------------------------------------------
 
 
-class _Signs(NamedTuple):
-    """What tells that there are credentials, or that none are needed; and what an error offers instead."""
-
-    company: str
-    offers: str
-    options: str
-    environment: str
-    file: str = ""
-
-
-_SIGNS = {
-    "s3": _Signs(
-        "AWS",
-        "key and secret, or profile",
-        "access_key_id web_identity_token_file container_credentials_relative_uri container_credentials_full_uri",
-        "AWS_ACCESS_KEY_ID AWS_WEB_IDENTITY_TOKEN_FILE AWS_CONTAINER_CREDENTIALS_RELATIVE_URI "
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI AWS_SKIP_SIGNATURE",
-    ),
-    "gs": _Signs(
-        "Google",
-        "service_account or token",
-        "service_account service_account_key application_credentials bearer_token",
-        "GOOGLE_SERVICE_ACCOUNT GOOGLE_SERVICE_ACCOUNT_PATH GOOGLE_SERVICE_ACCOUNT_KEY SERVICE_ACCOUNT "
-        "GOOGLE_APPLICATION_CREDENTIALS GOOGLE_SKIP_SIGNATURE",
-        "~/.config/gcloud/application_default_credentials.json",
-    ),
-    "az": _Signs(
-        "Azure",
-        "account_key or sas_token",
-        "account_key sas_key token client_secret federated_token_file use_azure_cli use_emulator msi_endpoint",
-        "AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_ACCESS_KEY AZURE_STORAGE_MASTER_KEY AZURE_STORAGE_SAS_KEY "
-        "AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_TOKEN AZURE_STORAGE_CLIENT_SECRET AZURE_CLIENT_SECRET "
-        "AZURE_FEDERATED_TOKEN_FILE AZURE_USE_AZURE_CLI AZURE_STORAGE_USE_EMULATOR AZURE_SKIP_SIGNATURE "
-        "AZURE_MSI_ENDPOINT IDENTITY_ENDPOINT",
-    ),
-}
-
-
 def _credentials(kind: str, options: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a store of obstore needs beside its options to sign requests; raise if there are no credentials."""
     if (provider := other.get("credential_provider")) is not None:
         return {"credential_provider": provider}
-    signs, profile = _SIGNS[kind], other.get("profile")
-    given = any(options.get(name) for name in ("skip_signature", *signs.options.split()))
+    own, profile = _KINDS[kind], other.get("profile")
+    given = any(options.get(name) for name in ("skip_signature", *own.credentials.split()))
     if profile is None and (other.get("instance_credentials") or given):
         return {}
-    around = any(map(os.environ.get, signs.environment.split())) or os.path.exists(os.path.expanduser(signs.file))
+    around = any(map(os.environ.get, own.environment.split())) or os.path.exists(os.path.expanduser(own.file))
     if profile is None and not (kind == "s3" and os.environ.get("AWS_PROFILE")) and around:
         return {}
     if kind == "s3":
@@ -260,7 +256,7 @@ def _credentials(kind: str, options: Mapping[str, Any], other: Mapping[str, Any]
         if found or os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "false":
             return found
     raise PermissionError(
-        f"there are no {signs.company} credentials in storage_options ({signs.offers}), in the environment or in the "
+        f"there are no {own.company} credentials in storage_options ({own.offers}), in the environment or in the "
         "user's files; give some, anonymous=True for public data, or instance_credentials=True on a machine in the "
         "cloud that has a role, so that its metadata service is asked"
     )
@@ -270,7 +266,7 @@ def _from_aws_files(profile: str | None, options: Mapping[str, Any]) -> dict[str
     """Return a provider from the user's AWS files, with the region there; empty if they have no credentials."""
     try:
         import boto3
-        import botocore.session  # type: ignore[import-untyped]
+        import botocore.session
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
         if profile is not None:
@@ -299,14 +295,31 @@ class Client:
 
     @classmethod
     def from_url(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Client:
-        """Return the client of a URL with checked options; no request is sent."""
-        if url.partition("://")[0].lower() in ("http", "https"):
-            return cls("http", (_checked_http(url),), parse_options("http", storage_options or {}))
-        kind, bucket, path, account = split_url(url)
+        """Return the client of a URL with checked options; no request is sent.
+
+        Nothing is decoded: an object store's key may hold any character, also `%`, `#` and `?`.
+        """
+        scheme, _, rest = url.partition("://")
+        kind = next((kind for kind, own in _KINDS.items() if scheme.lower() in own.schemes.split()), None)
+        if kind is None:
+            known = ", ".join(" ".join(own.schemes for own in _KINDS.values()).split())
+            raise ValueError(f"store {redacted(url)!r} is no URL of a server; begin it with one of: {known}")
+        if kind == "http":
+            return cls(kind, (_checked_http(url),), parse_options(kind, storage_options or {}))
+        bucket, _, path = rest.partition("/")
+        account = ""
+        if kind == "az" and "@" in bucket:  # abfs://container@account.dfs.core.windows.net/path
+            bucket, _, host = bucket.partition("@")
+            account = host.partition(".")[0]
+        if not bucket or "@" in bucket or ":" in bucket:
+            raise ValueError(
+                f"store {redacted(url)!r} names no bucket; write {scheme}://bucket/path, and give credentials and "
+                "endpoints in storage_options"
+            )
         options = parse_options(kind, storage_options or {})
         if account:
             options["config"].setdefault("account_name", account)
-        return cls(kind, (bucket, path), options)
+        return cls(kind, (bucket, _without_empty_parts(path)), options)
 
     @classmethod
     def from_obstore(cls, store: Any) -> Client:
@@ -316,7 +329,7 @@ class Client:
             client = cls("memory", (f"{id(store):x}",), {})
             client._built[os.getpid()] = store
             return client
-        kind = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "HTTPStore": "http"}.get(name)
+        kind = next((kind for kind, own in _KINDS.items() if own.store == name), None)
         if kind is None:
             raise TypeError(f"{name} of obstore is not an object store; give a directory as a str or a pathlib.Path")
         options: Options = {"config": {}, "client": dict(store.client_options or {}), "retry": {}, "other": {}}
@@ -328,7 +341,7 @@ class Client:
         options["other"]["instance_credentials"] = True  # it asks as it was made
         if store.credential_provider is not None:
             options["other"]["credential_provider"] = store.credential_provider
-        return cls(kind, (bucket, "/".join(part for part in str(store.prefix or "").split("/") if part)), options)
+        return cls(kind, (bucket, _without_empty_parts(str(store.prefix or ""))), options)
 
     @property
     def url(self) -> str:
@@ -372,7 +385,7 @@ class Client:
         if address and not re.match(r"https?://[^/]", address, re.IGNORECASE):
             raise ValueError(f"endpoint {redacted(address)!r} is no URL; write http://host:port or https://host:port")
         if address.lower().startswith("http://"):
-            client.setdefault("allow_http", True)  # asked for by name
+            client.setdefault("allow_http", True)  # the user chose it
         retries = {"max_retries": config.get("remote.max_retries"), "retry_timeout": most, **self.options["retry"]}
         how = {"client_options": client, "retry_config": retries}
         if self.kind == "http":
@@ -380,8 +393,7 @@ class Client:
         bucket, path = self.place
         kwargs: dict[str, Any] = {**self.options["config"], **how, "prefix": path or None}
         kwargs |= _credentials(self.kind, kwargs, self.options["other"])
-        make = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[self.kind]
-        return make(bucket, **kwargs)
+        return getattr(stores, _KINDS[self.kind].store)(bucket, **kwargs)
 
     def _address(self) -> str:
         """Return the server that a user or the environment names."""
@@ -431,3 +443,7 @@ def _checked_http(url: str) -> str:
     if not urlsplit(url).hostname:
         raise ValueError(f"store {redacted(url)!r} names no host; write https://host/path")
     return url
+
+
+def _without_empty_parts(path: str) -> str:
+    return "/".join(part for part in path.split("/") if part)

@@ -20,23 +20,25 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from zellige import kernel
-from zellige.stores.base import MISSING, NOT_EMPTY, TEMPORARY, ContentTag, Value, digest, resolve_span
+from zellige.stores.base import TEMPORARY, ContentTag, Value, digest, resolve_span
 from zellige.stores.locks import FileLock, remove_free_lock
 from zellige.types import Buffer, Kept, Span
 
 T = TypeVar("T")
 Place: TypeAlias = Callable[[str, str], bool]
 """Puts a temporary file into its place, and returns whether it did."""
-Part: TypeAlias = Buffer | Callable[[int], None]
-"""Part of a value to be written: bytes, or a function that appends bytes to a file, given its descriptor."""
+Part: TypeAlias = Buffer | Callable[[int, int], int]
+"""Part of a value to be written: bytes, or a function that writes to a file at a position and returns the next one."""
 
+MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""Errors that mean that there is no such file: a name that the file system cannot hold is not there either."""
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 """Without O_NONBLOCK, opening a FIFO waits for a writer. Links are resolved, and checked, before."""
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CHECKED = 1 << 20  # bytes; a longer range is compared with the size before memory is allocated for it
 _FAR = 1 << 62  # so is a range that starts beyond any file
 _TRIES = 32  # attempts to create a directory while another process removes it
-_AT_ONCE = 512  # buffers for one call of writev; the system takes at most 1024
+_AT_ONCE = 512  # buffers for one call of pwritev; the system takes at most 1024
 _CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 _LOCK = "lock-"
 
@@ -156,49 +158,53 @@ def write(
 
 
 def _fill(fd: int, parts: Sequence[Part], sync: bool) -> None:
+    at = 0
     buffers: list[Buffer] = []
     for part in parts:
         if callable(part):
-            _append(fd, buffers)
-            part(fd)
+            at = part(fd, write_at(fd, buffers, at))
             buffers = []
         else:
             buffers.append(part)
-    _append(fd, buffers)
+    write_at(fd, buffers, at)
     if sync:
         os.fsync(fd)
 
 
-def _append(fd: int, parts: Sequence[Buffer]) -> None:
-    """Append buffers to a file, in as few calls as the system allows."""
+def write_at(fd: int, parts: Sequence[Buffer], at: int) -> int:
+    """Write buffers to a file from a position on, in as few calls as the system allows; return where they end."""
     for first in range(0, len(parts), _AT_ONCE):
-        some = parts[first : first + _AT_ONCE]
-        written, total = os.write(fd, some[0]) if len(some) == 1 else os.writev(fd, some), 0
+        some, end = parts[first : first + _AT_ONCE], at
         for part in some:
-            total += memoryview(part).nbytes
-        while written < total:
-            written += os.write(fd, memoryview(b"".join(some))[written:])
+            end += memoryview(part).nbytes
+        at += os.pwritev(fd, some, at)
+        while at < end:
+            at += os.pwrite(fd, memoryview(b"".join(some))[at - end :], at)
+    return at
 
 
-def append_kept(source: int, kept: Kept, target: int) -> None:
-    """Append bytes of one file to another, copied by the system; some file systems share them on the disk."""
-    at, stop = kept.start, kept.start + kept.length
-    while at < stop:
+def copy_kept(source: int, kept: Kept, target: int, at: int) -> int:
+    """Copy bytes of one file to a position in another, and return where they end.
+
+    The system copies; some file systems share the bytes on the disk.
+    """
+    start, stop = kept.start, kept.start + kept.length
+    while start < stop:
         count = 0
         try:
-            count = os.copy_file_range(source, target, stop - at, at)
+            count = os.copy_file_range(source, target, stop - start, start, at)
         except AttributeError:  # not on every platform
             pass
         except OSError as exc:
             if exc.errno not in _CANNOT_COPY:
                 raise
         if not count:  # not possible between these two, or there is nothing more
-            part = os.pread(source, min(stop - at, _CHECKED), at)
+            part = os.pread(source, min(stop - start, _CHECKED), start)
             if not part:
                 raise OSError(errno.EIO, "the value became shorter while it was copied")
-            _append(target, [part])
-            count = len(part)
-        at += count
+            count = write_at(target, [part], at) - at
+        start, at = start + count, at + count
+    return at
 
 
 def rename(temporary: str, path: str) -> bool:
@@ -331,7 +337,7 @@ def batch(base: str) -> Iterator[Callable[..., Any]]:
         raise OSError(exc.errno, f"key {exc.filename[len(base) :]!r}: {exc.strerror}", exc.filename) from exc
 
 
-# -- who writes, and what dead writers left -------------------------------------------------------
+# -- writers, and what dead ones left --------------------------------------------------------------
 
 
 @cache
@@ -440,7 +446,7 @@ def _remove_empty(folder: str) -> None:
     try:
         os.rmdir(folder)
     except OSError as exc:
-        if exc.errno not in MISSING | NOT_EMPTY:
+        if exc.errno not in MISSING | {errno.ENOTEMPTY, errno.EEXIST}:
             raise
 
 

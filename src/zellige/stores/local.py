@@ -22,7 +22,6 @@ from zellige.stores.abilities import Batches, Folders, Obstacle
 from zellige.stores.base import (
     ABSENT,
     DOCUMENTS,
-    MISSING,
     TEMPORARY,
     Listing,
     Missing,
@@ -131,7 +130,7 @@ class LocalStore(Store, Folders, Batches):
     def _open(self, key: str, opened: list[int]) -> None:
         """Append the descriptor of the key's file, or of what a link there leads to; nothing if it is missing.
 
-        `os.open` is called by `extend`, so that no interrupt comes between the descriptor and who closes it.
+        `os.open` is called by `extend`, so that no interrupt comes before the descriptor is in the list to be closed.
         """
         if not is_key(key):
             check_key(key)
@@ -147,7 +146,7 @@ class LocalStore(Store, Folders, Batches):
             path = self._target(key)
             opened.extend(map(os.open, (path,), (files.READ,)))
         except OSError as exc:
-            if exc.errno not in MISSING:
+            if exc.errno not in files.MISSING:
                 raise
             if path != self._base + key:
                 raise self._leads_nowhere(key, path) from exc
@@ -177,7 +176,7 @@ class LocalStore(Store, Folders, Batches):
             try:
                 os.stat(self._base + path[:end])
             except OSError as exc:
-                if exc.errno in MISSING and os.path.islink(self._base + path[:end]):
+                if exc.errno in files.MISSING and os.path.islink(self._base + path[:end]):
                     raise self._leads_nowhere(path[:end], target) from exc
                 return  # opening it says what is wrong
 
@@ -238,7 +237,7 @@ class LocalStore(Store, Folders, Batches):
             with os.scandir(folder) as entries:
                 found = list(entries)
         except OSError as exc:
-            if exc.errno in MISSING:
+            if exc.errno in files.MISSING:
                 return ()
             raise self._named(exc, prefix) from exc
         if not self.read_only:
@@ -344,15 +343,15 @@ class LocalStore(Store, Folders, Batches):
         try:
             try:
                 self._open(key, opened)
+                old = _Opened(self, key, opened[0], files.regular(os.fstat(opened[0]))) if opened else None
             except OSError as exc:
                 raise self._named(exc, key) from exc
-            old = _Opened(self, key, opened[0], self._size(key, opened[0])) if opened else None
             parts: Any = change(old)
             if parts is None:
                 self.delete([key])
                 return
             if old is not None:
-                parts = [partial(files.append_kept, old.fd, part) if isinstance(part, Kept) else part for part in parts]
+                parts = [partial(files.copy_kept, old.fd, part) if isinstance(part, Kept) else part for part in parts]
             usable = held is not None and not held.closed and held.fresh
             self._write(key, parts, files.rename, held if usable else None)
         finally:
@@ -361,12 +360,6 @@ class LocalStore(Store, Folders, Batches):
                     os.close(fd)
             except OSError as exc:
                 raise self._named(exc, key) from exc
-
-    def _size(self, key: str, fd: int) -> int:
-        try:
-            return files.regular(os.fstat(fd))
-        except OSError as exc:
-            raise self._named(exc, key) from exc
 
     def _is_durable(self, key: str) -> bool:
         return self.traits.durability == "power" or key[key.rfind("/") + 1 :] in _ALWAYS
@@ -385,7 +378,7 @@ class LocalStore(Store, Folders, Batches):
         """Remove keys; nothing happens for those that are not there. Their directories stay."""
         self.check_writable()
         for key in check_keys(keys):
-            with self._naming(key, MISSING):
+            with self._naming(key, files.MISSING):
                 self._check_folder(key[: key.rfind("/") + 1])
                 os.unlink(self._base + key)
                 if self._is_durable(key):
@@ -397,7 +390,7 @@ class LocalStore(Store, Folders, Batches):
         unlinked, changed = {check_prefix(prefix): False}, set[str]()
         for key in check_keys(keys):
             folder = key[: key.rfind("/") + 1]
-            with self._naming(key, MISSING):
+            with self._naming(key, files.MISSING):
                 self._check_folder(folder)
                 if not self._unlink_folder(folder, unlinked):
                     files.unlink(self._base + key)

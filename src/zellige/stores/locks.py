@@ -33,7 +33,7 @@ _guard = threading.Lock()
 
 
 class KeyLock(RLock):  # type: ignore[misc]  # final for the stubs, not for Python
-    """The lock of a name within this process: one object for all who use it, and a thread may enter it again."""
+    """The lock of a name within this process: one object for all its users, and a thread may enter it again."""
 
     __slots__ = ("name", "held")
 
@@ -248,7 +248,7 @@ def _await_imports() -> None:
     until, me = time.monotonic() + _PATIENCE, get_ident()
     while time.monotonic() < until:
         owners = {lock.owner for lock in [known() for known in list(_module_locks.values())] if lock is not None}
-        if not owners - {None} or me in owners:  # who forks within an import may be waited for
+        if not owners - {None} or me in owners:  # others may wait for a thread that forks within an import
             return
         time.sleep(0.001)
 

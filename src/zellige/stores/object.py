@@ -23,6 +23,7 @@ from zellige.errors import (
 from zellige.settings import config
 from zellige.stores.base import (
     ABSENT,
+    ChangedError,
     Listing,
     Missing,
     Store,
@@ -37,9 +38,9 @@ from zellige.stores.base import (
     is_key,
     joined,
     resolve_span,
+    retried,
 )
 from zellige.stores.client import Client, library, redacted
-from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.types import Buffer, Encoded, Span
 
@@ -79,8 +80,7 @@ def tag_of(etag: str | None, version: str | None) -> str | None:
 class RemoteStore(Store):
     """The reading half of a store on a server.
 
-    `concurrency` is how many requests are kept in flight, `gap` the bytes between two ranges that are read along
-    rather than asked for separately.
+    `concurrency` is how many requests are kept in flight, `gap` the distance up to which two ranges are read as one.
     """
 
     _suffixes = True
@@ -128,7 +128,7 @@ class RemoteStore(Store):
             found = gather(lambda span: self._ask(key, span), requests, self)
         except ShortReadError as error:
             for start, length in spans:
-                resolve_span(key, start, length, error.size)  # names the range that was asked for
+                resolve_span(key, start, length, error.size)  # names the requested range
             raise
         answers = [answer for answer in found if answer is not None]
         if len(answers) < len(requests):
@@ -140,7 +140,7 @@ class RemoteStore(Store):
         return Value(divided(spans, bodies), answers[0].size, answers[0].tag)
 
     def _needs_size(self, span: Span) -> bool:
-        """Whether a range cannot be asked for as it is: empty ones, and those that begin far from the end."""
+        """Whether a range cannot be requested as it is: empty ones, and those that begin far from the end."""
         start, length = span
         if length is not None and length <= 0:
             return True
@@ -237,7 +237,7 @@ def _range(span: Span) -> Any:
 
 
 def _check_answer(key: str, span: Span, answer: Answer) -> None:
-    """Raise `ShortReadError` unless the answer is the range that was asked for."""
+    """Raise `ShortReadError` unless the answer is the requested range."""
     begin, count = resolve_span(key, *span, answer.size)
     if (answer.start, len(answer.body)) != (begin, count):
         raise ShortReadError(

@@ -154,9 +154,10 @@ StoreLike: TypeAlias = Store | StorePath | str | os.PathLike[str] | MutableMappi
 """What every `store` argument accepts; Any stands for the stores of obstore, fsspec and zarr-python."""
 
 _scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://").match
-_squeezed = re.compile(r"(s3a?|gcs|gs|az|abfss?|https?|memory|file):/[^/]", re.IGNORECASE).match
 
 _REMOTE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https")
+"""The schemes that `Client` knows, which is not imported for local paths."""
+_squeezed = re.compile(rf"({'|'.join(_REMOTE)}|memory|file):/[^/]", re.IGNORECASE).match
 _named: dict[str, MemoryStore] = {}
 """The stores of `memory://name`."""
 
@@ -168,7 +169,18 @@ def locate(
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Store, str]:
-    """Return the store that is meant, and the path in it, which is below a `StorePath` if that is given."""
+    """Return the store of a `store` argument, and the path in it.
+
+    Parameters
+    ----------
+    store
+        What `resolve` takes, or a `StorePath`.
+    path
+        The path in the store, or below the `StorePath`.
+    read_only, storage_options
+        As for `resolve`.
+
+    """
     if isinstance(store, StorePath):
         _no_options(storage_options, "a place in a store")
         return resolve(store.store, read_only=read_only), "/".join(part for part in (store.path, path) if part)
@@ -184,6 +196,14 @@ def finishing(given: object, store: Store) -> AbstractContextManager[object]:
     """Close a store at the end of the block if it was opened for this job, by a path or a URL.
 
     Closing completes a zip file; after an exception the file stays as it was.
+
+    Parameters
+    ----------
+    given
+        The `store` argument of the job.
+    store
+        The store that it stands for.
+
     """
     return store if isinstance(given, str | os.PathLike) else nullcontext()
 
@@ -192,21 +212,30 @@ def finishing(given: object, store: Store) -> AbstractContextManager[object]:
 def opened(
     store: StoreLike, path: str = "", *, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Store, str]]:
-    """Open a place for one whole job, as a store and the path in it; see `finishing`."""
+    """Open a place for one whole job, as a store and the path in it; see `finishing`. Parameters: see `locate`."""
     found, place = locate(store, path, storage_options=storage_options)
     with finishing(store, found):
         yield found, place
 
 
 def reopened(given: object, store: Store, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return the store for handles that outlast a job: an archive that the job closed is opened again, to read."""
+    """Return the store for handles that outlast a job: an archive that the job closed is opened again, to read.
+
+    Parameters
+    ----------
+    given, store
+        As for `finishing`.
+    storage_options
+        As for `resolve`.
+
+    """
     if isinstance(given, str | os.PathLike) and store.traits.transactional:
         return resolve(given, read_only=True, storage_options=storage_options)
     return store
 
 
 def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return the store that is meant.
+    """Return the store of a `store` argument.
 
     | given | store |
     |---|---|
@@ -219,7 +248,15 @@ def resolve(store: StoreLike, *, read_only: bool = False, storage_options: Mappi
     | `fsspec+scheme://`, a chain `a::b`, another scheme | what fsspec opens |
     | a store of obstore, a filesystem or mapper of fsspec, a store of zarr-python | the same values |
 
-    With `read_only` the result refuses to write. `storage_options` say how to reach a server.
+    Parameters
+    ----------
+    store
+        What is given.
+    read_only
+        Whether the result refuses to write.
+    storage_options
+        How to reach a server.
+
     """
     if storage_options is not None:
         as_mapping(storage_options, "storage_options")
@@ -258,7 +295,7 @@ def _from_text(text: str, read_only: bool, options: Mapping[str, Any] | None) ->
             return _from_name(text, read_only)
         if scheme in _REMOTE:
             return _remote(text, scheme, read_only, options)
-    from zellige.stores.foreign.fsspec import FsspecStore
+    from zellige.stores.fsspec import FsspecStore
 
     return FsspecStore.from_url(text.removeprefix("fsspec+"), options, read_only=read_only)
 
@@ -268,9 +305,10 @@ def _from_path(path: Any, read_only: bool, options: Mapping[str, Any] | None) ->
         if _scheme(path):  # a path object of another library may be a URL
             return _from_text(path, read_only, options)
         if _squeezed(path):
-            raise ValueError(
-                f"store {path!r} is a path made of a URL, which has lost a slash; give the URL as a str instead"
-            )
+            from zellige.stores.client import redacted
+
+            url = redacted(path.replace(":/", "://", 1))
+            raise ValueError(f"store is a path made of the URL {url!r}, which has lost a slash; give the URL as a str")
         _no_options(options, "a local path")
         if path.lower().endswith(".zip") and not os.path.isdir(path):
             return _zip(path, "r" if read_only else "a")
@@ -333,9 +371,9 @@ def _no_options(options: Mapping[str, Any] | None, what: str) -> None:
 _FOREIGN = (
     ("obstore.store", "HTTPStore", "object", "HTTPStore"),
     ("obstore.store", "S3Store GCSStore AzureStore MemoryStore", "object", "ObjectStore"),
-    ("fsspec.spec", "AbstractFileSystem", "foreign.fsspec", "FsspecStore"),
-    ("fsspec.mapping", "FSMap", "foreign.fsspec", "FsspecStore.from_mapper"),
-    ("zarr.abc.store", "Store", "foreign.zarr_python", "ZarrPythonStore"),
+    ("fsspec.spec", "AbstractFileSystem", "fsspec", "FsspecStore"),
+    ("fsspec.mapping", "FSMap", "fsspec", "FsspecStore.from_mapper"),
+    ("zarr.abc.store", "Store", "zarr_python", "ZarrPythonStore"),
 )
 """Classes of other libraries, and what makes a store of them here."""
 
@@ -350,7 +388,7 @@ def _from_foreign(store: Any) -> Store | None:
     if _is_from("zarr.storage", "LocalStore", store):
         return LocalStore(store.root, read_only=store.read_only)
     if _is_from("zarr.storage", "FsspecStore", store):  # dask.array.from_zarr opens paths so
-        from zellige.stores.foreign.fsspec import local_path
+        from zellige.stores.fsspec import local_path
 
         if (path := local_path(store.fs, store.path)) is not None:
             return LocalStore(path, read_only=store.read_only)

@@ -92,9 +92,17 @@ class Crew(NamedTuple):
 
 
 def crew(store: Store | None, nbytes: int, held: int = 0) -> Crew:
-    """Return the threads for work of so many bytes in all on a store.
+    """Return the threads for an operation.
 
-    Where threads wait for requests there are more than CPUs, and each holds about `held` bytes.
+    Parameters
+    ----------
+    store
+        The store that it reads or writes; None for work of the CPU alone.
+    nbytes
+        How many bytes it reads or writes in all; few are not worth a thread.
+    held
+        How many bytes each thread holds while it waits for a request: there are more such threads than CPUs.
+
     """
     if store is not None and store.traits.concurrency is not None:
         few = max(workers(), _MOST_HELD // max(held, 1))
@@ -111,7 +119,7 @@ class _Helpers:
 
     @property
     def busy(self) -> int:
-        """How many are at work, without those who wait."""
+        """How many are at work, without those that wait."""
         return sum(count for (count,) in self._shares.get(None, ()))
 
     def take(self, share: list[int], name: Hashable, wanted: int, most: int) -> int:
@@ -126,8 +134,16 @@ class _Helpers:
 
 
 _helpers = _Helpers()
-if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
-    os.register_at_fork(after_in_child=_helpers.__init__)  # type: ignore[misc]
+
+
+def _forget_helpers() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    global _helpers
+    _helpers = _Helpers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
 # -- sharing tasks --------------------------------------------------------------------------------
@@ -139,9 +155,21 @@ Stopped: TypeAlias = Callable[[BaseException, list[tuple[Any, BaseException]], I
 
 
 def run(work: Work, tasks: Iterable[Any], count: int, among: Crew, stopped: Stopped | None = None) -> None:
-    """Do `work` for each of `count` tasks, which are taken in order.
+    """Do work for each of several tasks, which are taken in order.
 
     The first error stops all threads and is raised when they have ended. Helpers have the caller's context variables.
+
+    Parameters
+    ----------
+    work
+        Called with each task.
+    tasks, count
+        The tasks, and how many they are.
+    among
+        How many threads may do them.
+    stopped
+        Called once after an error, when no thread works any more.
+
     """
     most = 1 if _busy.get() and among.name is None else min(among.most, count)
     if most < 2:
@@ -281,16 +309,27 @@ class _Team:
                 lock.acquire(timeout=_MOMENT)
 
 
-# -- questions to a store -------------------------------------------------------------------------
+# -- requests to a store --------------------------------------------------------------------------
 
 
 def gather(
     function: Callable[[T], S], items: Sequence[T], store: Store, *, large: bool = False, flushed: bool = False
 ) -> list[S]:
-    """Return what a function that asks a store returns for each item, in order.
+    """Return what a function that sends requests to a store returns for each item, in order.
 
-    Several threads ask, unless there are few items, or the store is local and the values are neither `large` nor
-    written and `flushed` one by one, which a disk does for several together.
+    Threads share the items, unless these are few, or the store is local and each request takes microseconds.
+
+    Parameters
+    ----------
+    function, items
+        The function, and what to call it with.
+    store
+        The store, whose concurrency is the limit.
+    large
+        Whether the values are large, so that threads help with local files, too.
+    flushed
+        Whether each call flushes a file to the disk, which does that for several files together.
+
     """
     is_local = store.traits.concurrency is None
     flushed = flushed and store.traits.local_path is not None
@@ -306,5 +345,5 @@ def gather(
 
 
 def farther(one: Store, other: Store) -> Store:
-    """Return the one of two stores, which are asked in turn, that takes more requests at once."""
+    """Return the one of two stores that takes more requests at once, for work that uses both in turn."""
     return max(one, other, key=lambda store: store.traits.concurrency or 0)

@@ -18,6 +18,7 @@ from zellige.errors import ConflictError, ShortReadError
 from zellige.stores.abilities import DecodedChunks, Folders, Forks, Obstacle
 from zellige.stores.base import (
     ABSENT,
+    ChangedError,
     Listing,
     Missing,
     Store,
@@ -28,8 +29,8 @@ from zellige.stores.base import (
     check_prefix,
     joined,
     parts_of,
+    retried,
 )
-from zellige.stores.conflicts import ChangedError, retried
 from zellige.types import AnyArray, Buffer, Durability, Encoded, Span
 
 T = TypeVar("T")
@@ -391,7 +392,7 @@ class LoggingStore(WrapperStore):
         if self._log is not None:
             self._log(line)
             return
-        import logging  # loaded by those who use it
+        import logging  # loaded on first use
 
         logging.getLogger("zellige.stores").debug("%s", line)
 
@@ -510,7 +511,7 @@ _STEP = 0.002
 _PATIENCE = 1.0
 """Seconds without a request after which a round ends, although some thread is at work."""
 _QUIET = 0.040
-"""The same where the system does not tell what threads do."""
+"""The same where the system does not say what threads do."""
 
 _TASKS = "/proc/self/task"
 
@@ -538,7 +539,7 @@ class _Simulated:
                 while number == self._number:
                     self._ended.wait()
             finally:
-                if number == self._number:  # interrupted, maybe the one who watches
+                if number == self._number:  # interrupted, maybe in `_watch`
                     self._end()
         return nullcontext()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -50,7 +51,6 @@ except ImportError:
 TAIL = 256 << 10  # bytes that are read first: the directory of a few thousand entries, and metadata beside it
 _EXTRA = 256  # bytes of extra fields that are read with the data; there are rarely more
 _BLOCK = 4 << 20  # bytes that are copied at once
-_AT_ONCE = 512  # buffers for one call of pwritev; the system takes at most 1024
 _LONGEST = 0xFFFF  # bytes of a name
 
 _STORED, _DEFLATED = 0, 8
@@ -250,8 +250,7 @@ class _Archive:
     def __init__(self, source: Place, mode: str, duplicates: str) -> None:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._writers, self._closed = 0, False
-        self._mode, self._changed = mode, mode in "wx"
+        self._writers, self._closed, self._mode = 0, False, mode
         self._folders: dict[str, tuple[list[str], set[str]]] | None = None
         self._entries: dict[str, Entry | Document] | None = {}
         self._base: Source | None = None
@@ -276,13 +275,15 @@ class _Archive:
             )
         if self._mode == "x" and os.path.lexists(path):
             raise FileExistsError(f"{path!r} is there already; use mode='w' to replace it, or 'a' to change it")
+        if os.path.isdir(path):
+            reason = "there is a directory in the place of the archive; remove it, or use another place"
+            raise IsADirectoryError(errno.EISDIR, reason, path)
         if self._mode in ("r+", "a"):
             try:
                 self._base = FileSource(path)
             except FileNotFoundError:
                 if self._mode == "r+":
                     raise
-                self._changed = True
         folder = os.path.dirname(path) + "/"
         with suppress(OSError):  # the drafts of writers that are dead
             for name in os.listdir(folder):
@@ -352,7 +353,7 @@ class _Archive:
         if old is None or new is None:
             self._folders = None
         draft.forget(old)
-        self._changed = draft.changed = True
+        draft.changed = True
 
     def folders(self) -> dict[str, tuple[list[str], set[str]]]:
         """Return the names in each folder, and the folders in it; computed once until names come or go."""
@@ -371,7 +372,7 @@ class _Archive:
                 done, self._closed = self._closed, True
                 self._idle.wait_for(lambda: not self._writers)
         try:
-            if draft is not None and keep and self._changed and not done:
+            if draft is not None and keep and not done and (draft.changed or self._base is None):
                 self._commit(draft)
         finally:
             self._entries = self._folders = self._base = None
@@ -390,6 +391,11 @@ class _Archive:
                 documents = {name: found for name, found in self.entries.items() if isinstance(found, Document)}
                 kept += [final.add(name, [documents[name].value]) for name in sorted(documents)]
                 self._place(final, kept)
+            except OSError as exc:
+                if exc.errno is None:  # an error of ours, which says what to do
+                    raise
+                reason = f"the archive cannot be completed: {exc.strerror}"
+                raise OSError(exc.errno, reason, final.target) from exc
             finally:
                 final.remove()
 
@@ -753,8 +759,12 @@ class Draft(Descriptor):
         self.name, self.stamp = f"(draft of {path!r})", uuid4().hex
         self.target = path
         self.folder = os.path.dirname(path) + "/"
-        self.temporary = f"{self.folder}{TEMPORARY}{files.owner(self.pid)}-zip{next(_numbers)}"
-        super().__init__(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        self.temporary = f"{self.folder}{files.temporary_name()}-zip{next(_numbers)}"
+        try:
+            super().__init__(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except OSError as exc:
+            reason = "its directory does not exist; create it" if exc.errno == errno.ENOENT else exc.strerror
+            raise OSError(exc.errno, f"the archive cannot be written: {reason}", path) from exc
         self.size = 0
         self.dead = 0
         """Bytes of values that were overwritten or removed."""
@@ -771,7 +781,7 @@ class Draft(Descriptor):
         entry = Entry(self, name, 0, 0, size, size, crc)
         header = self._reserve(entry)
         try:
-            self._write([header, *parts], entry.start)
+            files.write_at(self.fd, [header, *parts], entry.start)
         except OSError as exc:
             self.forget(entry)
             raise OSError(exc.errno, f"entry {name!r}: {exc.strerror}", self.temporary) from exc
@@ -782,11 +792,11 @@ class Draft(Descriptor):
         if entry.data < 0:
             entry.find()
         new = Entry(self, entry.name, 0, 0, entry.stored, entry.size, entry.crc, entry.method)
-        self._write([self._reserve(new)], new.start)
+        files.write_at(self.fd, [self._reserve(new)], new.start)
         for start in range(0, entry.stored, _BLOCK):
             length = min(_BLOCK, entry.stored - start)
             block = entry.source.read(entry.data + start, length)
-            self._write([entry.measured(block, length)], new.data + start)
+            files.write_at(self.fd, [entry.measured(block, length)], new.data + start)
         return new
 
     def _reserve(self, entry: Entry) -> bytes:
@@ -796,14 +806,6 @@ class Draft(Descriptor):
             entry.start, entry.data = self.size, self.size + len(header)
             self.size = entry.end = entry.data + entry.stored
         return header
-
-    def _write(self, parts: Sequence[Buffer], at: int) -> None:
-        for first in range(0, len(parts), _AT_ONCE):
-            some = parts[first : first + _AT_ONCE]
-            end = at + sum(memoryview(part).nbytes for part in some)
-            at += os.pwritev(self.fd, some, at)
-            while at < end:
-                at += os.pwrite(self.fd, memoryview(b"".join(some))[at - end :], at)
 
     def forget(self, entry: Entry | Document | None) -> None:
         """Note that a value will not be in the archive."""
@@ -818,7 +820,7 @@ class Draft(Descriptor):
             with ZipFile(file, "w") as archive:
                 archive.filelist.extend(entry.info() for entry in entries)
         with suppress(FileNotFoundError):
-            os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))  # who may read it stays
+            os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))  # its permissions stay
         os.fsync(self.fd)
         done = place(self.temporary, self.target)
         files.sync_folder(self.folder)

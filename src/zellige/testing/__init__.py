@@ -1,6 +1,6 @@
 """Tests of what others write for zellige: a store of your own keeps the laws of `StoreSuite`.
 
-Needs pytest, which is imported when a suite is first asked for.
+Needs pytest, which is imported on first use.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ class StoreSuite:
 
     Values come back whole and by ranges; a missing key is None, and a bad one raises `StoreKeyError`. Conditional
     writes have one winner, and no update of several threads is lost. Listings are complete, and removal removes what
-    was asked for. Views that are read-only refuse to write, and a pickle is equal to its store. A store that cannot
-    keep a law overrides its test and says why.
+    it should and no more. Views that are read-only refuse to write, and a pickle is equal to its store. A store that
+    cannot keep a law overrides its test and says why.
 
     >>> class TestMemoryStore(StoreSuite):
     ...     @pytest.fixture

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import os
+import pickle
+import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 from zellige.stores.abilities import Forks
 from zellige.stores.base import DOCUMENTS, Listing, Traits, check_prefix, is_key
-from zellige.stores.foreign import icechunk
-from zellige.stores.foreign.adapter import CONCURRENCY, ForeignStore
+from zellige.stores.foreign import CONCURRENCY, ForeignStore
 from zellige.stores.locks import KeyLock
-from zellige.types import Buffer
+from zellige.types import Buffer, not_finite
 
 T = TypeVar("T")
 
@@ -44,9 +46,10 @@ class ZarrPythonStore(ForeignStore, Forks):
 
     def __init__(self, store: Any, *, read_only: bool = False) -> None:
         self._store = store
-        self.measured = session = icechunk.is_session(store)
+        icechunk: Any = sys.modules.get("icechunk")  # whoever has such a store has imported it
+        self.measured = session = icechunk is not None and isinstance(store, icechunk.IcechunkStore)
         self.traits = Traits(read_only=read_only or store.read_only, concurrency=CONCURRENCY, transactional=session)
-        self._errors: tuple[type[Exception], ...] = icechunk.errors() if session else ()
+        self._errors: tuple[type[Exception], ...] = (icechunk.IcechunkError,) if session else ()
         self._unlisted: tuple[type[Exception], ...] = (*self._errors, FileNotFoundError, NotADirectoryError)
         self._run("", store._ensure_open())  # most stores do this themselves
 
@@ -115,7 +118,7 @@ class ZarrPythonStore(ForeignStore, Forks):
     def list(self, prefix: str = "", *, recursive: bool = True) -> Listing:
         """List all keys that start with the prefix, or one level of them.
 
-        zarr-python does not tell keys and prefixes apart, so there is a request for each name.
+        zarr-python does not distinguish keys and prefixes, so there is a request for each name.
         """
         check_prefix(prefix)
         if not recursive:
@@ -138,8 +141,8 @@ class ZarrPythonStore(ForeignStore, Forks):
             listed: AsyncIterator[str] = self._store.list_dir(prefix)
             names = {name.strip("/") async for name in listed}
             keys = {prefix + name for name in names if is_key(prefix + name)}
-            told = dict(zip(keys, await asyncio.gather(*[self._is_value(key) for key in keys]), strict=True))
-            return Listing([key for key in keys if told[key]], [key + "/" for key in keys if not told[key]])
+            values = dict(zip(keys, await asyncio.gather(*[self._is_value(key) for key in keys]), strict=True))
+            return Listing([key for key in keys if values[key]], [key + "/" for key in keys if not values[key]])
         except self._unlisted:
             whole = [key for key in await self._keys(prefix) if key.startswith(prefix) and is_key(key)]
             return Listing.one_level(prefix, whole)
@@ -164,18 +167,18 @@ class ZarrPythonStore(ForeignStore, Forks):
 
     def _create(self, key: str, value: bytes) -> bool:
         self._set(key, value, self._store.set_if_not_exists)
-        # It does not tell who won; in a transaction there are no others.
+        # It does not say which writer won; in a transaction there are no others.
         return self.traits.transactional or self.get(key) == value
 
     def _set(self, key: str, value: bytes, how: Any) -> None:
         from zarr.core.buffer import default_buffer_prototype
 
         if self.traits.transactional and key.rpartition("/")[2] == "zarr.json":
-            value = icechunk.with_runs(value)
+            value = with_runs(value)
         try:
             self._run(key, how(key, default_buffer_prototype().buffer.from_bytes(value)))
         except OSError as error:
-            words = icechunk.refusal(key, value) if self.traits.transactional else ""
+            words = _refusal(key, value) if self.traits.transactional else ""
             if not words:
                 raise
             raise OSError(f"key {key!r} in {self!r}: {words}") from error
@@ -205,7 +208,13 @@ class ZarrPythonStore(ForeignStore, Forks):
 
     def fork(self) -> Self:
         """Return a fork of a session without uncommitted changes, for other processes."""
-        return type(self)(icechunk.fork(self._store))
+        import icechunk
+
+        session = self._store.session
+        # A fork of a session cannot be forked again once it has changes.
+        is_fork = isinstance(session, icechunk.ForkSession)
+        fork = pickle.loads(pickle.dumps(session)) if is_fork else session.fork()
+        return type(self)(fork.store)
 
     def merge(self, forks: Iterable[Any]) -> None:
         """Take over what was written to forks of the session; nothing is committed.
@@ -253,6 +262,55 @@ class _Same:
 
     def __hash__(self) -> int:
         return hash(type(self._store))
+
+
+# -- icechunk -------------------------------------------------------------------------------------
+
+
+def _sizes(value: bytes) -> tuple[dict[str, Any], list[Any]] | None:
+    """Return metadata with a rectilinear grid, and the sizes in it; None for all else."""
+    if b'"rectilinear"' not in value:
+        return None
+    try:
+        document = json.loads(value)
+        grid = document["chunk_grid"]
+        return (document, grid["configuration"]["chunk_shapes"]) if grid["name"] == "rectilinear" else None
+    except (ValueError, TypeError, KeyError):  # a chunk, or wrong metadata: the store will say
+        return None
+
+
+def with_runs(value: bytes) -> bytes:
+    """Write sizes that repeat as runs `[[size, count]]`, which mean the same; icechunk 2 wants runs.
+
+    >>> grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [4, [[5, 2]]]}}
+    >>> json.loads(with_runs(json.dumps({"shape": [10, 10], "chunk_grid": grid}).encode()))["chunk_grid"]
+    {'name': 'rectilinear', 'configuration': {'kind': 'inline', 'chunk_shapes': [[[4, 3]], [[5, 2]]]}}
+    """
+    found = _sizes(value)
+    if found is None or not any(isinstance(size, int) for size in found[1]):
+        return value
+    document, sizes = found
+    # At least one edge, since an axis of no length has chunks of this size, too, once it grows.
+    sizes[:] = [
+        [[size, max(-(-extent // size), 1)]] if isinstance(size, int) else size
+        for size, extent in zip(sizes, document["shape"], strict=True)
+    ]
+    return json.dumps(document).encode()
+
+
+def _refusal(key: str, value: bytes) -> str:
+    """Return why metadata was refused, where icechunk does not say it well; else an empty text."""
+    import icechunk
+
+    name = key.rpartition("/")[2]
+    if name in DOCUMENTS and name != "zarr.json":
+        return "icechunk holds Zarr 3 only; use zarr_format=3"
+    if name in DOCUMENTS and (found := not_finite(json.loads(value), "")):
+        place, number = found
+        return f"{place[1:]} is {number}, and icechunk takes strict JSON only; use a finite number, text or None"
+    if _sizes(value) is None or int(icechunk.__version__.split(".")[0]) >= 2:
+        return ""
+    return f"icechunk {icechunk.__version__} takes regular chunks only; rectilinear ones need icechunk 2"
 
 
 # -- the event loop -------------------------------------------------------------------------------

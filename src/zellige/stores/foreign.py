@@ -1,7 +1,7 @@
 """What stores over another library's stores have in common: conditions, ranges and errors.
 
-Other libraries have no conditional writes, or none that tell who won, so a lock keeps the threads of this process
-apart. They differ in their answers to a range beyond the end, so the length of every answer is checked.
+Other libraries have no conditional writes, or none that say which writer won, so a lock keeps the threads of this
+process apart. They differ in their answers to a range beyond the end, so the length of every answer is checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ForeignStore(Store):
     """
 
     measured: bool = False
-    """Whether a range must be compared with the size before it is asked for."""
+    """Whether a range must be compared with the size before it is requested."""
 
     # -- what each library does -------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ class ForeignStore(Store):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, key: str, spans: Sequence[Span] | None = None) -> Value | None:
-        """Read the whole value, or ranges of it, each of the length that was asked for; see `Store.read`.
+        """Read the whole value, or ranges of it, each of the requested length; see `Store.read`.
 
         Only a whole value has a tag, which is its content.
         """

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from zellige.stores.base import Listing, Store, Traits, check_prefix, is_key
-from zellige.stores.foreign.adapter import CONCURRENCY, ForeignStore
+from zellige.stores.foreign import CONCURRENCY, ForeignStore
 from zellige.stores.threads import gather
 
 T = TypeVar("T")
@@ -185,8 +185,6 @@ class FsspecStore(ForeignStore):
             except FileNotFoundError:  # where folders must be made
                 fs.makedirs(fs._parent(path), exist_ok=True)
                 fs.pipe_file(path, value, **options)
-        except FileExistsError:
-            raise
         except Exception as error:
             raise self._failed(error, key) from error
 
@@ -196,6 +194,9 @@ class FsspecStore(ForeignStore):
         try:
             self._put(key, value, **options)
         except FileExistsError:
+            above = [key[:end] for end, letter in enumerate(key) if letter == "/"]
+            if self._size(key) is None and any(self._size(name) is not None for name in above):
+                raise  # there is a file where a directory is needed
             return False
         return True
 
@@ -220,7 +221,7 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 
 
 def local_path(fs: Any, root: str) -> str | None:
-    """Return the directory that is meant, if the file system is the local one, also through `DirFileSystem`."""
+    """Return the path of the directory if the file system is the local one, also through `DirFileSystem`; else None."""
     if "dir" in _protocols(fs):
         return local_path(fs.fs, f"{fs.path}/{root}" if root else fs.path)
     from fsspec.implementations.local import LocalFileSystem

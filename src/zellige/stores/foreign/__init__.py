@@ -1,1 +1,0 @@
-"""Stores of other libraries: fsspec, zarr-python and icechunk."""
