@@ -48,7 +48,10 @@ class ZarrPythonStore(ForeignStore, Forks):
         self._store = store
         icechunk: Any = sys.modules.get("icechunk")  # whoever has such a store has imported it
         self.measured = session = icechunk is not None and isinstance(store, icechunk.IcechunkStore)
-        self.traits = Traits(read_only=read_only or store.read_only, concurrency=CONCURRENCY, transactional=session)
+        kind = type(store)
+        self._waits = (kind.__module__.partition(".")[0], kind.__name__) != ("zarr", "MemoryStore")
+        concurrency = CONCURRENCY if self._waits else None
+        self.traits = Traits(read_only=read_only or store.read_only, concurrency=concurrency, transactional=session)
         self._errors: tuple[type[Exception], ...] = (icechunk.IcechunkError,) if session else ()
         self._unlisted: tuple[type[Exception], ...] = (*self._errors, FileNotFoundError, NotADirectoryError)
         self._run("", store._ensure_open())  # most stores do this themselves
@@ -60,9 +63,13 @@ class ZarrPythonStore(ForeignStore, Forks):
 
     def _run(self, key: str, work: Coroutine[Any, Any, T]) -> T:
         try:
-            return _wait_for(work)
+            return _wait_for(work) if self._waits else _finished(work)
         except Exception as error:
             raise self._failed(error, key) from error
+
+    async def _all(self, works: Sequence[Coroutine[Any, Any, T]]) -> Sequence[T]:
+        """Return the results of coroutines that wait at the same time."""
+        return await asyncio.gather(*works) if self._waits else [await work for work in works]
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -90,10 +97,7 @@ class ZarrPythonStore(ForeignStore, Forks):
             for start, length in ranges
         ]
 
-        async def read() -> list[Any]:
-            return await asyncio.gather(*[self._get_buffer(key, request) for request in requests])
-
-        found = self._run(key, read())
+        found = self._run(key, self._all([self._get_buffer(key, request) for request in requests]))
         return None if any(part is None for part in found) else [bytes(part.to_bytes()) for part in found]
 
     def _size(self, key: str) -> int | None:
@@ -141,7 +145,7 @@ class ZarrPythonStore(ForeignStore, Forks):
             listed: AsyncIterator[str] = self._store.list_dir(prefix)
             names = {name.strip("/") async for name in listed}
             keys = {prefix + name for name in names if is_key(prefix + name)}
-            values = dict(zip(keys, await asyncio.gather(*[self._is_value(key) for key in keys]), strict=True))
+            values = dict(zip(keys, await self._all([self._is_value(key) for key in keys]), strict=True))
             return Listing([key for key in keys if values[key]], [key + "/" for key in keys if not values[key]])
         except self._unlisted:
             whole = [key for key in await self._keys(prefix) if key.startswith(prefix) and is_key(key)]
@@ -195,7 +199,7 @@ class ZarrPythonStore(ForeignStore, Forks):
 
         async def remove_all() -> None:
             for first in range(0, len(keys), 64):
-                await asyncio.gather(*[remove(key) for key in keys[first : first + 64]])
+                await self._all([remove(key) for key in keys[first : first + 64]])
 
         self._run(", ".join(keys[:3]), remove_all())
 
@@ -317,6 +321,17 @@ def _refusal(key: str, value: bytes) -> str:
 
 _loops: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread]] = {}
 """By process: a forked one has no thread of its parent's loop, and closing that would disturb the parent."""
+
+
+def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine of a store in memory, which never waits and needs no event loop."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        found: T = done.value
+        return found
+    work.close()
+    raise RuntimeError("a store of zarr-python in memory waits for something")
 
 
 def _wait_for(work: Coroutine[Any, Any, T]) -> T:
