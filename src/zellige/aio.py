@@ -39,7 +39,7 @@ from contextvars import copy_context
 from functools import partial, wraps
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 # A line for each name would be long.
@@ -308,7 +308,11 @@ class _known(property, Generic[N, T]):  # noqa: N801  (reads like `property`)
 
     if TYPE_CHECKING:
 
-        def __get__(self, instance: Any, owner: type | None = None, /) -> T: ...  # type: ignore[override]
+        @overload
+        def __get__(self, instance: None, owner: type, /) -> Self: ...
+        @overload
+        def __get__(self, instance: Any, owner: type | None = None, /) -> T: ...
+        def __get__(self, instance: Any, owner: type | None = None, /) -> Any: ...
 
 
 class _Facade(Generic[Plain]):
@@ -346,8 +350,6 @@ class _Facade(Generic[Plain]):
 
     def __eq__(self, other: object) -> bool:
         return self.sync == other.sync if isinstance(other, type(self)) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return repr(self.sync).replace("<zellige.", "<zellige.Async", 1)

@@ -334,7 +334,7 @@ class _Job:
         held = client.submit(pickle.loads, job, pure=False, key=f"rechunk-job-{uuid4().hex}")
         futures = client.map(_carry_there, left, stage=stage, job=held, pure=False, key=f"rechunk-{stage}")
         try:
-            finished = as_completed(futures, loop=client.loop, with_results=True)  # type: ignore[no-untyped-call]
+            finished = as_completed(futures, loop=client.loop, with_results=True)
             for future, (region, fork) in finished:
                 future.release()  # else its box is carried once more if the process that has this result is lost
                 if fork is not None:
