@@ -13,10 +13,19 @@ import pandas as pd
 
 import xarray as xr
 from zellige import Array, Group, create_group, errors, open_group, storage
-from zellige.xarray import compat, packing
+from zellige.xarray import compat
 from zellige.xarray.backend import RULES, arrays_by_group, check_lengths, name_dimensions, stored_variable
 from zellige.xarray.calendar import Cut, Ends, Rule, fine_enough, resolve_chunks
-from zellige.xarray.encoding import array_metadata, encoded_attributes
+from zellige.xarray.encoding import (
+    CONVENTIONS,
+    Casting,
+    array_metadata,
+    as_fixed,
+    check_ends,
+    check_fill,
+    encode,
+    encoded_attributes,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class Options:
     append_dim: Any = None
     region: Any = None
     write_empty_chunks: bool | None = None
-    casting: packing.Casting = "same_value"
+    casting: Casting = "same_value"
     inherited: xr.Dataset | None = None
     """The dataset with the coordinates that it inherits from the groups above it in a tree."""
 
@@ -219,13 +228,13 @@ def _new(
     if given is not None:
         variable = variable.copy(deep=False)
         variable.encoding = dict(given)
-    variable = packing.check_fill(variable, name, options.zarr_format, explicit=given is not None)
-    encoded = packing.encode(variable, name, options.zarr_format, options.casting)
+    variable = check_fill(variable, name, options.zarr_format, explicit=given is not None)
+    encoded = encode(variable, name, options.zarr_format, options.casting)
     units = _units_to_grow(variable, encoded, rules)
     if units is not None:
         variable = variable.copy(deep=False)
         variable.encoding = {**variable.encoding, "units": units}
-        encoded = packing.encode(variable, name, options.zarr_format, options.casting)
+        encoded = encode(variable, name, options.zarr_format, options.casting)
     metadata = array_metadata(
         encoded if shape is None else _of_shape(encoded, shape),
         name,
@@ -370,12 +379,12 @@ class Stored:
         with warnings.catch_warnings():
             # xarray takes other units then, and such times are refused below.
             warnings.filterwarnings("ignore", "Times can't be serialized faithfully", UserWarning)
-            encoded = packing.encode(new, name, options.zarr_format, options.casting, as_text=is_text)
+            encoded = encode(new, name, options.zarr_format, options.casting, as_text=is_text)
         if is_fixed and encoded.chunks is None:
             if options.casting != "unsafe":
-                packing.check_ends(encoded, name)
-            encoded = packing.as_fixed(encoded, name, raw.dtype)
-        for key in packing.CONVENTIONS:
+                check_ends(encoded, name)
+            encoded = as_fixed(encoded, name, raw.dtype)
+        for key in CONVENTIONS:
             if not _same(_meaning(encoded.attrs.get(key)), _meaning(raw.attrs.get(key))):
                 found, stored = encoded.attrs.get(key), raw.attrs.get(key)
                 raise ValueError(
