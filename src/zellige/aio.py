@@ -110,7 +110,7 @@ class _Job:
 
 
 async def _outlast(ended: asyncio.Future[None]) -> AsyncGenerator[None, None]:
-    """A generator for an operation that nobody awaits any more: loops finish generators before they close."""
+    """A generator for an operation that is no longer awaited: loops finish generators before they close."""
     try:
         yield
     finally:
@@ -297,7 +297,7 @@ class Results(Generic[T]):
 
 
 class _known(property, Generic[N, T]):  # noqa: N801  (reads like `property`)
-    """A property of the plain object, for which nobody has to wait."""
+    """A property of the plain object that is known without awaiting."""
 
     def __init__(self, kind: type[N], get: Callable[[N], T]) -> None:
         super().__init__(lambda node: get(node.sync))
@@ -403,7 +403,7 @@ class AsyncArray(_Facade[Array]):
     metadata = _known(Array, lambda a: a.metadata)
 
     def with_config(self, config: Mapping[str, Any] | ArrayConfig) -> AsyncArray:
-        """The same array with some settings changed."""
+        """Return the same array with some settings changed. Parameters: see `Array.with_config`."""
         return AsyncArray(self.sync.with_config(config))
 
     getitem = get_basic_selection = _method(Array.get_basic_selection, _same)

@@ -15,41 +15,18 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from zellige import __version__
 
-
-class Command(NamedTuple):
-    """What a command is for, and an example."""
-
-    help: str
-    example: str
-
-
-COMMANDS = {
-    "info": Command("what a node is, and what of it is stored", "zellige info demo.zarr/t"),
-    "tree": Command("the nodes below a group", "zellige tree demo.zarr"),
-    "ls": Command("the members of a group", "zellige ls -r demo.zarr"),
-    "head": Command("values of an array", "zellige head demo.zarr/t 0:3,::6,-1"),
-    "stats": Command("minimum, maximum, mean and NaN of an array", "zellige stats demo.zarr/t"),
-    "coverage": Command("which chunks are stored, as a map", "zellige coverage demo.zarr/t"),
-    "explain": Command("what a selection costs to read, and a better layout", "zellige explain demo.zarr/t :,5,5"),
-    "validate": Command("find what is wrong", "zellige validate --deep demo.zarr"),
-    "repair": Command("mend what validate finds", "zellige repair --do demo.zarr"),
-    "vacuum": Command("remove what is of no use", "zellige vacuum demo.zarr"),
-    "diff": Command("how two nodes differ", "zellige diff demo.zarr backup.zarr"),
-    "copy": Command("copy a node, bytes as they are", "zellige copy demo.zarr backup.zarr"),
-    "rechunk": Command("write an array with other chunks", "zellige rechunk demo.zarr/t new.zarr --chunks 30,-1,-1"),
-    "convert": Command("HDF5, netCDF4, .npy, .npz or Zarr format 2 to Zarr format 3", "zellige convert a.h5 a.zarr"),
-    "consolidate": Command("put the metadata of all nodes into that of the group", "zellige consolidate demo.zarr"),
-    "demo": Command("make something to look at", "zellige demo"),
-    "doctor": Command("versions, and what is missing", "zellige doctor"),
-}
-"""All commands; each is a function of its name in `commands.py`."""
-
-
 # -- what the commands take -----------------------------------------------------------------------
-
 
 Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
 """The names and the options that `add_argument` takes."""
+
+
+class Command(NamedTuple):
+    """What a command is for, an example, and its arguments."""
+
+    help: str
+    example: str
+    arguments: list[Argument]
 
 
 def _argument(*names: str, **options: Any) -> Argument:
@@ -84,7 +61,6 @@ def _selection(help: str = "as in numpy; by default everything") -> Argument:
     return _argument("selection", metavar="SELECTION", nargs="?", default=None, help=help)
 
 
-_IF_EXISTS = ["raise", "replace", "skip"]
 _QUIET = _flag("-q", "--quiet", help="no progress bar")
 _LAYOUT = [
     _argument("--chunks", help="31+28+31,100,-1 or 30*12,50 or time=30,lat=-1 or auto"),
@@ -92,82 +68,147 @@ _LAYOUT = [
     _argument("--compressor", help="zstd, gzip, blosc, … or none, or JSON"),
 ]
 
-ARGUMENTS = {
-    "info": _place(),
-    "tree": [
-        *_place(),
-        _argument("--level", type=int, help="how deep"),
-        _argument("--max-nodes", type=int, default=500, help="how many nodes are shown"),
-        _flag("--ascii", help="draw with ASCII characters"),
-    ],
-    "ls": [*_place(), _flag("-r", "--recursive", help="also what is in the groups")],
-    "head": [
-        *_place(),
-        _selection("as in numpy, such as 0:10,::2,-1; by default the first 10 along each axis"),
-        _flag("--all", help="print every value"),
-    ],
-    "stats": [*_place(), _selection(), _flag("--per-chunk", help="of each chunk"), _QUIET],
-    "coverage": [*_place(), _argument("--svg", metavar="FILE", help="write a picture to scale instead")],
-    "explain": [*_place(), _selection()],
-    "validate": [*_place(), _flag("--deep", help="decode every chunk"), _QUIET],
-    "repair": [
-        *_place(),
-        _flag("--do", help="do it; otherwise only say what would be done"),
-        _flag("--drop", help="remove damaged chunks and those beyond the end, instead of putting them aside"),
-        _flag("--stray", help="also put aside keys that belong to no node"),
-        _flag("--shrink", help="make arrays of a dataset that disagree about a dimension as long as the shortest one"),
-        _flag("--shallow", help="do not decode the chunks"),
-        _QUIET,
-    ],
-    "vacuum": [
-        *_place(),
-        _flag("--dry-run", help="only say what would be done"),
-        _flag("--quarantine", help="also remove what repair has put aside"),
-        _flag("--unfinished", help="also remove what a rechunk, copy or convert has left that was stopped"),
-    ],
-    "diff": [
-        *_place("FIRST"),
-        _argument("second", metavar="SECOND", help="a path or URL"),
-        _argument("--second-path", default=None, metavar="PATH", help="the node within it; as --path by default"),
-        _options("-O", "--second-option", "dest_options", "a storage option of SECOND"),
-        _flag("--metadata", help="compare no values"),
-        _QUIET,
-    ],
-    "copy": [
-        *_place("SOURCE"),
-        *_target(),
-        _argument("--if-exists", choices=_IF_EXISTS, default="raise", help="what happens to what is there"),
-        _flag("--verify", help="read everything back and compare"),
-        _flag("--dry-run", help="only say what would be done"),
-        _QUIET,
-    ],
-    "rechunk": [
-        *_place("SOURCE"),
-        *_target(),
-        *_LAYOUT,
-        _argument("--memory", default="1 GiB", help="how much may be used, such as 500MB"),
-        _flag("--overwrite", help="replace an array that is there"),
-        _QUIET,
-    ],
-    "convert": [
-        *_place("SOURCE", "a .h5, .nc, .npy or .npz file, or Zarr format 2"),
-        *_target(nargs="?"),
-        *_LAYOUT,
-        _flag("--overwrite", help="replace a node that is there"),
-        _flag("--dry-run", help="check everything and write nothing"),
-        _flag("--skip", help="leave out what Zarr cannot hold"),
-        _flag("--remove-v2", help="in place: remove the metadata of Zarr format 2"),
-        _flag("--undo", help="in place: go back to Zarr format 2"),
-        _QUIET,
-    ],
-    "consolidate": _place(),
-    "demo": [
-        _argument("place", metavar="PLACE", nargs="?", default="demo.zarr", help="by default demo.zarr"),
-        _flag("--overwrite", help="replace what is there"),
-    ],
-    "doctor": [],
+COMMANDS = {
+    "info": Command("what a node is, and what of it is stored", "zellige info demo.zarr/t", _place()),
+    "tree": Command(
+        "the nodes below a group",
+        "zellige tree demo.zarr",
+        [
+            *_place(),
+            _argument("--level", type=int, help="how deep"),
+            _argument("--max-nodes", type=int, default=500, help="how many nodes are shown"),
+            _flag("--ascii", help="draw with ASCII characters"),
+        ],
+    ),
+    "ls": Command(
+        "the members of a group",
+        "zellige ls -r demo.zarr",
+        [*_place(), _flag("-r", "--recursive", help="also what is in the groups")],
+    ),
+    "head": Command(
+        "values of an array",
+        "zellige head demo.zarr/t 0:3,::6,-1",
+        [
+            *_place(),
+            _selection("as in numpy, such as 0:10,::2,-1; by default the first 10 along each axis"),
+            _flag("--all", help="print every value"),
+        ],
+    ),
+    "stats": Command(
+        "minimum, maximum, mean and NaN of an array",
+        "zellige stats demo.zarr/t",
+        [*_place(), _selection(), _flag("--per-chunk", help="of each chunk"), _QUIET],
+    ),
+    "coverage": Command(
+        "which chunks are stored, as a map",
+        "zellige coverage demo.zarr/t",
+        [*_place(), _argument("--svg", metavar="FILE", help="write a picture to scale instead")],
+    ),
+    "explain": Command(
+        "what a selection costs to read, and a better layout",
+        "zellige explain demo.zarr/t :,5,5",
+        [*_place(), _selection()],
+    ),
+    "validate": Command(
+        "find what is wrong",
+        "zellige validate --deep demo.zarr",
+        [*_place(), _flag("--deep", help="decode every chunk"), _QUIET],
+    ),
+    "repair": Command(
+        "mend what validate finds",
+        "zellige repair --do demo.zarr",
+        [
+            *_place(),
+            _flag("--do", help="do it; otherwise only say what would be done"),
+            _flag("--drop", help="remove damaged chunks and those beyond the end, instead of putting them aside"),
+            _flag("--stray", help="also put aside keys that belong to no node"),
+            _flag(
+                "--shrink", help="make arrays of a dataset that disagree about a dimension as long as the shortest one"
+            ),
+            _flag("--shallow", help="do not decode the chunks"),
+            _QUIET,
+        ],
+    ),
+    "vacuum": Command(
+        "remove what is of no use",
+        "zellige vacuum demo.zarr",
+        [
+            *_place(),
+            _flag("--dry-run", help="only say what would be done"),
+            _flag("--quarantine", help="also remove what repair has put aside"),
+            _flag("--unfinished", help="also remove what a rechunk, copy or convert has left that was stopped"),
+        ],
+    ),
+    "diff": Command(
+        "how two nodes differ",
+        "zellige diff demo.zarr backup.zarr",
+        [
+            *_place("FIRST"),
+            _argument("second", metavar="SECOND", help="a path or URL"),
+            _argument("--second-path", default=None, metavar="PATH", help="the node within it; as --path by default"),
+            _options("-O", "--second-option", "dest_options", "a storage option of SECOND"),
+            _flag("--metadata", help="compare no values"),
+            _QUIET,
+        ],
+    ),
+    "copy": Command(
+        "copy a node, bytes as they are",
+        "zellige copy demo.zarr backup.zarr",
+        [
+            *_place("SOURCE"),
+            *_target(),
+            _argument(
+                "--if-exists",
+                choices=["raise", "replace", "skip"],
+                default="raise",
+                help="what happens to what is there",
+            ),
+            _flag("--verify", help="read everything back and compare"),
+            _flag("--dry-run", help="only say what would be done"),
+            _QUIET,
+        ],
+    ),
+    "rechunk": Command(
+        "write an array with other chunks",
+        "zellige rechunk demo.zarr/t new.zarr --chunks 30,-1,-1",
+        [
+            *_place("SOURCE"),
+            *_target(),
+            *_LAYOUT,
+            _argument("--memory", default="1 GiB", help="how much may be used, such as 500MB"),
+            _flag("--overwrite", help="replace an array that is there"),
+            _QUIET,
+        ],
+    ),
+    "convert": Command(
+        "HDF5, netCDF4, .npy, .npz or Zarr format 2 to Zarr format 3",
+        "zellige convert a.h5 a.zarr",
+        [
+            *_place("SOURCE", "a .h5, .nc, .npy or .npz file, or Zarr format 2"),
+            *_target(nargs="?"),
+            *_LAYOUT,
+            _flag("--overwrite", help="replace a node that is there"),
+            _flag("--dry-run", help="check everything and write nothing"),
+            _flag("--skip", help="leave out what Zarr cannot hold"),
+            _flag("--remove-v2", help="in place: remove the metadata of Zarr format 2"),
+            _flag("--undo", help="in place: go back to Zarr format 2"),
+            _QUIET,
+        ],
+    ),
+    "consolidate": Command(
+        "put the metadata of all nodes into that of the group", "zellige consolidate demo.zarr", _place()
+    ),
+    "demo": Command(
+        "make something to look at",
+        "zellige demo",
+        [
+            _argument("place", metavar="PLACE", nargs="?", default="demo.zarr", help="by default demo.zarr"),
+            _flag("--overwrite", help="replace what is there"),
+        ],
+    ),
+    "doctor": Command("versions, and what is missing", "zellige doctor", []),
 }
-"""What each command takes, beside `--json`."""
+"""All commands; each is a function of its name in `commands.py`, and takes `--json` as well."""
 
 # -- parsing --------------------------------------------------------------------------------------
 
@@ -189,10 +230,10 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"zellige {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (purpose, example) in COMMANDS.items():
+    for name, (purpose, example, arguments) in COMMANDS.items():
         sentence = f"{purpose[0].upper()}{purpose[1:]}."
         made = commands.add_parser(name, help=purpose, description=sentence, epilog=f"example: {example}")
-        for names, options in [*ARGUMENTS[name], _flag("--json", help="print JSON")]:
+        for names, options in [*arguments, _flag("--json", help="print JSON")]:
             made.add_argument(*names, **options)
     return parser
 

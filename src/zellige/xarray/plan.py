@@ -48,12 +48,6 @@ class Step:
     config: dict[str, Any] | None = None
 
     @property
-    def growth(self) -> tuple[Array, int, int, list[int] | None]:
-        """The array that grows, by how much, along which axis, and how that is cut."""
-        assert self.array is not None and self.axis is not None  # noqa: PT018
-        return self.array, self.variable.shape[self.axis], self.axis, self.edges
-
-    @property
     def in_place(self) -> bool:
         """Whether values are replaced that readers see already."""
         return self.metadata is None and self.axis is None
@@ -101,29 +95,40 @@ class Plan:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says about the write of one dataset."""
+    """What the user says about a write of one dataset, or of all those of a tree."""
 
     mode: str
     zarr_format: Any
+    append_dim: Any
+    region: Any
+    write_empty_chunks: bool | None
+    casting: Casting
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset to be written, and what the user says about it alone."""
+
+    ds: xr.Dataset
     encoding: Mapping[Any, Mapping[str, Any]]
-    chunks: Any = None
-    append_dim: Any = None
-    region: Any = None
-    write_empty_chunks: bool | None = None
-    casting: Casting = "same_value"
+    chunks: Any
+    """What `chunks=` says about its dimensions."""
     inherited: xr.Dataset | None = None
     """The dataset with the coordinates that it inherits from the groups above it in a tree."""
 
+    def cuts(self, dim: Any) -> bool:
+        """Whether the user says how a dimension is cut."""
+        given = self.chunks.get(dim) if isinstance(self.chunks, Mapping) else self.chunks
+        return given is not None
 
-def plan_dataset(
-    ds: xr.Dataset, path: str, there: Stored | None, options: Options, above: Sequence[Stored] = ()
-) -> Plan:
+
+def plan_dataset(source: Source, path: str, there: Stored | None, options: Options, above: Sequence[Stored]) -> Plan:
     """Return what is to be done to write a dataset to a group; everything about it is checked.
 
     `there` is the group that is there, None for one that is created; `above` are those above it, the nearest first: a
     dataset inherits their coordinates.
     """
-    check_names(ds)
+    check_names(ds := source.ds)
     stored = there or Stored({})
     check_lengths(path, stored.dimensions, stored.arrays)
     region = None
@@ -131,27 +136,27 @@ def plan_dataset(
         region = _resolve_region(ds, options.region, stored)
         ds = ds.drop_vars(list(ds.indexes))  # they are what the region was found by
     variables, attributes = compat.encode_dataset_coordinates(ds)
-    _check_encoding(options, variables, stored.arrays)
+    _check_encoding(source.encoding, variables, stored.arrays)
     if options.append_dim is not None:
         _check_append(ds, options, stored, variables)
+    whole = ds if source.inherited is None else source.inherited
     rules_there = {} if region is not None else _stored_rules(stored.attributes)
-    whole = ds if options.inherited is None else options.inherited
     kept = {dim: rule for dim, rule in rules_there.items() if dim in whole.indexes}
     indexes = {}
-    if kept or options.chunks is not None:
+    if kept or source.chunks is not None:
         holders = [stored, *above] if stored.arrays else []
         indexes = next(filter(None, (holder.index_of(options.append_dim) for holder in holders)), {})
-    cuts, rules = resolve_chunks(whole, options.chunks, indexes, kept)
+    cuts, rules = resolve_chunks(whole, source.chunks, indexes, kept)
     steps = []
     for name, variable in variables.items():
         if name in stored.arrays:
-            step = stored.step(name, variable, options, region, cuts)
+            step = stored.step(name, variable, options, region, cuts, asked=source.cuts(options.append_dim))
         elif options.mode == "r+":
             raise ValueError(f"variable {name!r} is not in the store, and mode 'r+' adds none; use mode='a' to add it")
         elif region is not None:
-            step = stored.new_in_region(name, variable, options, region)
+            step = stored.new_in_region(name, variable, source.encoding.get(name), options, region)
         else:
-            step = _new(name, variable, options, cuts, rules)
+            step = _new(name, variable, source.encoding.get(name), options, cuts, rules)
         steps += [] if step is None else [step]
     _check_fit(steps, stored)
     steps = [replace(step, path=join(path, step.path)) for step in steps]
@@ -206,25 +211,28 @@ def _check_fit(steps: Iterable[Step], stored: Stored) -> None:
             )
 
 
-def _check_encoding(options: Options, variables: Iterable[Any], arrays: Iterable[str]) -> None:
-    for name in options.encoding:
+def _check_encoding(encoding: Mapping[Any, Mapping[str, Any]], variables: Iterable[Any], arrays: Iterable[str]) -> None:
+    for name in encoding:
         if name not in variables:
             raise ValueError(f"encoding: there is no variable {name!r} in the dataset")
         if name in arrays:
             raise ValueError(f"encoding: {name!r} is stored already, and keeps its encoding; leave it out")
-        errors.as_mapping(options.encoding[name] or {}, f"encoding[{name!r}]")
+        errors.as_mapping(encoding[name] or {}, f"encoding[{name!r}]")
 
 
 def _new(
     name: str,
     variable: xr.Variable,
+    given: Mapping[str, Any] | None,
     options: Options,
     cuts: Mapping[Any, Cut],
     rules: Mapping[Any, Rule],
     shape: Sequence[int] | None = None,
 ) -> Step:
-    """A new array. Along dimensions with a rule more will be appended; `shape` is that of one filled in part."""
-    given = options.encoding.get(name)
+    """A new array, with the encoding that is `given` instead of its own.
+
+    Along dimensions with a rule more will be appended; `shape` is that of an array that is filled in part.
+    """
     if given is not None:
         variable = variable.copy(deep=False)
         variable.encoding = dict(given)
@@ -300,7 +308,14 @@ class Stored:
         has = dim in self.arrays and self.dimensions[dim] == (dim,)
         return {dim: self.decoded(dim).to_index()} if has else {}
 
-    def new_in_region(self, name: str, variable: xr.Variable, options: Options, region: Mapping[Any, slice]) -> Step:
+    def new_in_region(
+        self,
+        name: str,
+        variable: xr.Variable,
+        given: Mapping[str, Any] | None,
+        options: Options,
+        region: Mapping[Any, slice],
+    ) -> Step:
         """A new array as long, and cut, as those that are there; a region of it is written."""
         if unknown := [dim for dim in variable.dims if dim in region and dim not in self.sizes]:
             raise ValueError(
@@ -309,7 +324,7 @@ class Stored:
             )
         cuts = {dim: self._cut_of(dim) for dim in variable.dims if dim in self.sizes}
         shape = [self.sizes.get(dim, size) for dim, size in variable.sizes.items()]
-        step = _new(name, variable, options, cuts, {}, shape)
+        step = _new(name, variable, given, options, cuts, {}, shape)
         places = tuple(region.get(dim, slice(None)) for dim in variable.dims)
         _check_region(name, step.variable, places, shape)
         return replace(step, region=places)
@@ -335,8 +350,10 @@ class Stored:
         options: Options,
         region: Mapping[Any, slice] | None,
         cuts: Mapping[Any, Cut],
+        *,
+        asked: bool,
     ) -> Step | None:
-        """What to do with a variable whose array is there; None if it stays as it is."""
+        """What to do with a variable whose array is there; None if it stays as it is. For `asked` see `_new_edges`."""
         array, dims = self.arrays[name], self.dimensions[name]
         if options.mode == "a-" and options.append_dim is not None and options.append_dim not in dims:
             return None
@@ -350,8 +367,7 @@ class Stored:
             axis = dims.index(options.append_dim)
             kept = {dim: n for dim, n in zip(dims, array.shape, strict=True) if dim != options.append_dim}
             _check_sizes(name, encoded, kept)
-            given = options.chunks.get(options.append_dim) if isinstance(options.chunks, Mapping) else options.chunks
-            edges = _new_edges(name, encoded, array, axis, cuts, asked=given is not None)
+            edges = _new_edges(name, encoded, array, axis, cuts, asked=asked)
             return Step(name, encoded, array=array, axis=axis, edges=edges, config=settings)
         places = tuple((region or {}).get(dim, slice(None)) for dim in dims)
         _check_region(name, encoded, places, array.shape)
@@ -612,7 +628,7 @@ class Extent:
 
 def check_tree(
     place: storage.StorePath,
-    datasets: Mapping[str, xr.Dataset],
+    sources: Mapping[str, Source],
     there: Mapping[str, Stored | None],
     plans: Mapping[str, Plan],
 ) -> None:
@@ -623,7 +639,7 @@ def check_tree(
     if not any(step.metadata is not None and step.variable.dims for plan in plans.values() for step in plan.steps):
         return
     extents = {
-        join(place.path, path): Extent.of(found or Stored({}), plans[path], datasets[path])
+        join(place.path, path): Extent.of(found or Stored({}), plans[path], sources[path].ds)
         for path, found in there.items()
     }
     others = dict(_arrays_above(place))
