@@ -160,7 +160,7 @@ class Handle:
 
 
 class Flight:
-    """The writes of one computation that threads of this process are at.
+    """The writes of one computation that are in flight in this process.
 
     When one task fails, dask returns while others are still running. Nothing may be written after that.
     """

@@ -203,9 +203,9 @@ class Inspection:
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
         found = [*self._broken, *self._hidden_nodes(), *self._nested()]
-        found += [*self._consolidated(), *self._own(), *self.lengths()]
+        found += [*self._consolidated(), *self._leftovers(), *self.lengths()]
         for path, array in self.arrays.items():
-            found += self._places(path, array)
+            found += self._chunk_keys(path, array)
         found += self._stray()
         found += self._chunks(deep=deep, progress=progress)
         found.sort(key=lambda one: (one.key, one.kind))
@@ -277,9 +277,11 @@ class Inspection:
             contradicts = f"it contradicts the consolidated metadata of '/{found.holder}' ({found.why})"
             if right == "entry":
                 self._take(found.path, found.lost.whole)
-                by_chunks = "chunks can be read by that one only"
-                told = by_chunks if found.right == right else "the other arrays are as long as that one says"
-                self._note_lost(found.lost, f"{contradicts}, and {told}")
+                by_chunks, by_others = (
+                    "chunks can be read by that one only",
+                    "the other arrays are as long as that one says",
+                )
+                self._note_lost(found.lost, f"{contradicts}, and {by_chunks if found.right == right else by_others}")
             elif right == "unclear":
                 self.last_copies.add(found.holder)
                 message = (
@@ -316,10 +318,10 @@ class Inspection:
         path = lost.path
         self.lost[path] = lost
         self._claimed.update(node.join(path, name) for name in self.scan.names.get(path, ()))
-        told = [found for found in self._broken if found.path == path]
-        for found in told:
+        damaged = [found for found in self._broken if found.path == path]
+        for found in damaged:
             self._broken[self._broken.index(found)] = replace(found, message=f"{found.message}; {lost.remedy}")
-        if not told:
+        if not damaged:
             key = node.join(path, lost.written[-1])
             self._broken.append(Finding("document", path, key, f"{missing}; {lost.remedy}"))
 
@@ -414,7 +416,7 @@ class Inspection:
 
     # -- keys -------------------------------------------------------------------------------------
 
-    def _own(self) -> Iterator[Finding]:
+    def _leftovers(self) -> Iterator[Finding]:
         """What zellige keeps for itself while it works, and leaves when it is killed."""
         # What lies where a node is being made, or removed, belongs to it.
         unfinished = {
@@ -437,12 +439,12 @@ class Inspection:
                 seen.add(found)
                 if name == remove.WORK and path in self.marks:
                     continue  # which the mark beside it says
-                yield Finding("leftover", path, found, self._said(path, found))
+                yield Finding("leftover", path, found, self._leftover_message(path, found))
 
-    def _said(self, path: str, key: str) -> str:
+    def _leftover_message(self, path: str, key: str) -> str:
         """What is to be known about something that zellige keeps for itself."""
         if path in self.records and key == node.join(path, node.RECORD):
-            return self._told(path, key)
+            return self._change_message(path, key)
         mark = self.marks.get(path) if key == remove.mark_key(path) else None
         if mark is None or mark.work is None:
             return _STOPPED
@@ -452,7 +454,7 @@ class Inspection:
             return f"a {mark.work.name} was finished here but for this mark"
         return remove.words(mark.work)
 
-    def _told(self, path: str, key: str) -> str:
+    def _change_message(self, path: str, key: str) -> str:
         """What is to be known about a change of several arrays."""
         raw = self.store.get(key)
         if raw is None:
@@ -481,8 +483,8 @@ class Inspection:
             if any(node.is_below(path, group) for group in self.records):
                 continue  # finishing or undoing the change brings them into line
             for dim, lengths in self.disagreements(path).items():
-                told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
-                message = f"arrays disagree about the length of dimension {dim!r} ({told})"
+                each = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
+                message = f"arrays disagree about the length of dimension {dim!r} ({each})"
                 kind: Kind = "lengths"
                 if node.join(path, dim) in self.arrays:
                     kind = "dataset"
@@ -500,7 +502,7 @@ class Inspection:
                         found[dim][length].append(name)
         return {dim: lengths for dim, lengths in found.items() if len(lengths) > 1}
 
-    def _places(self, path: str, array: Array) -> Iterator[Finding]:
+    def _chunk_keys(self, path: str, array: Array) -> Iterator[Finding]:
         """Chunks beyond the end of an array, and chunks that are not stored."""
         rank, keys = array.ndim, array._chunks.keys
         here = self.stored[path] = []
@@ -656,7 +658,7 @@ def find_lost(scan: Scan, held: Held, whole: Callable[[str], bool]) -> Iterator[
     """What nodes are to become whose documents are damaged or missing and which consolidated metadata knows.
 
     Without its document and without a key below it, a node was removed, and the consolidated metadata lags behind.
-    `whole` tells of a path whether nothing is to be restored there; it is asked again before each that is found.
+    `whole` says of a path whether nothing is to be restored there; it is called again before each that is found.
     """
     for holder, path, entry in _entries(held):
         if not whole(path) and scan.under(path):
@@ -691,7 +693,7 @@ class Dispute:
     """The path of the group that holds the entry."""
     why: str
     right: Right
-    """What the chunks of the array tell."""
+    """Which of them the chunks of the array agree with."""
     lost: Lost
     """What the node is to become, if the entry is right."""
     lengths: Mapping[str, tuple[int, int]]

@@ -470,7 +470,7 @@ class _Numbers(_Check):
 
     @property
     def _is_exact(self) -> bool:
-        """Whether stored numbers mean themselves, so that nobody asked for rounding: integers that are not packed."""
+        """Whether stored numbers mean themselves, so that rounding is a loss: integers that are not packed."""
         return self.dtype.kind in "biu" and not _is_packed(self.encoding)
 
     def _differ(self, wide: Any, read: Any) -> Any:

@@ -54,7 +54,7 @@ class Step:
 
     @property
     def of_dask(self) -> bool:
-        """Whether the values are blocks of dask; others are in memory, or are read when they are asked for."""
+        """Whether the values are blocks of dask; others are in memory, or are read on access."""
         return self.variable.chunks is not None
 
     @property
@@ -122,15 +122,13 @@ class Source:
         return given is not None
 
 
-def plan_dataset(source: Source, path: str, there: Stored | None, options: Options, above: Sequence[Stored]) -> Plan:
+def plan_dataset(source: Source, path: str, stored: Stored, options: Options, above: Sequence[Stored]) -> Plan:
     """Return what is to be done to write a dataset to a group; everything about it is checked.
 
-    `there` is the group that is there, None for one that is created; `above` are those above it, the nearest first: a
-    dataset inherits their coordinates.
+    `above` are the groups above it, the nearest first: a dataset inherits their coordinates.
     """
     check_names(ds := source.ds)
-    stored = there or Stored({})
-    check_lengths(path, stored.dimensions, stored.arrays)
+    check_lengths(path, stored.arrays)
     region = None
     if options.region is not None:
         region = _resolve_region(ds, options.region, stored)
@@ -163,7 +161,7 @@ def plan_dataset(source: Source, path: str, there: Stored | None, options: Optio
     found = encoded_attributes({k: v for k, v in attributes.items() if k != RULES}, f"group {'/' + path!r}")
     if not rules.items() <= rules_there.items():
         found[RULES] = {str(dim): rule.to_json() for dim, rule in (rules_there | rules).items()}
-    if there is None:
+    if not stored.exists:
         return Plan(found, steps, create_group(attributes=found, zarr_format=options.zarr_format).metadata)
     return Plan({} if found.items() <= stored.attributes.items() else found, steps)
 
@@ -285,10 +283,10 @@ def _of_shape(variable: xr.Variable, shape: Sequence[int]) -> xr.Variable:
 
 
 class Stored:
-    """A group that is there: its attributes, and its arrays as variables."""
+    """A group before a write: its attributes, and its arrays as variables. A group that is not there has neither."""
 
     def __init__(self, arrays: Mapping[str, Array], group: Group | None = None) -> None:
-        self.arrays = arrays
+        self.arrays, self.exists = arrays, group is not None
         self.attributes: dict[str, Any] = {} if group is None else group.attrs.asdict()
         self.zarr_format = None if group is None else group.metadata.zarr_format
 
@@ -629,7 +627,7 @@ class Extent:
 def check_tree(
     place: storage.StorePath,
     sources: Mapping[str, Source],
-    there: Mapping[str, Stored | None],
+    there: Mapping[str, Stored],
     plans: Mapping[str, Plan],
 ) -> None:
     """Refuse new arrays with which groups above and below would not open as one tree.
@@ -638,12 +636,9 @@ def check_tree(
     """
     if not any(step.metadata is not None and step.variable.dims for plan in plans.values() for step in plan.steps):
         return
-    extents = {
-        join(place.path, path): Extent.of(found or Stored({}), plans[path], sources[path].ds)
-        for path, found in there.items()
-    }
+    extents = {join(place.path, path): Extent.of(found, plans[path], sources[path].ds) for path, found in there.items()}
     others = dict(_arrays_above(place))
-    if any(found is not None for found in there.values()):  # else there is nothing below, or it is removed
+    if any(found.exists for found in there.values()):  # else there is nothing below, or it is removed
         members = open_group(place, mode="r").members(max_depth=None)
         others |= arrays_by_group((join(place.path, path), member) for path, member in members)
     extents |= {path: Extent.of(Stored(arrays)) for path, arrays in others.items() if path not in extents}
@@ -668,7 +663,7 @@ def _arrays_above(place: storage.StorePath) -> Iterator[tuple[str, dict[str, Arr
                 found = open_group(storage.StorePath(place.store, path), mode="r")
             else:
                 found = found.get_group(path.rpartition("/")[2])
-        except errors.ZelligeError:  # there is no group; what is there instead is told by who creates one
+        except errors.ZelligeError:  # there is no group; creating one names what is there instead
             found = None
         else:
             yield path, dict(found.arrays())

@@ -179,7 +179,7 @@ def _check_switches(given: Mapping[str, Any]) -> None:
 
 
 def _warn_of_rectilinear(group: Group) -> None:
-    """Tell those who have asked for consolidated metadata what it means for zarr-python."""
+    """Warn of arrays in consolidated metadata for which zarr-python needs a setting to open the store."""
     arrays = {path: found for path, found in group.members(max_depth=None) if isinstance(found, Array)}
     uneven = [path for path, array in arrays.items() if array.metadata.chunk_grid.name == "rectilinear"]
     if uneven:
@@ -339,7 +339,7 @@ class _Writing:
     compute: bool
 
     def run(self, *, consolidate: bool) -> Any:
-        """Plan, check and write; returns a `Delayed` if that was asked for."""
+        """Plan, check and write; returns a `Delayed` with `compute=False`."""
         if self.options.mode == "r+" or self.options.region is not None:
             plans = self._plans_in_place()
             if not any(plan.changes_metadata for plan in plans.values()):
@@ -355,18 +355,18 @@ class _Writing:
     # -- plans ------------------------------------------------------------------------------------
 
     def _plans_in_place(self) -> dict[str, Plan]:
-        """What is to be done where nothing is created or grows; nobody is kept out."""
+        """What is to be done where nothing is created or grows; other writers are not kept out."""
         there = {path: self._stored(path) for path in self.sources}
-        if there[""] is None and self.options.mode == "r+":
+        if not there[""].exists and self.options.mode == "r+":
             raise errors.GroupNotFoundError(f"there is no group at '/{self.place.path}', and mode 'r+' creates none")
         return self._plans(there)
 
-    def _stored(self, path: str) -> Stored | None:
-        """The group that is there at a path, as its own metadata says."""
+    def _stored(self, path: str) -> Stored:
+        """The group at a path, as its own metadata says."""
         try:
             group = open_group(self.place / path if path else self.place, mode="r+", use_consolidated=False)
         except errors.GroupNotFoundError:
-            return None
+            return Stored({})
         arrays = read_arrays(group)
         check_names(ds := self.sources[path].ds)
         missing = [group.store_path / str(name) for name in ds.variables if name not in arrays]
@@ -374,26 +374,25 @@ class _Writing:
         return Stored(arrays, group)
 
     def _plans_for(self, change: Any) -> dict[str, Plan]:
-        """What is to be done, while nobody else changes anything."""
+        """What is to be done, while the group is leased."""
         mode, dim = self.options.mode, self.options.append_dim
-        there: dict[str, Stored | None] = {}
+        there: dict[str, Stored] = {}
         for path in self.sources:
             group = change.group(path)
             complete = mode not in ("w", "w-")
-            there[path] = None if group is None else Stored(change.arrays(path, complete=complete), group)
-        if there[""] is not None and mode == "w-":
+            there[path] = Stored({} if group is None else change.arrays(path, complete=complete), group)
+        if there[""].exists and mode == "w-":
             raise errors.ContainsGroupError(
                 f"there is a group at '/{self.place.path}' in {self.place.store!r} already; mode 'w' replaces it, 'a' "
                 "adds to it"
             )
-        if dim is not None and len(self.sources) > 1 and there[""] is not None:
+        if dim is not None and len(self.sources) > 1 and there[""].exists:
             self._check_whole_tree(dim)
         if mode == "w":
             _refuse_to_remove_sources(self.sources.values(), self.place)
-            there = dict.fromkeys(self.sources)
+            there = {path: Stored({}) for path in self.sources}
         for path, found in there.items():
-            if found is not None:
-                change.compare({join(path, name): array for name, array in found.arrays.items()})
+            change.compare({join(path, name): array for name, array in found.arrays.items()})
         plans = self._plans(there)
         check_tree(self.place, self.sources, there, plans)
         return plans
@@ -408,15 +407,15 @@ class _Writing:
                 f"stored groups {left} have the dimension {dim!r}, and would be left shorter; append to them too"
             )
 
-    def _plans(self, there: Mapping[str, Stored | None]) -> dict[str, Plan]:
-        wanted, stored = self.options.zarr_format, None if there[""] is None else there[""].zarr_format
+    def _plans(self, there: Mapping[str, Stored]) -> dict[str, Plan]:
+        wanted, stored = self.options.zarr_format, there[""].zarr_format
         if None not in (wanted, stored) and wanted != stored:
             raise ValueError(f"zarr_format={wanted}: the group that is there has the format {stored}")
         form = stored or wanted or config.get("default_zarr_format")
         plans = {}
         options = replace(self.options, zarr_format=form)
         for path, source in self.sources.items():
-            above = [found for parent in reversed(parents(path)) if (found := there.get(parent)) is not None]
+            above = [there[parent] for parent in reversed(parents(path)) if parent in there]
             plans[path] = plan_dataset(source, path, there[path], options, above)
         return plans
 
