@@ -26,7 +26,11 @@ class Command(NamedTuple):
 
     help: str
     example: str
-    arguments: list[Argument]
+    arguments: tuple[Argument, ...]
+
+
+def _command(help: str, example: str, *arguments: Argument) -> Command:
+    return Command(help, example, arguments)
 
 
 def _argument(*names: str, **options: Any) -> Argument:
@@ -69,144 +73,132 @@ _LAYOUT = [
 ]
 
 COMMANDS = {
-    "info": Command("what a node is, and what of it is stored", "zellige info demo.zarr/t", _place()),
-    "tree": Command(
+    "info": _command("what a node is, and what of it is stored", "zellige info demo.zarr/t", *_place()),
+    "tree": _command(
         "the nodes below a group",
         "zellige tree demo.zarr",
-        [
-            *_place(),
-            _argument("--level", type=int, help="how deep"),
-            _argument("--max-nodes", type=int, default=500, help="how many nodes are shown"),
-            _flag("--ascii", help="draw with ASCII characters"),
-        ],
+        *_place(),
+        _argument("--level", type=int, help="how deep"),
+        _argument("--max-nodes", type=int, default=500, help="how many nodes are shown"),
+        _flag("--ascii", help="draw with ASCII characters"),
     ),
-    "ls": Command(
+    "ls": _command(
         "the members of a group",
         "zellige ls -r demo.zarr",
-        [*_place(), _flag("-r", "--recursive", help="also what is in the groups")],
+        *_place(),
+        _flag("-r", "--recursive", help="also what is in the groups"),
     ),
-    "head": Command(
+    "head": _command(
         "values of an array",
         "zellige head demo.zarr/t 0:3,::6,-1",
-        [
-            *_place(),
-            _selection("as in numpy, such as 0:10,::2,-1; by default the first 10 along each axis"),
-            _flag("--all", help="print every value"),
-        ],
+        *_place(),
+        _selection("as in numpy, such as 0:10,::2,-1; by default the first 10 along each axis"),
+        _flag("--all", help="print every value"),
     ),
-    "stats": Command(
+    "stats": _command(
         "minimum, maximum, mean and NaN of an array",
         "zellige stats demo.zarr/t",
-        [*_place(), _selection(), _flag("--per-chunk", help="of each chunk"), _QUIET],
+        *_place(),
+        _selection(),
+        _flag("--per-chunk", help="of each chunk"),
+        _QUIET,
     ),
-    "coverage": Command(
+    "coverage": _command(
         "which chunks are stored, as a map",
         "zellige coverage demo.zarr/t",
-        [*_place(), _argument("--svg", metavar="FILE", help="write a picture to scale instead")],
+        *_place(),
+        _argument("--svg", metavar="FILE", help="write a picture to scale instead"),
     ),
-    "explain": Command(
+    "explain": _command(
         "what a selection costs to read, and a better layout",
         "zellige explain demo.zarr/t :,5,5",
-        [*_place(), _selection()],
+        *_place(),
+        _selection(),
     ),
-    "validate": Command(
+    "validate": _command(
         "find what is wrong",
         "zellige validate --deep demo.zarr",
-        [*_place(), _flag("--deep", help="decode every chunk"), _QUIET],
+        *_place(),
+        _flag("--deep", help="decode every chunk"),
+        _QUIET,
     ),
-    "repair": Command(
+    "repair": _command(
         "mend what validate finds",
         "zellige repair --do demo.zarr",
-        [
-            *_place(),
-            _flag("--do", help="do it; otherwise only say what would be done"),
-            _flag("--drop", help="remove damaged chunks and those beyond the end, instead of putting them aside"),
-            _flag("--stray", help="also put aside keys that belong to no node"),
-            _flag(
-                "--shrink", help="make arrays of a dataset that disagree about a dimension as long as the shortest one"
-            ),
-            _flag("--shallow", help="do not decode the chunks"),
-            _QUIET,
-        ],
+        *_place(),
+        _flag("--do", help="do it; otherwise only say what would be done"),
+        _flag("--drop", help="remove damaged chunks and those beyond the end, instead of putting them aside"),
+        _flag("--stray", help="also put aside keys that belong to no node"),
+        _flag("--shrink", help="make arrays of a dataset that disagree about a dimension as long as the shortest one"),
+        _flag("--shallow", help="do not decode the chunks"),
+        _QUIET,
     ),
-    "vacuum": Command(
+    "vacuum": _command(
         "remove what is of no use",
         "zellige vacuum demo.zarr",
-        [
-            *_place(),
-            _flag("--dry-run", help="only say what would be done"),
-            _flag("--quarantine", help="also remove what repair has put aside"),
-            _flag("--unfinished", help="also remove what a rechunk, copy or convert has left that was stopped"),
-        ],
+        *_place(),
+        _flag("--dry-run", help="only say what would be done"),
+        _flag("--quarantine", help="also remove what repair has put aside"),
+        _flag("--unfinished", help="also remove what a rechunk, copy or convert has left that was stopped"),
     ),
-    "diff": Command(
+    "diff": _command(
         "how two nodes differ",
         "zellige diff demo.zarr backup.zarr",
-        [
-            *_place("FIRST"),
-            _argument("second", metavar="SECOND", help="a path or URL"),
-            _argument("--second-path", default=None, metavar="PATH", help="the node within it; as --path by default"),
-            _options("-O", "--second-option", "dest_options", "a storage option of SECOND"),
-            _flag("--metadata", help="compare no values"),
-            _QUIET,
-        ],
+        *_place("FIRST"),
+        _argument("second", metavar="SECOND", help="a path or URL"),
+        _argument("--second-path", default=None, metavar="PATH", help="the node within it; as --path by default"),
+        _options("-O", "--second-option", "dest_options", "a storage option of SECOND"),
+        _flag("--metadata", help="compare no values"),
+        _QUIET,
     ),
-    "copy": Command(
+    "copy": _command(
         "copy a node, bytes as they are",
         "zellige copy demo.zarr backup.zarr",
-        [
-            *_place("SOURCE"),
-            *_target(),
-            _argument(
-                "--if-exists",
-                choices=["raise", "replace", "skip"],
-                default="raise",
-                help="what happens to what is there",
-            ),
-            _flag("--verify", help="read everything back and compare"),
-            _flag("--dry-run", help="only say what would be done"),
-            _QUIET,
-        ],
+        *_place("SOURCE"),
+        *_target(),
+        _argument(
+            "--if-exists",
+            choices=["raise", "replace", "skip"],
+            default="raise",
+            help="what happens to what is there",
+        ),
+        _flag("--verify", help="read everything back and compare"),
+        _flag("--dry-run", help="only say what would be done"),
+        _QUIET,
     ),
-    "rechunk": Command(
+    "rechunk": _command(
         "write an array with other chunks",
         "zellige rechunk demo.zarr/t new.zarr --chunks 30,-1,-1",
-        [
-            *_place("SOURCE"),
-            *_target(),
-            *_LAYOUT,
-            _argument("--memory", default="1 GiB", help="how much may be used, such as 500MB"),
-            _flag("--overwrite", help="replace an array that is there"),
-            _QUIET,
-        ],
+        *_place("SOURCE"),
+        *_target(),
+        *_LAYOUT,
+        _argument("--memory", default="1 GiB", help="how much may be used, such as 500MB"),
+        _flag("--overwrite", help="replace an array that is there"),
+        _QUIET,
     ),
-    "convert": Command(
+    "convert": _command(
         "HDF5, netCDF4, .npy, .npz or Zarr format 2 to Zarr format 3",
         "zellige convert a.h5 a.zarr",
-        [
-            *_place("SOURCE", "a .h5, .nc, .npy or .npz file, or Zarr format 2"),
-            *_target(nargs="?"),
-            *_LAYOUT,
-            _flag("--overwrite", help="replace a node that is there"),
-            _flag("--dry-run", help="check everything and write nothing"),
-            _flag("--skip", help="leave out what Zarr cannot hold"),
-            _flag("--remove-v2", help="in place: remove the metadata of Zarr format 2"),
-            _flag("--undo", help="in place: go back to Zarr format 2"),
-            _QUIET,
-        ],
+        *_place("SOURCE", "a .h5, .nc, .npy or .npz file, or Zarr format 2"),
+        *_target(nargs="?"),
+        *_LAYOUT,
+        _flag("--overwrite", help="replace a node that is there"),
+        _flag("--dry-run", help="check everything and write nothing"),
+        _flag("--skip", help="leave out what Zarr cannot hold"),
+        _flag("--remove-v2", help="in place: remove the metadata of Zarr format 2"),
+        _flag("--undo", help="in place: go back to Zarr format 2"),
+        _QUIET,
     ),
-    "consolidate": Command(
-        "put the metadata of all nodes into that of the group", "zellige consolidate demo.zarr", _place()
+    "consolidate": _command(
+        "put the metadata of all nodes into that of the group", "zellige consolidate demo.zarr", *_place()
     ),
-    "demo": Command(
+    "demo": _command(
         "make something to look at",
         "zellige demo",
-        [
-            _argument("place", metavar="PLACE", nargs="?", default="demo.zarr", help="by default demo.zarr"),
-            _flag("--overwrite", help="replace what is there"),
-        ],
+        _argument("place", metavar="PLACE", nargs="?", default="demo.zarr", help="by default demo.zarr"),
+        _flag("--overwrite", help="replace what is there"),
     ),
-    "doctor": Command("versions, and what is missing", "zellige doctor", []),
+    "doctor": _command("versions, and what is missing", "zellige doctor"),
 }
 """All commands; each is a function of its name in `commands.py`, and takes `--json` as well."""
 

@@ -41,7 +41,7 @@ from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
 from zellige.stores.resolve import place
 from zellige.tools.copy import moved, transfer
-from zellige.tools.migrate import migrate, upgraded
+from zellige.tools.migrate import Upgrade, migrate
 from zellige.tools.rechunk import Boxes, group_chunks
 from zellige.tools.scan import Scan
 from zellige.types import JSON, AnyArray
@@ -472,16 +472,16 @@ def _from_v2(
     dry_run: bool,
 ) -> Converted:
     """Convert in place, or copy chunks as they are, and none of the old documents, and write the new ones last."""
-    planned, new, old = upgraded(store, top)
-    if planned.failed:
-        path, reason = next(iter(planned.failed.items()))
-        more = f", and {len(planned.failed) - 1} more" if len(planned.failed) > 1 else ""
+    upgrade = Upgrade.of(store, top)
+    if upgrade.failed:
+        path, reason = next(iter(upgrade.failed.items()))
+        more = f", and {len(upgrade.failed) - 1} more" if len(upgrade.failed) > 1 else ""
         raise NotRepresentableError(f"'/{path}'{more} has no form in Zarr format 3: {reason}", path=path)
     dest, name, options = target
-    nodes = {node.relative(path, top): new[path] for path in sorted(new)}
+    nodes = {node.relative(path, top): upgrade.metadata(path) for path in sorted(upgrade.nodes)}
     groups = {path for path, metadata in nodes.items() if isinstance(metadata, GroupMetadata)}
     changed, unchanged = (
-        [node.relative(path, top) for path in sorted(paths)] for paths in (planned.converted, planned.skipped)
+        [node.relative(path, top) for path in sorted(paths)] for paths in (upgrade.converted, upgrade.skipped)
     )
     converted = Converted(
         arrays=tuple(path for path in changed if path not in groups),
@@ -507,7 +507,9 @@ def _from_v2(
                 for name, document in metadata.to_documents().items()
             }
             chunks = (
-                {moved(key, top, where) for key in {*origin.keys} - old} - content.keys() - {remove.mark_key(where)}
+                {moved(key, top, where) for key in {*origin.keys} - upgrade.old_keys}
+                - content.keys()
+                - {remove.mark_key(where)}
             )
             for batch in reversed(node.copy_order(content)) if left == "parts" else ():
                 there.delete(batch)  # documents of an earlier call; chunks are written again
@@ -560,19 +562,19 @@ class _Walk:
         link = group.get(name, getlink=True)
         if not isinstance(link, self.h5py.HardLink):
             where = getattr(link, "filename", "") + getattr(link, "path", "")
-            self.source.skipped[path] = f"a link to {where}, which Zarr has not"
+            self.source.skipped[path] = f"a link to {where}, which Zarr does not have"
             return
         found = group[name]
         earlier = self.seen.get(self._identity(found))
         if earlier is not None:
-            self.source.skipped[path] = f"another name of {earlier}, which Zarr has not"
+            self.source.skipped[path] = f"another name of {earlier}, which Zarr does not have"
         elif isinstance(found, self.h5py.Group):
             self.add_group(path, found)
         elif isinstance(found, self.h5py.Dataset):
             self.seen[self._identity(found)] = path
             self.add_dataset(path, found)
         else:
-            self.source.skipped[path] = "a named type, which Zarr has not"
+            self.source.skipped[path] = "a named type, which Zarr does not have"
 
     def _identity(self, found: Any) -> Any:
         info = self.h5py.h5o.get_info(found.id)

@@ -833,7 +833,7 @@ def transfer(
             raw: bytes | None = content[key]
             if not there.create(key, content[key]):
                 node.check_free(there, key.rpartition("/")[0])
-                raise ConflictError(f"key {key!r} in {there!r} was written by somebody else meanwhile")
+                raise ConflictError(f"key {key!r} in {there!r} was written by another writer meanwhile")
         else:
             raw = known.get(key) or here.get(moved(key, top, base))
             if raw is not None:

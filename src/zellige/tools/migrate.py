@@ -195,23 +195,15 @@ def migrate(
         with Progress(progress, len(nodes), "undone" if undo else "converted", "nodes") as report:
             if undo:
                 return _undo(target, nodes, report, dry_run=dry_run, force=force)
-            upgrade = _Upgrade(target, nodes, report if dry_run else None)
+            upgrade = Upgrade(target, nodes, report if dry_run else None)
             if not dry_run:
                 upgrade.write(report)
         removed = upgrade.remove_v2(force=force) if remove_v2 else ()
     return Migration(tuple(upgrade.converted), upgrade.skipped, upgrade.failed, tuple(removed), dry_run)
 
 
-def upgraded(store: Store, path: str) -> tuple[Migration, dict[str, Upgraded], set[str]]:
-    """What a dry run says, the metadata of Zarr v3 that nodes would have, and the keys that would be removed by it."""
-    upgrade = _Upgrade(store, _walk(store, path), None)
-    said = Migration(tuple(upgrade.converted), upgrade.skipped, upgrade.failed)
-    metadata = {found: upgrade.metadata(found) for found in upgrade.nodes if found not in upgrade.failed}
-    return said, metadata, {node.join(found, name) for found in metadata for name in _OLD}
-
-
-class _Upgrade:
-    """The nodes of a hierarchy, on their way."""
+class Upgrade:
+    """The metadata of Zarr v3 for the nodes of a hierarchy."""
 
     def __init__(self, store: Store, nodes: list[_Found], progress: Progress | None) -> None:
         self.store = store
@@ -224,6 +216,16 @@ class _Upgrade:
             if progress is not None:
                 progress.advance(found.path)
         self.skipped = tuple(path for path in self.nodes if path not in {**self.failed, **self.converted})
+
+    @classmethod
+    def of(cls, store: Store, path: str) -> Upgrade:
+        """The upgrade of the node at a path and all below it."""
+        return cls(store, _walk(store, path), None)
+
+    @property
+    def old_keys(self) -> set[str]:
+        """The keys that the metadata of Zarr v2 may have."""
+        return {node.join(path, name) for path in self.nodes for name in _OLD}
 
     def _plan(self, found: _Found) -> None:
         try:
@@ -277,7 +279,7 @@ class _Upgrade:
             if not _same(old, node.load(self.store, path, zarr_format=2)):
                 return "its metadata of Zarr v2 has changed meanwhile; try again"
             if not self.store.create(node.join(path, DOCUMENT), raw):
-                return "somebody else has written its zarr.json meanwhile"
+                return "another writer has created its zarr.json meanwhile; try again"
         return None
 
     def _entries(self, path: str) -> Entries | None:
@@ -308,7 +310,7 @@ class _Upgrade:
         """Raise unless the node can be opened by its document of Zarr v3, and the others say nothing else."""
         documents = node.load(self.store, path, zarr_format=3)
         if documents is None:
-            raise MetadataError("the zarr.json is gone")
+            raise MetadataError("its zarr.json was removed meanwhile; try again")
         new: Any = node.parse(documents)
         if isinstance(new, ArrayV3Metadata):
             Array(self.store, path, new, ArrayConfig.of())
@@ -318,7 +320,7 @@ class _Upgrade:
         if path in self.converted or found.old is None:
             return
         if not _is_of(new, found.old):
-            raise MetadataError("the zarr.json is not about their chunks")
+            raise MetadataError("the zarr.json describes other chunks")
         if not force and (changes := ", ".join(_changes(found))):
             raise MetadataError(f"the zarr.json differs in {changes}; use force=True if it is right")
 

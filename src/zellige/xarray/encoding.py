@@ -85,7 +85,7 @@ def _check_types(variable: xr.Variable, name: str) -> None:
         is_category = isinstance(variable.dtype, pd.CategoricalDtype)
         remedy = "its labels with astype(str), or its codes" if is_category else "it as a type of numpy, or its parts"
         raise TypeError(
-            f"variable {name!r} has the type {variable.dtype!s} of pandas, which Zarr has not; store {remedy}"
+            f"variable {name!r} has the type {variable.dtype!s} of pandas, which Zarr does not have; store {remedy}"
         )
     wanted = variable.encoding.get("dtype")
     try:

@@ -148,7 +148,7 @@ def write(
     chosen = _choose_mode(mode, append_dim, region)
     casts = config.get("array.casting") if casting is None else casting
     if casts not in ("same_value", "unsafe"):
-        raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
+        raise ValueError(f"casting={casts!r} must be 'same_value' or 'unsafe'")
     sources = _sources(data, encoding, chunks, inherit=write_inherited_coords)
     _check_dims(sources.values(), append_dim, chunks)
     options = Options(chosen, zarr_format, append_dim, region, write_empty_chunks, casts)
