@@ -399,11 +399,17 @@ class Inspection:
                 yield Finding("consolidated", path, key, str(error))
                 continue
             if held is not None:
-                found = dict(self._below(path, metadata.zarr_format))
-                inner = {entry: documents for entry, documents in held.items() if entry}
+                found, inner = dict(self._below(path, metadata.zarr_format)), {**held}
+                inner.pop("", None)
+                # What lies below a group that cannot be read is not listed, and so not consolidated either.
+                broken = {node.relative(place, path) for place in self.broken if node.is_below(place, path)}
+                for entry in [*found, *inner]:
+                    if not broken.isdisjoint(node.parents(entry)):
+                        found.pop(entry, None)
+                        inner.pop(entry, None)
                 places = [node.join(path, entry) for entry in inner if entry not in found]
                 kept = (self.scan.under(place) and not self._is_settled(place) for place in places)
-                if any(kept) or any(map(self._is_blocked, places)):
+                if any(kept) or any(map(self._is_blocked, places)) or not set(places).isdisjoint(self.broken):
                     self.last_copies.add(path)
                 for sentence in differences(inner, found):
                     yield Finding("consolidated", path, key, sentence)
@@ -411,8 +417,16 @@ class Inspection:
     def _below(self, path: str, zarr_format: int) -> Iterator[tuple[str, Documents]]:
         """The documents of the nodes below a group, as consolidated metadata holds them: those of its own format."""
         for place, metadata in self._nodes():
-            if place != path and node.is_below(place, path) and metadata.zarr_format == zarr_format:
-                yield node.relative(place, path), bare(metadata.to_documents())
+            if place == path or not node.is_below(place, path):
+                continue
+            documents: Documents | None = None
+            if metadata.zarr_format == zarr_format:
+                documents = metadata.to_documents()
+            elif zarr_format == 2:  # a migration that was cut short has left it beside that of format 3
+                with suppress(*DAMAGE):
+                    documents = node.load(self.store, place, zarr_format=2)
+            if documents is not None:
+                yield node.relative(place, path), bare(documents)
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -643,11 +657,11 @@ def read_documents(store: Store, path: str, names: list[str]) -> tuple[Documents
 def held_entries(scan: Scan, groups: Mapping[str, GroupMetadata]) -> Held:
     """The consolidated metadata that can be read.
 
-    That of format 2 is read also where the group's own document is lost.
+    That of format 2 is read also where the group's own document is lost, but not where that of format 3 counts.
     """
     found = {path: metadata.consolidated for path, metadata in groups.items() if metadata.consolidated is not None}
     for path, names in scan.names.items():
-        if CONSOLIDATED_V2 in names and not is_reserved(path):
+        if CONSOLIDATED_V2 in names and path not in found and not is_reserved(path):
             with suppress(*DAMAGE):
                 raw = node.read_document(scan.store, path, CONSOLIDATED_V2) or b""
                 found[path] = consolidated_entries(parsed(CONSOLIDATED_V2, raw))
@@ -662,12 +676,19 @@ def find_lost(scan: Scan, held: Held, whole: Callable[[str], bool]) -> Iterator[
     """
     for holder, path, entry in _entries(held):
         if not whole(path) and scan.under(path):
-            of_format = {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
-            good, damaged = read_documents(scan.store, path, sorted(of_format & scan.names.get(path, set())))
+            names, of_format = scan.names.get(path, set()), {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
+            good, damaged = read_documents(scan.store, path, sorted(of_format & names))
             result = {**entry, **good}
             result = {name: result[name] for name in sorted(result, key=lambda name: name == ATTRIBUTES_V2)}
             written = sorted((name for name in entry if name not in good), key=lambda name: name != ATTRIBUTES_V2)
-            yield Lost(path, result, tuple(damaged), tuple(written), _remedy(holder))
+            remedy = _remedy(holder)
+            if DOCUMENT in names - of_format:  # of both formats, this one counts
+                readable, unreadable = read_documents(scan.store, path, [DOCUMENT])
+                if readable:
+                    continue
+                damaged |= unreadable
+                remedy = remedy if written else "repair puts it aside, and the metadata of Zarr format 2 counts again"
+            yield Lost(path, result, tuple(damaged), tuple(written), remedy)
 
 
 def _entries(held: Held) -> Iterator[tuple[str, str, Documents]]:
