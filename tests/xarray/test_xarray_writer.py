@@ -861,7 +861,7 @@ def test_types_of_pandas_are_refused_with_the_variable(case):
     if isinstance(ds["v"].dtype, np.dtype):
         pytest.skip("this version of xarray holds it as a type of numpy")
     with pytest.raises(
-        TypeError, match=f"variable 'v' has the type .* of pandas, which Zarr has not; store .*{remedy}"
+        TypeError, match=f"variable 'v' has the type .* of pandas, which Zarr does not have; store .*{remedy}"
     ):
         write(ds, {})
 

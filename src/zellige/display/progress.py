@@ -57,7 +57,7 @@ def check_progress(given: Any) -> None:
 
 
 class Progress:
-    """Counts what an operation has done, and tells those who want to know.
+    """Counts what an operation has done, and reports it.
 
     Operations within this one, such as the reads of a copy, report nothing of their own.
     """

@@ -78,7 +78,13 @@ class Copied(NamedTuple("_Counts", [("n_copied", int), ("n_skipped", int), ("n_b
     """The keys of the source that belong to no node, and so were not copied."""
 
     def summary(self, *, dry_run: bool) -> str:
-        """One line for people."""
+        """Return one line for people.
+
+        Parameters
+        ----------
+        dry_run
+            Whether nothing was written.
+        """
         found = f"{self.n_copied:,} copied, {self.n_skipped:,} skipped"
         return f"dry run: {found}" if dry_run else f"all done: {found}, {self.n_bytes_copied:,} bytes copied"
 
@@ -189,7 +195,7 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
 
 @dataclass(frozen=True)
 class Options:
-    """What `copy` and `copy_all` are told; what has no meaning is refused."""
+    """The options of `copy` and `copy_all`; those without a meaning are refused."""
 
     if_exists: IfExists = "raise"
     shallow: bool = False
@@ -268,7 +274,7 @@ class Plan:
         self.tops: list[str] = []
         """The new nodes that lie in groups which are there; each has a mark until all of them are whole."""
         self.same: set[str] = set()
-        """Where an earlier call has left its mark that was asked for the same."""
+        """The paths with the mark of an earlier call with the same arguments."""
         self.finished: list[str] = []
         """Nodes of the target that such a call has copied."""
         self.made: list[str] = []
@@ -315,7 +321,7 @@ class Plan:
         self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
 
     def add(self, level: list[Found], depth: int) -> None:
-        """Plan for nodes and everything below them; the depth of the one that was asked for is 0."""
+        """Plan for nodes and everything below them; the depth of the copied node itself is 0."""
         self._look(level)
         new: set[str] = set()
         while level:
@@ -343,7 +349,7 @@ class Plan:
                     f"cannot copy '/{found.path}' to '/{target}', which is the same place or lies below it; copy to "
                     "another place"
                 )
-        if len(targets) > 1:  # one request tells which of them are there at all
+        if len(targets) > 1:  # one request lists those that are there at all
             listed = set(self.dest.store.list_dir(self.top and self.top + "/")[1])
             targets = [target for target in targets if target + "/" in listed]
         self._there = Scan(self.dest.store, targets, self.dest.metadata.zarr_format)
@@ -370,7 +376,7 @@ class Plan:
         if mode == "skip" or mode == "replace":
             return mode
         if self.same:
-            return "finish"  # the earlier call was told to raise as well, so that it was not there then
+            return "finish"  # it was not there before the earlier call, which would have raised as well
         error, what = (ContainsArrayError, "an array") if kind == "array" else (ContainsGroupError, "a group")
         raise error(
             f"there is {what} at '/{target}' in {self.dest.store!r} already; copy under another name, or pass "
@@ -827,7 +833,7 @@ def transfer(
             raw: bytes | None = content[key]
             if not there.create(key, content[key]):
                 node.check_free(there, key.rpartition("/")[0])
-                raise ConflictError(f"key {key!r} in {there!r} was written by somebody else meanwhile")
+                raise ConflictError(f"key {key!r} in {there!r} was written by another writer meanwhile")
         else:
             raw = known.get(key) or here.get(moved(key, top, base))
             if raw is not None:

@@ -182,9 +182,9 @@ def read_arrays(
             # A change of a whole tree is recorded in a group above.
             arrays = dict(group.arrays()) if attempt < _TRIES - 1 or not group.path else _arrays_from_above(group)
         found = {name: array for name, array in arrays.items() if name not in left_out}
-        if not _disagreements(name_dimensions(found), found):
+        if not _disagreements(found):
             break
-    check_lengths(group.path, name_dimensions(found), found)
+    check_lengths(group.path, found)
     return found
 
 
@@ -207,14 +207,14 @@ def arrays_by_group(members: Iterable[tuple[str, Array | Group]]) -> dict[str, d
     return found
 
 
-def check_lengths(path: str, dimensions: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]) -> None:
+def check_lengths(path: str, arrays: Mapping[str, Array]) -> None:
     """Refuse arrays of a group that disagree about the length of a dimension."""
-    for dim, lengths in _disagreements(dimensions, arrays).items():
-        told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
+    for dim, lengths in _disagreements(arrays).items():
+        each = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
         least = min(lengths)
         cut = ", ".join(f"{name} {n} -> {least}" for n, names in sorted(lengths.items()) if n > least for name in names)
         raise errors.DatasetError(
-            f"the arrays of group '/{path}' disagree about the length of dimension {dim!r} ({told}), as after an "
+            f"the arrays of group '/{path}' disagree about the length of dimension {dim!r} ({each}), as after an "
             "append by another program that was stopped. zellige.repair(…, shrink=True) makes all as long as the "
             f"shortest one and removes the rest ({cut}); drop_variables= opens the dataset without some of them",
             dimension=dim,
@@ -222,13 +222,11 @@ def check_lengths(path: str, dimensions: Mapping[str, tuple[str, ...]], arrays: 
         )
 
 
-def _disagreements(
-    dimensions: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]
-) -> dict[str, dict[int, list[str]]]:
+def _disagreements(arrays: Mapping[str, Array]) -> dict[str, dict[int, list[str]]]:
     """The dimensions that have several lengths: the names of the arrays by their lengths."""
     found: dict[str, dict[int, list[str]]] = {}
-    for name, array in arrays.items():
-        for dim, length in zip(dimensions[name], array.shape, strict=True):
+    for name, dims in name_dimensions(arrays).items():
+        for dim, length in zip(dims, arrays[name].shape, strict=True):
             names = found.setdefault(dim, {}).setdefault(length, [])
             names += [name] if name not in names else []
     return {dim: lengths for dim, lengths in found.items() if len(lengths) > 1}
