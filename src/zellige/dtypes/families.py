@@ -1,27 +1,27 @@
-"""Numbers: booleans, integers, floats and complex numbers, those of numpy and the small ones of `ml_dtypes`.
+"""The families of data types: how each spells its fill values, and what it takes for one (spec: Data types).
 
-ml_dtypes is imported when the first of its types is met. Its own casts round twice on the way from float64, so fill
-values of its types are rounded here, exactly and half to even.
+Casts of ml_dtypes round twice on the way from float64, so fill values of its types are rounded here, exactly and half
+to even.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from numbers import Rational
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zellige.dtypes.base import DataType, only_keys
+from zellige.dtypes.base import DataType, Endian, Storage
 from zellige.dtypes.cast import limits
-from zellige.dtypes.fill import hex_bits, is_finite
-from zellige.errors import UnknownDataTypeError
+from zellige.dtypes.fill import boxed, hex_bits, is_finite, padded, read_bytes, to_base64, unfit
+from zellige.errors import CodecError, MetadataError
 from zellige.types import JSON, AnyArray
+
+# -- numbers --------------------------------------------------------------------------------------
 
 
 class _Codes(NamedTuple):
@@ -36,8 +36,7 @@ class _Codes(NamedTuple):
     signed: bool = True
 
 
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "int2", "int4", "uint2", "uint4")
-_FLOATS = {
+FLOATS = {
     "float16": _Codes(16, 0x7BFF, 0x7C00, 0x7E00),
     "float32": _Codes(32, 0x7F7FFFFF, 0x7F800000, 0x7FC00000),
     "float64": _Codes(64, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FF8000000000000),
@@ -54,61 +53,6 @@ _FLOATS = {
     "float8_e5m2fnuz": _Codes(8, 0x7F, None, 0x80),
     "float8_e8m0fnu": _Codes(8, 0xFE, None, 0xFF, signed=False),
 }
-_COMPLEX = {
-    "complex64": ("float32", "complex64"),
-    "complex128": ("float64", "complex128"),
-    "complex_float16": ("float16", "complex32"),
-    "complex_bfloat16": ("bfloat16", "bcomplex32"),
-}
-"""The types of the parts, and the names that numpy and ml_dtypes have for the pair."""
-_ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128"}
-_BY_NUMPY = {numpy: name for name, (_, numpy) in _COMPLEX.items()}
-
-NAMES = ("bool", *_INTEGERS, *_FLOATS, *_COMPLEX, *(f"complex_{part}" for part in _FLOATS))
-"""The names of numbers; of most complex ones there is no numpy type, which their error says."""
-
-
-def from_json(name: str, configuration: Mapping[str, JSON]) -> DataType:
-    """One of these types by its name."""
-    only_keys(name, configuration)
-    return _number(_ALIASES.get(name, name))
-
-
-def from_numpy(dtype: np.dtype[Any]) -> DataType | None:
-    """The data type of a number of numpy or ml_dtypes; None for one that Zarr does not have."""
-    name = _BY_NUMPY.get(dtype.name, dtype.name)
-    return _number(name) if name in NAMES else None
-
-
-@cache
-def _number(name: str) -> DataType:
-    if name == "bool":
-        return Bool.of(name, np.dtype(bool))
-    if name in _INTEGERS:
-        return Integer.of(name, _numpy(name, name))
-    if name in _FLOATS:
-        return Float.of(name, _numpy(name, name))
-    if name not in _COMPLEX:
-        part = name.removeprefix("complex_")
-        raise UnknownDataTypeError(
-            f"data_type {name!r}: numpy cannot hold complex numbers of {part}; store the parts as {part} instead"
-        )
-    part, numpy = _COMPLEX[name]
-    return Complex.of(name, _numpy(numpy, name), part=_number(part))
-
-
-def _numpy(name: str, ours: str) -> np.dtype[Any]:
-    """The type of numpy or of ml_dtypes with this name."""
-    scalar = getattr(np, name, None)
-    if scalar is None:
-        try:
-            scalar = getattr(import_module("ml_dtypes"), name, None)
-        except ImportError as error:
-            raise ImportError("small numbers such as bfloat16 need ml_dtypes: pip install 'zellige[ml]'") from error
-    if scalar is None:
-        raise UnknownDataTypeError(f"data_type {ours!r} needs a newer ml_dtypes: pip install -U ml_dtypes")
-    found: np.dtype[Any] = np.dtype(scalar)
-    return found
 
 
 class _Number(DataType):
@@ -206,7 +150,7 @@ class Float(_Number):
 
     @property
     def _codes(self) -> _Codes:
-        return _FLOATS[self.name]
+        return FLOATS[self.name]
 
     # -- codes ------------------------------------------------------------------------------------
 
@@ -294,3 +238,215 @@ class Complex(_Number):
 
     def _joined(self, parts: list[AnyArray]) -> AnyArray:
         return np.stack(parts).view(self.numpy)[0, ...]
+
+
+# -- text and bytes -------------------------------------------------------------------------------
+
+
+def _is_text(value: Any) -> bool:
+    """Whether this is a string that can be written as Unicode; half a surrogate pair cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class Text(DataType):
+    """Strings of any length."""
+
+    __slots__ = ()
+    codec: ClassVar[str] = "vlen-utf8"
+
+    def _expected(self) -> str:
+        return "a string of whole characters"
+
+    def _read(self, value: Any) -> AnyArray | None:
+        return np.array(str(value), self.numpy) if _is_text(value) else None
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """The text."""
+        return str(fill[()])
+
+    def _cast(self, value: Any) -> AnyArray | None:
+        return self._read(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+
+
+class FixedText(Text):
+    """Text of at most some characters, in UTF-32, with zeros after those that are shorter."""
+
+    __slots__ = ()
+    codec: ClassVar[str] = "bytes"
+
+    def _expected(self) -> str:
+        return f"a string of at most {self.numpy.itemsize // 4} whole characters"
+
+    def _read(self, value: Any) -> AnyArray | None:
+        if not _is_text(value):
+            return None
+        data = value.rstrip("\0").encode("utf-32-le" if np.little_endian else "utf-32-be")
+        return padded(data, self.numpy)
+
+
+class FixedBytes(DataType):
+    """At most some bytes, where zeros at the end do not count."""
+
+    __slots__ = ()
+
+    def _expected(self) -> str:
+        return f"at most {self.numpy.itemsize} bytes, as base64 or a list of integers"
+
+    def _read(self, value: JSON) -> AnyArray | None:
+        data = read_bytes(value)
+        return None if data is None else padded(data.rstrip(b"\0"), self.numpy)
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """The bytes in base64."""
+        return to_base64(fill.item())
+
+
+class Bytes(FixedBytes):
+    """Bytes of any length."""
+
+    __slots__ = ()
+    codec: ClassVar[str] = "vlen-bytes"
+
+    def _expected(self) -> str:
+        return "base64, or a list of integers from 0 to 255"
+
+    def default(self) -> AnyArray:
+        """No bytes."""
+        return boxed(b"")
+
+    def _read(self, value: JSON) -> AnyArray | None:
+        data = read_bytes(value)
+        return None if data is None else boxed(data)
+
+
+class RawBytes(DataType):
+    """Exactly some bytes: `r<bits>`, with lists for fill values, and `raw_bytes` of zarr-python, with base64."""
+
+    __slots__ = ()
+
+    def _expected(self) -> str:
+        return f"a list of {self.numpy.itemsize} integers from 0 to 255, or their base64"
+
+    def _read(self, value: JSON) -> AnyArray | None:
+        data = read_bytes(value)
+        return np.frombuffer(data, self.numpy)[0, ...] if data and len(data) == self.numpy.itemsize else None
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """The bytes, as the type has them."""
+        data = fill.tobytes()
+        return list(data) if self.configuration is None else to_base64(data)
+
+    def _cast(self, value: Any) -> AnyArray | None:
+        value = value.tobytes() if isinstance(value, np.void) else value
+        return self._read(list(value) if isinstance(value, bytes | bytearray | memoryview | tuple) else value)
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+_LOW, _HIGH = limits(np.dtype(np.int64))
+_NAT = "NaT"
+
+
+class Time(DataType):
+    """Counts of a unit, or of some of them; the least integer stands for no time at all."""
+
+    __slots__ = ()
+
+    def default(self) -> AnyArray:
+        """What was never written is no time at all, rather than the year 1970."""
+        return np.array(_LOW).view(self.numpy)
+
+    def _expected(self) -> str:
+        return (
+            f'an integer of 64 bits, "{_NAT}", or {"a date or a time" if self.numpy.kind == "M" else "a span of time"}'
+        )
+
+    def _read(self, value: JSON) -> AnyArray | None:
+        count = _LOW if value == _NAT else value
+        return np.array(count).view(self.numpy) if type(count) is int and _LOW <= count <= _HIGH else None
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """The count, or "NaT"."""
+        return _NAT if np.isnat(fill) else int(fill.view(np.int64))
+
+    def _cast(self, value: Any) -> AnyArray | None:
+        """A user's value by the rules for elements, but spans of time have no text, and no times are bytes."""
+        is_text = isinstance(value, str | bytes) and (self.numpy.kind == "m" or value == _NAT or type(value) is bytes)
+        return self._read(value) if is_text else self._element(value, self.numpy)
+
+
+# -- structs --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Struct(DataType):
+    """Elements with named fields."""
+
+    fields: dict[str, DataType] = field(kw_only=True, compare=False)
+    is_legacy: bool = field(kw_only=True, compare=False)
+    """Whether metadata says `structured`, as zarr-python did, whose fill value may be base64 of packed bytes."""
+
+    def default(self) -> AnyArray:
+        """Fields with the fill values that they have by themselves."""
+        return self._filled({name: member.default() for name, member in self.fields.items()})
+
+    def _expected(self) -> str:
+        return f"a value for each of {', '.join(self.fields)}"
+
+    def _read(self, value: JSON) -> AnyArray | None:
+        if self.is_legacy and isinstance(value, str):
+            data = read_bytes(value)
+            return self.unpack(data, "little") if data and len(data) == self.numpy.itemsize else None
+        if not isinstance(value, dict):
+            return None
+        if unknown := [name for name in value if name not in self.fields]:
+            raise MetadataError(f"fill_value.{unknown[0]} is not a field", field=f"fill_value.{unknown[0]}")
+        for name in self.fields:
+            if name not in value:
+                raise MetadataError(f"fill_value.{name} is missing; every field needs one", field=f"fill_value.{name}")
+        return self._filled({n: _inside(n, member.read_fill, value[n]) for n, member in self.fields.items()})
+
+    def write_fill(self, fill: AnyArray) -> JSON:
+        """An object with the value of each field."""
+        return {name: member.write_fill(fill[name]) for name, member in self.fields.items()}
+
+    def _cast(self, value: Any) -> AnyArray | None:
+        """A tuple, a dict or a struct with a value for each field; or one value for all of them."""
+        if isinstance(value, np.ndarray | np.void) and value.dtype.names is not None and value.ndim == 0:
+            value = {name: value[name] for name in value.dtype.names}
+        if isinstance(value, tuple | list) and len(value) == len(self.fields):
+            value = dict(zip(self.fields, value, strict=True))
+        elif isinstance(value, int | float | np.number):
+            value = dict.fromkeys(self.fields, value)
+        if not isinstance(value, Mapping) or value.keys() != self.fields.keys():
+            return None
+        return self._filled({n: _inside(n, member.cast_fill, value[n]) for n, member in self.fields.items()})
+
+    def _filled(self, values: Mapping[str, AnyArray]) -> AnyArray:
+        fill = np.zeros((), self.numpy)
+        for name, value in values.items():
+            fill[name] = value
+        return fill
+
+    def unpack(self, raw: bytes, endian: Endian) -> AnyArray:
+        """One element out of its bytes."""
+        storage = self.storage or Storage(self.numpy, is_partial=False, is_checked=False)
+        try:
+            return storage.decode(raw, (), self.numpy, endian).copy()
+        except CodecError as error:
+            raise unfit(raw, self.numpy, str(error)) from error
+
+
+def _inside(name: str, make: Callable[[Any], AnyArray], value: Any) -> AnyArray:
+    """What a field makes of its part of a fill value; errors name the field."""
+    try:
+        return make(value)
+    except MetadataError as error:
+        path = error.field.replace("fill_value", f"fill_value.{name}", 1)
+        raise MetadataError(f"field {name!r}: {error}", field=path) from error
