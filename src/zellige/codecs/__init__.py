@@ -19,20 +19,19 @@ from zellige.metadata.json import as_extension
 from zellige.types import JSON, InternalName
 
 if TYPE_CHECKING:
-    from zellige.codecs.arrays import BytesCodec, TransposeCodec
+    from zellige.codecs.arrays import BytesCodec, ReshapeCodec, SqueezeCodec, TransposeCodec
     from zellige.codecs.bitround import BitroundCodec
     from zellige.codecs.blosc import BloscCodec
+    from zellige.codecs.cast_value import CastValueCodec
+    from zellige.codecs.conditional import ConditionalCodec
     from zellige.codecs.crc32c import Crc32cCodec
-    from zellige.codecs.extra.cast_value import CastValueCodec
-    from zellige.codecs.extra.conditional import ConditionalCodec
-    from zellige.codecs.extra.n5_default import N5DefaultCodec
-    from zellige.codecs.extra.packbits import PackbitsCodec
-    from zellige.codecs.extra.reshape import ReshapeCodec, SqueezeCodec
-    from zellige.codecs.extra.zfp import ZfpCodec
     from zellige.codecs.gzip import GzipCodec
+    from zellige.codecs.n5_default import N5DefaultCodec
+    from zellige.codecs.packbits import PackbitsCodec
     from zellige.codecs.scale_offset import ScaleOffsetCodec
     from zellige.codecs.sharding import ShardingCodec
     from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
+    from zellige.codecs.zfp import ZfpCodec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -72,25 +71,25 @@ _CODECS = {
     "bitround": "zellige.codecs.bitround:BitroundCodec",
     "blosc": "zellige.codecs.blosc:BloscCodec",
     "bytes": "zellige.codecs.arrays:BytesCodec",
-    "cast_value": "zellige.codecs.extra.cast_value:CastValueCodec",
-    "conditional": "zellige.codecs.extra.conditional:ConditionalCodec",
+    "cast_value": "zellige.codecs.cast_value:CastValueCodec",
+    "conditional": "zellige.codecs.conditional:ConditionalCodec",
     "crc32c": "zellige.codecs.crc32c:Crc32cCodec",
     "gzip": "zellige.codecs.gzip:GzipCodec",
-    "n5_default": "zellige.codecs.extra.n5_default:N5DefaultCodec",
-    "packbits": "zellige.codecs.extra.packbits:PackbitsCodec",
-    "reshape": "zellige.codecs.extra.reshape:ReshapeCodec",
+    "n5_default": "zellige.codecs.n5_default:N5DefaultCodec",
+    "packbits": "zellige.codecs.packbits:PackbitsCodec",
+    "reshape": "zellige.codecs.arrays:ReshapeCodec",
     "scale_offset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
     "sharding_indexed": "zellige.codecs.sharding:ShardingCodec",
     "transpose": "zellige.codecs.arrays:TransposeCodec",
     "vlen-bytes": "zellige.codecs.vlen:VLenBytesCodec",
     "vlen-utf8": "zellige.codecs.vlen:VLenUTF8Codec",
-    "zarrs.squeeze": "zellige.codecs.extra.reshape:SqueezeCodec",
+    "zarrs.squeeze": "zellige.codecs.arrays:SqueezeCodec",
     "zarrs.vlen_v2": "zellige.codecs.vlen:VLenV2Codec",
-    "zfp": "zellige.codecs.extra.zfp:ZfpCodec",
+    "zfp": "zellige.codecs.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
 _NAMES = {
-    "CastValue": "zellige.codecs.extra.cast_value:CastValueCodec",
+    "CastValue": "zellige.codecs.cast_value:CastValueCodec",
     "ScaleOffset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
     "BloscCname": "zellige.codecs.fields:BloscCname",
     "BloscShuffle": "zellige.codecs.fields:BloscShuffle",

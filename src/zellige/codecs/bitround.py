@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
-from zellige.codecs.cast import bit_length
+from zellige.codecs.cast_value import bit_length
 from zellige.codecs.fields import integer
 from zellige.types import AnyArray
 

@@ -24,6 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 
 from zellige import codecs
+from zellige.codecs import zfp
 from zellige.codecs.base import (
     ArrayArrayCodec,
     ArrayBytesCodec,
@@ -36,7 +37,6 @@ from zellige.codecs.base import (
 from zellige.codecs.bitround import BitroundCodec
 from zellige.codecs.blosc import MAX_INT, SHUFFLES, BloscCodec, Cname
 from zellige.codecs.crc32c import Checksum, Crc32cCodec
-from zellige.codecs.extra import zfp
 from zellige.codecs.fields import Rule, integer, number, one_of
 from zellige.codecs.gzip import GzipCodec
 from zellige.codecs.zstd import ZstdCodec

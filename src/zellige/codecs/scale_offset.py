@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
-from zellige.codecs.cast import cast, is_float, is_integer
+from zellige.codecs.cast_value import cast, is_float, is_integer
 from zellige.codecs.fields import Rule
 from zellige.dtypes import DataType
 from zellige.dtypes.cast import limits

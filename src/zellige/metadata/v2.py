@@ -19,10 +19,9 @@ from zellige.dtypes import DataType
 from zellige.dtypes import v2 as types
 from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata.grids import RegularChunkGridMetadata
+from zellige.metadata.chunks import RegularChunkGridMetadata, V2ChunkKeyEncoding
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, Documents, GroupMetadata
 from zellige.metadata.json import Extension, Fields, as_attributes, as_integer, as_list, as_name, one_of
-from zellige.metadata.keys import V2ChunkKeyEncoding
 from zellige.metadata.v3 import ArrayMetadata, ArrayV3Metadata, as_shape
 from zellige.types import JSON, InternalName, Shape
 

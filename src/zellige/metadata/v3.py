@@ -16,12 +16,14 @@ from zellige.dtypes.base import read_only
 from zellige.dtypes.fill import read_bytes
 from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata import grids
-from zellige.metadata.grids import (
+from zellige.metadata.chunks import (
     ChunkGridMetadata,
+    ChunkKeyEncoding,
     RectilinearChunkGridMetadata,
     RegularChunkGridMetadata,
     parse_chunk_grid,
+    parse_chunk_key_encoding,
+    resized_grid,
 )
 from zellige.metadata.json import (
     Extension,
@@ -36,7 +38,6 @@ from zellige.metadata.json import (
     without_repeats,
     write_json,
 )
-from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.types import JSON, AnyArray, Shape
 
 __all__ = [
@@ -168,7 +169,7 @@ class ArrayV3Metadata(ArrayMetadata):
 
     def resized(self, grid: ChunkGrid) -> ArrayV3Metadata:
         """The metadata after a resize to this grid."""
-        return replace(self, shape=grid.shape, chunk_grid=grids.resized(self.chunk_grid, grid))
+        return replace(self, shape=grid.shape, chunk_grid=resized_grid(self.chunk_grid, grid))
 
 
 # -- fields ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library
-from zellige.codecs.cast import is_integer
+from zellige.codecs.cast_value import is_integer
 from zellige.codecs.fields import fields_of, integer, number
 from zellige.dtypes.cast import limits
 from zellige.errors import CodecError
