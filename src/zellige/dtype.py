@@ -27,7 +27,7 @@ Endianness: TypeAlias = Literal["little", "big"]
 
 
 def parse_dtype(dtype_spec: Any, *, zarr_format: Literal[2, 3] = 3) -> DataType:
-    """The data type of whatever can be given as `dtype=`; the same for both formats.
+    """Return the data type of whatever can be given as `dtype=`; the same for both formats.
 
     >>> parse_dtype("<u2").name, parse_dtype(Bool).name, parse_dtype([("x", "i4")]).name
     ('uint16', 'bool', 'struct')
@@ -192,7 +192,7 @@ class FixedLengthUTF32(_Named, name="fixed_length_utf32"):
     """
 
     def __new__(cls, length: int, *, endianness: Endianness = "little") -> Any:
-        """The type of this length."""
+        """Return the type of this length."""
         return _make(cls.name, endianness, length_bytes=4 * index(length))
 
 
@@ -227,7 +227,7 @@ class Struct(_Named, name="struct"):
     """
 
     def __new__(cls, fields: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> Any:
-        """The type of these fields."""
+        """Return the type of these fields."""
         pairs = fields.items() if isinstance(fields, Mapping) else fields
         members = [{"name": name, "data_type": parse_dtype(member).to_json()} for name, member in pairs]
         return _make(cls.name, fields=members)

@@ -126,7 +126,7 @@ def _load(place: str) -> type[Codec]:
 
 
 def find(name: str) -> type[Codec]:
-    """The class of the codec that metadata calls by a name."""
+    """Return the class of the codec that metadata calls by a name."""
     if isinstance(name, InternalName):
         return _load(_INTERNAL[name])
     if name in _CODECS:
@@ -142,7 +142,7 @@ def find(name: str) -> type[Codec]:
 
 
 def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
-    """The codec that metadata names.
+    """Return the codec that metadata names.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
 
 
 def from_item(value: JSON) -> Codec:
-    """A codec inside the configuration of another.
+    """Return a codec inside the configuration of another.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def from_item(value: JSON) -> Codec:
 
 
 def parse_codec(value: Any) -> Codec:
-    """What a user gives for one codec.
+    """Return the codec that a user gives.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def parse_codec(value: Any) -> Codec:
 
 
 def _from_zarr_python(codec: Any, found: Mapping[str, Any]) -> Codec:
-    """The codec that an object of zarr-python means, where `to_dict` does not say all of it.
+    """Return the codec that an object of zarr-python means, where `to_dict` does not say all of it.
 
     Of blosc it has placeholders for what depends on the elements, until an array knows them; `_tunable_attrs` names
     these. A shard may hold such.
@@ -218,7 +218,7 @@ def _from_zarr_python(codec: Any, found: Mapping[str, Any]) -> Codec:
 
 
 def _from_mapping(value: dict[str, JSON]) -> Codec:
-    """The codec of an object as in metadata; an argument may leave out what has a default."""
+    """Return the codec of an object as in metadata; an argument may leave out what has a default."""
     try:
         return from_item(value)
     except UnknownCodecError:
@@ -243,7 +243,7 @@ def _with_defaults(name: str) -> Codec:
 
 
 def parse_codecs(value: Any) -> list[Codec]:
-    """What a user gives for several codecs.
+    """Return the codecs that a user gives.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ class TransposeCodec(ArrayArrayCodec):
         return self.order
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The same type, with the axes in order."""
+        """Return the same type, with the axes in order."""
         if len(self.order) != len(spec.shape):
             raise self._refused(
                 f"order {list(self.order)} is for {len(self.order)} axes, the chunk has {len(spec.shape)}",
@@ -50,11 +50,11 @@ class TransposeCodec(ArrayArrayCodec):
         return replace(spec, shape=tuple(spec.shape[axis] for axis in self.order))
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """A view with the axes in order."""
+        """Return a view with the axes in order."""
         return chunk.transpose(self.order)
 
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """A view with the axes back in their places."""
+        """Return a view with the axes back in their places."""
         return chunk.transpose(_inverse(self.order))
 
 
@@ -86,15 +86,15 @@ class _Reshaping(ArrayArrayCodec):
     def _encoded_shape(self, shape: Shape) -> Shape: ...
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The same type in the new shape."""
+        """Return the same type in the new shape."""
         return replace(spec, shape=self._encoded_shape(spec.shape))
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk in the new shape; a view if it is contiguous, or if only axes of length 1 differ."""
+        """Return the chunk in the new shape; a view if it is contiguous, or if only axes of length 1 differ."""
         return chunk.reshape(self._encoded_shape(spec.shape))
 
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk in its own shape; a view if it is contiguous, or if only axes of length 1 differ."""
+        """Return the chunk in its own shape; a view if it is contiguous, or if only axes of length 1 differ."""
         return chunk.reshape(spec.shape)
 
 
@@ -151,7 +151,7 @@ class ReshapeCodec(_Reshaping):
         return prod(shape[axis] for axis in item)
 
     def _check_place(self, position: int, axes: tuple[int, ...], sizes: list[int], shape: Shape) -> None:
-        """As many elements must come before and after an item as before and after its input axes."""
+        """Refuse an item unless as many elements come before and after it as before and after its input axes."""
         before, after = prod(sizes[:position]), prod(sizes[position + 1 :])
         if before != prod(shape[: axes[0]]) or after != prod(shape[axes[-1] + 1 :]):
             raise self._wrong(
@@ -176,18 +176,18 @@ class BytesCodec(ArrayBytesCodec):
     name: ClassVar[str] = "bytes"
 
     def check(self, spec: ArraySpec) -> None:
-        """Elements have one size, and those of several bytes a byte order."""
+        """Refuse elements of any length, and those of several bytes without a byte order."""
         if spec.dtype.codec != self.name:
             raise self._refused(f"elements of {spec.dtype.name} have any length; use {spec.dtype.codec!r}", "name")
         if spec.dtype.endian and self.endian is None:
             raise self._wrong("endian", f"{spec.dtype.name} needs a byte order; give endian 'little' or 'big'")
 
     def encoded_size(self, spec: ArraySpec) -> int:
-        """The elements times their size."""
+        """Return the elements times their size."""
         return prod(spec.shape) * spec.dtype.numpy.itemsize
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> memoryview:
-        """The bytes; a view of the chunk if it is in C order and in the wanted byte order already."""
+        """Return the bytes; a view of the chunk if it is in C order and in the wanted byte order already."""
         layout, storage = self.layout(spec), spec.dtype.storage
         if layout is None and storage is not None:
             return storage.encode(chunk, spec.dtype.numpy, self.endian).data
@@ -195,7 +195,7 @@ class BytesCodec(ArrayBytesCodec):
         return ordered.reshape(-1).view(np.uint8).data
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """A view of `raw`, in the stored byte order."""
+        """Return a view of `raw`, in the stored byte order."""
         dtype = spec.dtype.numpy  # as in `encoded_size` and `layout`: called for every chunk
         expected = prod(spec.shape) * dtype.itemsize
         if len(raw) != expected:
@@ -210,7 +210,7 @@ class BytesCodec(ArrayBytesCodec):
         return elements
 
     def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
-        """The type in the stored byte order; None if the bytes are not simply that."""
+        """Return the type in the stored byte order; None if the bytes are not simply that."""
         dtype, storage = spec.dtype.numpy, spec.dtype.storage
         if storage is not None:
             return dtype if storage.is_plain(self.endian) else None

@@ -31,7 +31,7 @@ _MAPS_KEPT = 64
 
 
 def _read_type(value: JSON, field: str) -> JSON:
-    """The type as metadata has it, which has fewer spellings than callers have."""
+    """Return the type as metadata has it, which has fewer spellings than callers have."""
     try:
         from_json(value)
     except MetadataError as error:
@@ -75,7 +75,7 @@ class CastValueCodec(ArrayArrayCodec):
                 raise self._must_be(f"scalar_map.{way}", "a list of pairs [from, to]", repr(pairs))
 
     def configuration(self) -> dict[str, JSON]:
-        """The configuration for metadata."""
+        """Return the configuration for metadata."""
         return {**super().configuration(), "data_type": self.target.to_json()}
 
     @property
@@ -87,7 +87,7 @@ class CastValueCodec(ArrayArrayCodec):
             raise _inside(error, "configuration.data_type") from error
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The other type, with the fill value in it, which must come back when decoded."""
+        """Return the other type, with the fill value in it, which must come back when decoded."""
         self._check_number(spec.dtype, "configuration")
         try:
             encoded = self.encode(spec.fill, spec)
@@ -102,11 +102,11 @@ class CastValueCodec(ArrayArrayCodec):
         return spec.refilled(encoded, self.target)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The numbers in the other type."""
+        """Return the numbers in the other type."""
         return self._convert(chunk, spec.dtype, self.target, "encode")
 
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The numbers in the chunk's own type, by the same rules."""
+        """Return the numbers in the chunk's own type, by the same rules."""
         return self._convert(chunk, self.target, spec.dtype, "decode")
 
     def _convert(self, chunk: AnyArray, source: DataType, target: DataType, way: str) -> AnyArray:
@@ -129,7 +129,7 @@ class CastValueCodec(ArrayArrayCodec):
 
 @lru_cache(_MAPS_KEPT)
 def _pairs(entries: str, source: DataType, target: DataType, way: str) -> list[tuple[AnyArray, AnyArray]]:
-    """The pairs of a map as values of their types."""
+    """Return the pairs of a map as values of their types."""
     pairs = []
     for i, (key, value) in enumerate(json.loads(entries)):
         try:
@@ -140,12 +140,12 @@ def _pairs(entries: str, source: DataType, target: DataType, way: str) -> list[t
 
 
 def _inside(error: MetadataError, field: str) -> MetadataError:
-    """The same error with its place in the codec's configuration."""
+    """Return the same error with its place in the codec's configuration."""
     return type(error)(f"codec 'cast_value': {error}", field=field)
 
 
 def _matches(values: AnyArray, value: AnyArray) -> AnyArray:
-    """Where values equal a value; NaN equals NaN."""
+    """Return where values equal a value; NaN equals NaN."""
     same = values == value
     return np.asarray(same | (np.isnan(values) & np.isnan(value)) if is_float(values.dtype) else same)
 
@@ -154,12 +154,12 @@ def _matches(values: AnyArray, value: AnyArray) -> AnyArray:
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is an integer, of numpy or of ml_dtypes."""
+    """Return whether a type is an integer, of numpy or of ml_dtypes."""
     return dtype.kind in "iu" or (dtype.isbuiltin == 2 and dtype.name.lstrip("u").startswith("int"))
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is a float, of numpy or of ml_dtypes; not the one without sign and zero."""
+    """Return whether a type is a float, of numpy or of ml_dtypes; not the one without sign and zero."""
     return dtype.kind == "f" or (dtype.isbuiltin == 2 and "float" in dtype.name and dtype.name != "float8_e8m0fnu")
 
 
@@ -184,7 +184,7 @@ def _format(dtype: np.dtype[Any]) -> _Format:
 
 @cache
 def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
-    """Whether a float type holds every value of another type."""
+    """Return whether a float type holds every value of another type."""
     target = _format(dtype)
     if is_integer(source):
         low, high = limits(source)
@@ -200,7 +200,7 @@ def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
 
 
 def bit_length(values: AnyArray) -> AnyArray:
-    """The position of the highest set bit of unsigned integers, counted from 1; 0 for 0."""
+    """Return the position of the highest set bit of unsigned integers, counted from 1; 0 for 0."""
     length: AnyArray = np.frexp(values.astype(np.float64))[1].astype(np.uint64)
     # float64 may have rounded up to the next power of two.
     length -= (length > 0) & (values.astype(np.uint64) >> (np.maximum(length, 1) - 1) == 0)
@@ -213,7 +213,7 @@ def bit_length(values: AnyArray) -> AnyArray:
 def cast(
     values: AnyArray, dtype: np.dtype[Any], rounding: Rounding = "nearest-even", out_of_range: OutOfRange | None = None
 ) -> AnyArray:
-    """A flat array of numbers as another type, rounded once; raises `CodecError` for what does not fit."""
+    """Return a flat array of numbers as another type, rounded once; raises `CodecError` for what does not fit."""
     if values.dtype == dtype or not values.size:
         return values.astype(dtype)
     with np.errstate(all="ignore"):
@@ -284,7 +284,7 @@ def _to_floats(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding, out_o
 
 
 def _to_precision(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding) -> AnyArray:
-    """Float64 rounded to what a float type can hold, were it not for its greatest number."""
+    """Round float64 to what a float type can hold, were it not for its greatest number."""
     if rounding == "nearest-even" and dtype.isbuiltin == 1:
         return values.astype(dtype)
     target = _format(dtype)
@@ -295,7 +295,7 @@ def _to_precision(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding) ->
 
 
 def _round_integers(values: AnyArray, precision: int, rounding: Rounding) -> AnyArray:
-    """Integers rounded to so many significant bits, in integer arithmetic, as float64."""
+    """Round integers to so many significant bits, in integer arithmetic, and return float64."""
     size = _magnitude(values)
     dropped = np.maximum(bit_length(size), precision) - precision
     kept, unit = size >> dropped, np.uint64(1) << dropped
@@ -306,7 +306,7 @@ def _round_integers(values: AnyArray, precision: int, rounding: Rounding) -> Any
 
 
 def _rounds_away(rounding: Rounding, rest: AnyArray, half: AnyArray, odd: AnyArray, negative: AnyArray) -> AnyArray:
-    """Where dropping `rest` rounds away from zero."""
+    """Return where dropping `rest` rounds away from zero."""
     away = {
         "nearest-even": (rest > half) | ((rest == half) & odd),
         "towards-zero": np.False_,
@@ -333,17 +333,17 @@ _TO_WHOLE: dict[str, Callable[[AnyArray], AnyArray]] = {
 
 
 def _magnitude(values: AnyArray) -> AnyArray:
-    """Absolute values of integers of 64 bits, unsigned, also that of the least one."""
+    """Return absolute values of integers of 64 bits, unsigned, also that of the least one."""
     return np.abs(values).astype(np.uint64)
 
 
 def _whole_as(whole: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Floats without fraction, within the limits of an integer type, as that type."""
+    """Return floats without fraction, within the limits of an integer type, as that type."""
     return whole.astype(np.int8).astype(dtype) if dtype.isbuiltin == 2 else whole.astype(dtype)
 
 
 def _low_bits(bits: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """The lowest bits of unsigned integers as an integer type: the value modulo the size of the type."""
+    """Return the lowest bits of unsigned integers as an integer type: the value modulo the size of the type."""
     low, high = limits(dtype)
     return (bits & np.uint64(high - low)).astype(f"u{dtype.itemsize}").view(dtype)
 

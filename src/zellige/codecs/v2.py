@@ -76,34 +76,34 @@ class FiltersCodec(ArrayBytesCodec):
         return cls(dtype, filters, declared(dtype), first, tuple(steps))
 
     def configuration(self) -> dict[str, JSON]:
-        """The declared type and the filters."""
+        """Return the declared type and the filters."""
         return {"dtype": self.dtype, "filters": list(self.filters)}
 
     def check(self, spec: ArraySpec) -> None:
-        """Every filter suits what comes to it."""
+        """Refuse a filter that does not suit what comes to it."""
         if self.first is not None:
             self.first.check(spec)
         self._stages(spec)
 
     def encoded_size(self, spec: ArraySpec) -> int | None:
-        """As many as the filters make of a chunk, if that is always the same."""
+        """Return how many bytes the filters make of a chunk, if that is always the same."""
         last = self._stages(spec)[-1]
         return None if last is None else last.nbytes
 
     def encoded_bound(self, spec: ArraySpec) -> int:
-        """What the filters can make of a chunk; objects may have any length, but readers must know when to stop."""
+        """Return the most that the filters make of a chunk; a setting bounds objects, which may have any length."""
         return self._bounds(spec, None, len(self.steps))[-1]
 
     def is_variable(self, spec: ArraySpec) -> bool:
-        """Whether the elements are objects."""
+        """Return whether the elements are objects."""
         return self.first is not None
 
     def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
-        """As the filter for objects says, and others after it can make of that."""
+        """Return the bound of the filter for objects, or what others after it can make of that."""
         return self._bounds(spec, head, len(self.steps))[-1]
 
     def _bounds(self, spec: ArraySpec, head: Buffer | None, count: int) -> list[int]:
-        """The most bytes before each of the first so many steps, and after them, where the bytes begin like this."""
+        """Return the most bytes before each of the first `count` steps, and after them, for bytes with this head."""
         stages = self._stages(spec)
         bounds = [self._objects_bound(spec, head, count) if stages[0] is None else stages[0].nbytes]
         for step, stage in zip(self.steps[:count], stages[1 : count + 1], strict=True):
@@ -116,7 +116,7 @@ class FiltersCodec(ArrayBytesCodec):
         return variable_limit() if head is None or self.first is None else self.first.bound_by_head(head, spec)
 
     def _stages(self, spec: ArraySpec) -> list[_Stage | None]:
-        """What is known before each step, and at last of the bytes."""
+        """Return what is known before each step, and at last of the bytes."""
         stages = [_Stage(spec.shape, self.declared) if self.first is None else None]
         for i, step in enumerate(self.steps, start=self.first is not None):
             try:
@@ -126,7 +126,7 @@ class FiltersCodec(ArrayBytesCodec):
         return stages
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        """The bytes that numcodecs would make of the chunk."""
+        """Return the bytes that numcodecs would make of the chunk."""
         # A copy of objects, because numcodecs takes no array that is read-only.
         value: Any = np.array(chunk, self.declared, order="C", copy=True if self.declared.hasobject else None)
         if self.first is not None:
@@ -138,7 +138,7 @@ class FiltersCodec(ArrayBytesCodec):
         return value if isinstance(value, bytes) else _as_buffer(value)
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The chunk in native byte order."""
+        """Return the chunk in native byte order."""
         value: Any = raw
         stages = self._stages(spec)
         for k, step in reversed([*enumerate(self.steps)]):
@@ -158,7 +158,7 @@ class FiltersCodec(ArrayBytesCodec):
 
 
 def _made(i: int, make: Callable[..., T], *arguments: Any) -> T:
-    """A filter; whatever is wrong with its configuration is an error of the metadata."""
+    """Make a filter; whatever is wrong with its configuration is an error of the metadata."""
     try:
         return make(*arguments)
     except (ImportError, MemoryError):
@@ -171,14 +171,14 @@ def _made(i: int, make: Callable[..., T], *arguments: Any) -> T:
 
 
 def _at(error: MetadataError, i: int) -> MetadataError:
-    """The same error with the filter's place."""
+    """Return the same error with the filter's place."""
     place = f"configuration.filters[{i}]"
     rest = error.field.removeprefix("configuration")
     return type(error)(f"{place}: {error}", field=place + rest if rest.startswith(".") else place)
 
 
 def _as_bytes(value: Any) -> AnyArray:
-    """What a filter made, as bytes in the order of its memory."""
+    """Return what a filter made, as bytes in the order of its memory."""
     array = value if isinstance(value, np.ndarray) else np.frombuffer(value, np.uint8)
     if array.dtype.hasobject:
         raise CodecError("a filter made objects, where there should be bytes")
@@ -225,7 +225,7 @@ class _Step:
         self._codec = _numcodecs(configuration)
 
     def after(self, stage: _Stage | None) -> _Stage | None:
-        """What it makes of an array; None if that depends on the values. Raises `MetadataError` if it cannot."""
+        """Return what it makes of an array; None if that depends on the values. Raises `MetadataError` if it cannot."""
         if self.id == "bitround":
             return stage
         if self.id == "packbits":
@@ -249,15 +249,15 @@ class _Step:
         return _Stage(stage.shape if keeps else (count,), after)
 
     def bound(self, nbytes: int) -> int:
-        """The most that it can make of so many bytes."""
+        """Return the most that it can make of so many bytes."""
         return 4 * nbytes + (1 << 20)
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
-        """As of codecs from bytes to bytes; None for all others."""
+        """See `BytesBytesCodec.head`; None for a filter that is none."""
         return None
 
     def encode(self, value: Any, stage: _Stage | None) -> Any:
-        """What follows from an array or bytes."""
+        """Return what follows from an array or bytes."""
         encoded = self._codec.encode(value)
         if self.id == "delta" and self._types is not None:
             before, after = self._types
@@ -267,12 +267,12 @@ class _Step:
         return encoded
 
     def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
-        """What there was before `encode`; `stage` is what is known of it, `most` how many bytes it can have."""
+        """Return what there was before `encode`; `stage` is what is known of it, `most` how many bytes it can have."""
         return value if self.id == "bitround" else self._codec.decode(value)
 
 
 def _types_of(configuration: Mapping[str, JSON]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The types that a filter goes between, if it can."""
+    """Return the types that a filter goes between, if it can."""
     name, keys = configuration["id"], CONVERSIONS[configuration["id"]]
     decoded, encoded = conversion(name, configuration, "configuration")
     for key, dtype in zip(keys, (decoded, encoded), strict=True):
@@ -344,7 +344,7 @@ def _step(configuration: Mapping[str, JSON]) -> _Step:
 
 
 def _numcodecs(configuration: Mapping[str, JSON]) -> Any:
-    """The codec that numcodecs has for a configuration."""
+    """Return the codec that numcodecs has for a configuration."""
     name = configuration["id"]
     registry = library(name, "numcodecs.registry", "numcodecs")
     if name == "msgpack2":
@@ -404,7 +404,7 @@ class _Listed(ArrayBytesCodec):
 
     @abstractmethod
     def _begins(self, head: bytes) -> bool:
-        """Whether a list can begin like this."""
+        """Return whether a list can begin like this."""
 
     @abstractmethod
     def _loaded(self, raw: bytes) -> Any: ...
@@ -479,7 +479,7 @@ class _MsgPack2(_Listed):
 
 
 def _variable(configuration: Mapping[str, JSON], _: np.dtype[Any]) -> ArrayBytesCodec:
-    """`vlen-utf8` or `vlen-bytes` of Zarr v3, with other filters after them."""
+    """Return `vlen-utf8` or `vlen-bytes` of Zarr v3, with other filters after them."""
     return _ours(configuration["id"], configuration, ArrayBytesCodec)
 
 
@@ -502,7 +502,7 @@ _HINT = "give one of numcodecs, its configuration as {'id': …}, or its name"
 
 
 def v2_config(value: Any) -> dict[str, JSON]:
-    """What users give for a filter or the compressor of a v2 array, as its metadata has it.
+    """Read what users give for a filter or the compressor of a v2 array; return it as its metadata has it.
 
     >>> v2_config("gzip"), v2_config({"id": "delta", "dtype": "<i4"})
     ({'id': 'gzip', 'level': 5}, {'id': 'delta', 'dtype': '<i4'})
@@ -521,7 +521,7 @@ def v2_config(value: Any) -> dict[str, JSON]:
 
 
 def _of_codec(codec: Codec) -> dict[str, JSON]:
-    """One of our codecs, if Zarr v2 has it."""
+    """Return one of our codecs, if Zarr v2 has it."""
     name, options = codec.name, codec.configuration()
     if name.startswith("numcodecs."):
         name = name.removeprefix("numcodecs.")

@@ -61,7 +61,7 @@ class _Number(DataType):
     __slots__ = ()
 
     def _cast(self, value: Any) -> AnyArray | None:
-        """A user's number by the rules for elements, but text is what metadata spells."""
+        """Read a user's number by the rules for elements, but text as metadata spells it."""
         if isinstance(value, str):
             return self._read(value)
         is_text = isinstance(value, bytes | np.ndarray) and np.asarray(value).dtype.kind in "UST"
@@ -84,7 +84,7 @@ class Bool(_Number):
         return np.array(value, self.numpy) if is_bool else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """True or false."""
+        """Return true or false."""
         return bool(fill)
 
 
@@ -102,7 +102,7 @@ class Integer(_Number):
         return np.array(value, self.numpy) if type(value) is int and low <= value <= high else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The integer."""
+        """Return the integer."""
         return int(fill)
 
 
@@ -125,7 +125,7 @@ class Float(_Number):
         return self._with_code(self._nearest_code(value)) if is_finite(value) else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """A number where JSON has one, else a word, or the bits of an unusual NaN."""
+        """Return a number where JSON has one, else a word, or the bits of an unusual NaN."""
         number = float(fill)
         if math.isfinite(number):
             return number
@@ -159,7 +159,7 @@ class Float(_Number):
         return 1 << (self._codes.bits - 1) if self._codes.signed else 0
 
     def _with_code(self, code: int | None) -> AnyArray | None:
-        """The float with a code; None for none."""
+        """Return the float with a code; None for none."""
         # Through an integer, so that the value never passes through a float register that might quiet a NaN.
         return None if code is None else np.array(code, f"u{self.numpy.itemsize}").view(self.numpy)
 
@@ -167,7 +167,7 @@ class Float(_Number):
         return float(np.array(code, f"u{self.numpy.itemsize}").view(self.numpy))
 
     def _spelled(self, text: str) -> int | None:
-        """The code that a word or hex digits spell; None if the type has none."""
+        """Return the code that a word or hex digits spell; None if the type has none."""
         if text in ("Infinity", "+Infinity"):
             return self._codes.infinity
         if text == "-Infinity":
@@ -178,14 +178,14 @@ class Float(_Number):
         return None if bits is None or bits >> self._codes.bits else bits
 
     def _opposite(self, code: int | None) -> int | None:
-        """The code of the opposite number; None if there is none."""
+        """Return the code of the opposite number; None if there is none."""
         if code is None or not self._sign:
             return None
         # Where the code of -0 is NaN's, there is one zero only.
         return code if code == 0 and self._codes.nan == self._sign else code | self._sign
 
     def _nearest_code(self, number: Any) -> int | None:
-        """The code of the nearest number, half to even; None if the type has none."""
+        """Return the code of the nearest number, half to even; None if the type has none."""
         if self.numpy.isbuiltin == 1:  # numpy rounds once
             with np.errstate(over="ignore"):
                 return int(np.array(number, self.numpy).view(f"u{self.numpy.itemsize}"))
@@ -200,7 +200,7 @@ class Float(_Number):
         return self._opposite(found) if is_negative else found
 
     def _middle(self, code: int) -> float:
-        """The number half way from one code to the next, which a double holds exactly."""
+        """Return the number half way from one code to the next, which a double holds exactly."""
         number = self._number(code)
         if code < self._codes.largest:
             return (number + self._number(code + 1)) / 2
@@ -222,7 +222,7 @@ class Complex(_Number):
         return self._joined([self.part.read_fill(number) for number in value])
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The pair of both parts."""
+        """Return the pair of both parts."""
         parts = fill.reshape(1).view(self.part.numpy)
         return [self.part.write_fill(parts[0, ...]), self.part.write_fill(parts[1, ...])]
 
@@ -244,7 +244,7 @@ class Complex(_Number):
 
 
 def _is_text(value: Any) -> bool:
-    """Whether this is a string that can be written as Unicode; half a surrogate pair cannot."""
+    """Return whether this is a string that can be written as Unicode; half a surrogate pair cannot."""
     if not isinstance(value, str):
         return False
     try:
@@ -267,7 +267,7 @@ class Text(DataType):
         return np.array(str(value), self.numpy) if _is_text(value) else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The text."""
+        """Return the text."""
         return str(fill[()])
 
     def _cast(self, value: Any) -> AnyArray | None:
@@ -303,7 +303,7 @@ class FixedBytes(DataType):
         return None if data is None else padded(data.rstrip(b"\0"), self.numpy)
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The bytes in base64."""
+        """Return the bytes in base64."""
         return to_base64(fill.item())
 
 
@@ -317,7 +317,7 @@ class Bytes(FixedBytes):
         return "base64, or a list of integers from 0 to 255"
 
     def default(self) -> AnyArray:
-        """No bytes."""
+        """Return no bytes."""
         return boxed(b"")
 
     def _read(self, value: JSON) -> AnyArray | None:
@@ -338,7 +338,7 @@ class RawBytes(DataType):
         return np.frombuffer(data, self.numpy)[0, ...] if data and len(data) == self.numpy.itemsize else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The bytes, as the type has them."""
+        """Return the bytes, as the type has them."""
         data = fill.tobytes()
         return list(data) if self.configuration is None else to_base64(data)
 
@@ -359,7 +359,7 @@ class Time(DataType):
     __slots__ = ()
 
     def default(self) -> AnyArray:
-        """What was never written is no time at all, rather than the year 1970."""
+        """Return "not a time", rather than the year 1970."""
         return np.array(_LOW).view(self.numpy)
 
     def _expected(self) -> str:
@@ -372,11 +372,11 @@ class Time(DataType):
         return np.array(count).view(self.numpy) if type(count) is int and _LOW <= count <= _HIGH else None
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The count, or "NaT"."""
+        """Return the count, or "NaT"."""
         return _NAT if np.isnat(fill) else int(fill.view(np.int64))
 
     def _cast(self, value: Any) -> AnyArray | None:
-        """A user's value by the rules for elements, but spans of time have no text, and no times are bytes."""
+        """Read a user's value by the rules for elements, but spans of time have no text, and no times are bytes."""
         is_text = isinstance(value, str | bytes) and (self.numpy.kind == "m" or value == _NAT or type(value) is bytes)
         return self._read(value) if is_text else self._element(value, self.numpy)
 
@@ -393,7 +393,7 @@ class Struct(DataType):
     """Whether metadata says `structured`, as zarr-python did, whose fill value may be base64 of packed bytes."""
 
     def default(self) -> AnyArray:
-        """Fields with the fill values that they have by themselves."""
+        """Return fields with the fill values that they have by themselves."""
         return self._filled({name: member.default() for name, member in self.fields.items()})
 
     def _expected(self) -> str:
@@ -413,11 +413,11 @@ class Struct(DataType):
         return self._filled({n: _inside(n, member.read_fill, value[n]) for n, member in self.fields.items()})
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """An object with the value of each field."""
+        """Return an object with the value of each field."""
         return {name: member.write_fill(fill[name]) for name, member in self.fields.items()}
 
     def _cast(self, value: Any) -> AnyArray | None:
-        """A tuple, a dict or a struct with a value for each field; or one value for all of them."""
+        """Read a tuple, a dict or a struct with a value for each field; or one value for all of them."""
         if isinstance(value, np.ndarray | np.void) and value.dtype.names is not None and value.ndim == 0:
             value = {name: value[name] for name in value.dtype.names}
         if isinstance(value, tuple | list) and len(value) == len(self.fields):
@@ -435,7 +435,7 @@ class Struct(DataType):
         return fill
 
     def unpack(self, raw: bytes, endian: Endian) -> AnyArray:
-        """One element out of its bytes."""
+        """Return one element out of its bytes."""
         storage = self.storage or Storage(self.numpy, is_partial=False, is_checked=False)
         try:
             return storage.decode(raw, (), self.numpy, endian).copy()
@@ -444,7 +444,7 @@ class Struct(DataType):
 
 
 def _inside(name: str, make: Callable[[Any], AnyArray], value: Any) -> AnyArray:
-    """What a field makes of its part of a fill value; errors name the field."""
+    """Return what a field makes of its part of a fill value; errors name the field."""
     try:
         return make(value)
     except MetadataError as error:

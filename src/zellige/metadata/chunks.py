@@ -86,7 +86,7 @@ class _OneShape(_Grid):
         return cls(sizes)
 
     def to_dict(self) -> dict[str, JSON]:
-        """The object for metadata: the name and the configuration."""
+        """Return the object for metadata: the name and the configuration."""
         return {"name": self.name, "configuration": {"chunk_shape": list(self.chunk_shape)}}
 
     @property
@@ -158,7 +158,7 @@ class RectilinearChunkGridMetadata(_Grid):
         return tuple(chunks if isinstance(chunks, int) else as_tuple(chunks) for chunks in self.axes)
 
     def to_dict(self) -> dict[str, JSON]:
-        """The object for metadata: integers where declared so, else runs."""
+        """Return the object for metadata: integers where declared so, else runs."""
         shapes = [chunks if isinstance(chunks, int) else chunks.to_rle() for chunks in self.axes]
         return {"name": self.name, "configuration": {"kind": "inline", "chunk_shapes": shapes}}
 
@@ -205,7 +205,7 @@ def _axis(entry: Any, where: str) -> AxisChunks:
 
 
 def parse_chunk_grid(value: JSON) -> ChunkGridMetadata:
-    """The grid that metadata declares."""
+    """Return the grid that metadata declares."""
     name, configuration = as_extension(value, "chunk_grid")
     if name == "rectangular":
         return _parse_rectangular(configuration)
@@ -214,7 +214,7 @@ def parse_chunk_grid(value: JSON) -> ChunkGridMetadata:
 
 
 def _parse_rectangular(configuration: dict[str, JSON]) -> RectilinearChunkGridMetadata:
-    """The older form of ZEP 3: sizes and lists of edges, without runs. It is written back as rectilinear."""
+    """Read the older form of ZEP 3: sizes and lists of edges, without runs. It is written back as rectilinear."""
     fields = Fields(configuration, _FIELD)
     axes = list(fields.take("chunk_shape", _entries))
     fields.only()
@@ -228,14 +228,14 @@ def _parse_rectangular(configuration: dict[str, JSON]) -> RectilinearChunkGridMe
 
 
 def grid_document(name: str, axes: tuple[AxisChunks, ...]) -> ChunkGridMetadata:
-    """The metadata for axes cut this way; a grid by another name than rectilinear has one size for each axis."""
+    """Return the metadata for axes cut this way; a grid by another name than rectilinear has one size for each axis."""
     if name == RectilinearChunkGridMetadata.name:
         return RectilinearChunkGridMetadata(axes)
     return _GRIDS[name](tuple(size for size in axes if isinstance(size, int)))
 
 
 def spelled_out(document: ChunkGridMetadata, shape: Shape) -> ChunkGridMetadata:
-    """The same grid for arrays of this shape, with edges in place of sizes that repeat."""
+    """Return the same grid for arrays of this shape, with edges in place of sizes that repeat."""
     if not isinstance(document, RectilinearChunkGridMetadata):
         return document
     pairs = zip(document.axes, shape, strict=True)
@@ -243,7 +243,7 @@ def spelled_out(document: ChunkGridMetadata, shape: Shape) -> ChunkGridMetadata:
 
 
 def resized_grid(document: ChunkGridMetadata, grid: ChunkGrid) -> ChunkGridMetadata:
-    """The grid after a resize: the name is kept, unless a regular grid has become uneven."""
+    """Return the grid after a resize: the name is kept, unless a regular grid has become uneven."""
     name = document.name if grid.is_regular else RectilinearChunkGridMetadata.name
     return grid_document(name, tuple(axis.declared for axis in grid.axes))
 
@@ -270,7 +270,7 @@ class _Separated:
         one_of("/", ".")(self.separator, f"{_KEYS}.configuration.separator")
 
     def to_dict(self) -> dict[str, JSON]:
-        """The object for metadata."""
+        """Return the object for metadata."""
         return {"name": self.name, "configuration": {"separator": self.separator}}
 
 
@@ -282,11 +282,11 @@ class DefaultChunkKeyEncoding(_Separated):
     name: ClassVar[str] = "default"
 
     def encode_chunk_key(self, coords: Coords) -> str:
-        """The key of a chunk."""
+        """Return the key of a chunk."""
         return self.separator.join(["c", *map(str, coords)])
 
     def decode_chunk_key(self, key: str, rank: int) -> Coords | None:
-        """The chunk that a key belongs to, or None if it is no chunk's key."""
+        """Return the chunk that a key belongs to, or None if it is no chunk's key."""
         prefix, *parts = key.split(self.separator)
         return _numbers(parts, rank) if prefix == "c" else None
 
@@ -299,11 +299,11 @@ class V2ChunkKeyEncoding(_Separated):
     name: ClassVar[str] = "v2"
 
     def encode_chunk_key(self, coords: Coords) -> str:
-        """The key of a chunk."""
+        """Return the key of a chunk."""
         return self.separator.join(map(str, coords)) or "0"
 
     def decode_chunk_key(self, key: str, rank: int) -> Coords | None:
-        """The chunk that a key belongs to, or None if it is no chunk's key."""
+        """Return the chunk that a key belongs to, or None if it is no chunk's key."""
         if rank == 0:
             return () if key == "0" else None
         return _numbers(key.split(self.separator), rank)
@@ -315,7 +315,7 @@ _ENCODINGS: dict[str, type[ChunkKeyEncoding]] = {"default": DefaultChunkKeyEncod
 
 
 def parse_chunk_key_encoding(value: JSON) -> ChunkKeyEncoding:
-    """The encoding that metadata declares."""
+    """Return the encoding that metadata declares."""
     name, configuration = as_extension(value, _KEYS)
     one_of(*_ENCODINGS)(name, f"{_KEYS}.name")
     Fields(configuration, f"{_KEYS}.configuration").only("separator")
@@ -323,7 +323,7 @@ def parse_chunk_key_encoding(value: JSON) -> ChunkKeyEncoding:
 
 
 def chunk_key_encoding_argument(value: JSON | ChunkKeyEncoding | None) -> ChunkKeyEncoding:
-    """What users give as `chunk_key_encoding=`: an object, a name, JSON, or `{"name", "separator"}`."""
+    """Return what users give as `chunk_key_encoding=`: an object, a name, JSON, or `{"name", "separator"}`."""
     if value is None:
         return DefaultChunkKeyEncoding()
     if isinstance(value, DefaultChunkKeyEncoding | V2ChunkKeyEncoding):

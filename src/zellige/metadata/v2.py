@@ -76,7 +76,7 @@ class ArrayV2Metadata(ArrayMetadata):
         )
 
     def to_dict(self) -> dict[str, JSON]:
-        """The document without the attributes."""
+        """Return the document without the attributes."""
         fill = types.write_v2_fill(self.data_type, types.declared(self.dtype), self.fill_value)
         document: dict[str, JSON] = {
             "zarr_format": 2,
@@ -92,12 +92,12 @@ class ArrayV2Metadata(ArrayMetadata):
         return document | self.extra
 
     def to_documents(self) -> Documents:
-        """The documents by their names; that of the attributes only if there are any."""
+        """Return the documents by their names; that of the attributes only if there are any."""
         documents = {ARRAY_V2: self.to_dict()}
         return {**documents, ATTRIBUTES_V2: self.attributes} if self.attributes else documents
 
     def resized(self, grid: ChunkGrid) -> ArrayV2Metadata:
-        """The metadata after a resize to this grid."""
+        """Return the metadata after a resize to this grid."""
         if tuple(axis.declared for axis in grid.axes) != self.chunk_grid.chunk_shape:
             raise MetadataError("Zarr v2 has chunks of one shape only, which does not change", field="chunks")
         return replace(self, shape=grid.shape)
@@ -144,7 +144,7 @@ def _chunks(value: JSON, path: str, rank: int) -> Shape:
 
 
 def _filters(value: JSON, path: str) -> list[dict[str, JSON]] | None:
-    """The filters; no list and an empty one are the same."""
+    """Return the filters; no list and an empty one are the same."""
     items = [] if value is None else as_list(value, path)
     return [_codec(item, f"{path}[{i}]") for i, item in enumerate(items)] or None
 
@@ -165,7 +165,7 @@ _YES_OR_NO = {"YES": True, "NO": False}
 
 
 def _codec(value: JSON, path: str) -> dict[str, JSON]:
-    """A codec with valid parameters in place of those that others write, and that only writing depends on.
+    """Return a codec with valid parameters in place of those that others write, and that only writing depends on.
 
     >>> _codec({"id": "zstd", "level": 30, "checksum": "NO"}, "compressor")
     {'id': 'zstd', 'level': 22, 'checksum': False}
@@ -207,12 +207,12 @@ class Step(NamedTuple):
     configuration: dict[str, JSON]
 
     def to_json(self) -> dict[str, JSON]:
-        """As the document has it."""
+        """Return it as the document has it."""
         return {"id": self.id, **self.configuration}
 
 
 def steps_of(filters: list[dict[str, JSON]] | None, compressor: dict[str, JSON] | None) -> list[Step]:
-    """What chunks go through, in this order."""
+    """Return what chunks go through, in this order."""
     items = [(f"filters[{i}]", item) for i, item in enumerate(filters or [])]
     items += [("compressor", compressor)] if compressor else []
     return [Step(place, item["id"], {k: v for k, v in item.items() if k != "id"}) for place, item in items]
@@ -232,7 +232,7 @@ def _chain(dtype: JSON, data_type: DataType, steps: list[Step], order: str, rank
 
 
 def _check_objects(data_type: DataType, steps: list[Step]) -> None:
-    """Filters for objects come first, and only where there are objects."""
+    """Refuse filters for objects that do not come first, or where there are no objects."""
     for i, step in enumerate(steps):
         objects = data_type.numpy.hasobject and i == 0
         if (step.id in _OBJECTS and not objects) or (step.id in _SHAPED and i):
@@ -243,7 +243,7 @@ def _check_objects(data_type: DataType, steps: list[Step]) -> None:
 
 
 def _serializer(dtype: JSON, data_type: DataType, steps: list[Step]) -> Extension:
-    """The codec from the chunk to bytes: one of ours if it can say the same."""
+    """Return the codec from the chunk to bytes: one of ours if it can say the same."""
     declared = types.declared(dtype)
     orders = types.byte_orders(declared)
     if not steps and len(orders) < 2 and not types.has_subarrays(declared):
@@ -256,12 +256,12 @@ def _serializer(dtype: JSON, data_type: DataType, steps: list[Step]) -> Extensio
 
 
 def _elements(orders: set[Literal["little", "big"]]) -> Extension:
-    """The codec of elements in this byte order, if they have one."""
+    """Return the codec of elements in this byte order, if they have one."""
     return Extension("bytes", {"endian": next(iter(orders))} if orders else {})
 
 
 def _bytes_codecs(steps: list[Step], itemsize: int, usual: int) -> list[Extension]:
-    """Codecs from bytes to bytes. numcodecs hands elements of some size to the first one, and bytes to the others."""
+    """Return codecs from bytes to bytes. numcodecs hands elements to the first one, and bytes to the others."""
     found = []
     for step in steps:
         configuration = step.configuration
@@ -275,7 +275,7 @@ def _bytes_codecs(steps: list[Step], itemsize: int, usual: int) -> list[Extensio
 
 
 def _itemsize(dtype: JSON, steps: list[Step]) -> int:
-    """The size of the elements that the filters make; 1 if they are bytes."""
+    """Return the size of the elements that the filters make; 1 if they are bytes."""
     size = types.declared(dtype).itemsize
     for step in steps:
         before, _ = types.CONVERSIONS.get(step.id, (None, None))
@@ -298,7 +298,7 @@ def to_v3(metadata: ArrayV2Metadata) -> ArrayV3Metadata: ...
 @overload
 def to_v3(metadata: GroupMetadata) -> GroupMetadata: ...
 def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupMetadata:
-    """The metadata of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
+    """Return the metadata of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
 
     The names of axes that xarray keeps among the attributes become `dimension_names`, where it looks for them in
     Zarr v3. Fields that Zarr v2 does not define are left out, and so is the consolidated metadata of a group.
@@ -347,7 +347,7 @@ def _refused(place: str, reason: str) -> NotConvertibleError:
 
 
 def _codecs(metadata: ArrayV2Metadata) -> list[Extension]:
-    """The same chain, by the names that Zarr v3 has for its codecs."""
+    """Return the same chain, by the names that Zarr v3 has for its codecs."""
     found: list[Extension] = []
     itemsize = 1  # of what the next codec from bytes to bytes sees
     for codec in metadata.codecs:
@@ -372,7 +372,7 @@ _CORE: dict[str, dict[str, JSON]] = {
 
 
 def _renamed(codec: Extension, itemsize: int) -> Extension:
-    """A codec that has a name in Zarr v3, by that of the specification if it is there."""
+    """Return a codec that has a name in Zarr v3, by that of the specification if it is there."""
     name, given = codec.name.removeprefix("numcodecs."), _given(codec.configuration)
     if name == "crc32c" and given.get("location", "end") == "end":
         return Extension("crc32c", {})
@@ -385,7 +385,7 @@ def _renamed(codec: Extension, itemsize: int) -> Extension:
 
 
 def _shuffle(number: JSON, typesize: JSON) -> str:
-    """The word for how blosc shuffles."""
+    """Return the word for how blosc shuffles."""
     names = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle", -1: "bitshuffle" if typesize == 1 else "shuffle"}
     if type(number) is not int or number not in names:
         raise _refused("blosc.shuffle", f"must be -1, 0, 1 or 2, found {number!r}")
@@ -393,7 +393,7 @@ def _shuffle(number: JSON, typesize: JSON) -> str:
 
 
 def _given(configuration: dict[str, JSON]) -> dict[str, JSON]:
-    """A configuration without the nulls by which numcodecs says that something is not given."""
+    """Return a configuration without the nulls by which numcodecs says that something is not given."""
     return {key: value for key, value in configuration.items() if value is not None}
 
 
@@ -401,7 +401,7 @@ def _given(configuration: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> tuple[list[Extension], int]:
-    """The codecs for filters that come before those from bytes to bytes, and the size of the elements at last."""
+    """Return the codecs for filters before those from bytes to bytes, and the size of the elements at last."""
     filters = steps_of(metadata.filters, metadata.compressor)[: len(items)]
     stored = types.declared(metadata.dtype)
     found: list[Extension] = []
@@ -420,7 +420,7 @@ def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> tuple[
 
 
 def _after(step: Step, stored: np.dtype[Any], others: list[Step]) -> np.dtype[Any]:
-    """The type that a filter makes of elements of another, byte order included."""
+    """Return the type that a filter makes of elements of another, byte order included."""
     if step.id in types.CONVERSIONS and step.id != "categorize":
         return _converted(step, stored)
     if step.id == "bitround":
@@ -450,7 +450,7 @@ def _converted(step: Step, stored: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _sums_otherwise(decoded: np.dtype[Any], encoded: np.dtype[Any]) -> bool:
-    """Whether numcodecs sums differences to integers by way of floats, which are rounded and do not wrap around."""
+    """Return whether numcodecs sums differences to integers by way of floats, which are rounded and never wrap."""
     if decoded.kind not in "iu":
         return False
     return encoded.kind not in "iu" or (encoded.itemsize == 8 and np.result_type(decoded, encoded).kind == "f")

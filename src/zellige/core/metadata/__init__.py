@@ -13,7 +13,7 @@ _OLDER = {"RegularChunkGrid": RegularChunkGridMetadata, "RectilinearChunkGrid": 
 
 
 def deprecated(module: str, name: str) -> Any:
-    """The class that an older name stands for, with a `DeprecationWarning`.
+    """Return the class that an older name stands for, with a `DeprecationWarning`.
 
     Parameters
     ----------
