@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArrayBytesCodec, ArraySpec
-from zellige.codecs.fields import Absent, as_tuple, tuple_of
+from zellige.codecs.fields import Absent, as_tuples, tuple_of
 from zellige.dtypes.base import check_elements
 from zellige.errors import CodecError
 from zellige.types import AnyArray, Buffer, Shape
@@ -32,7 +32,7 @@ class TransposeCodec(ArrayArrayCodec):
     is_view: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", as_tuple(self.order))
+        object.__setattr__(self, "order", as_tuples(self.order))
         super().__post_init__()
 
     @property

@@ -43,8 +43,7 @@ class CodecChain:
         self.filters, self.serializer, compressors = _by_kind(chain)
         self.dtype, self.fill = dtype, fill
         self.bound = _Bound(self)
-        last = self.specs(shape)[-1]
-        itemsize = 1 if last.dtype.numpy.hasobject else last.dtype.numpy.itemsize
+        itemsize = self.specs(shape)[-1].dtype.item_size or 1
         self.compressors = tuple(codec.evolve(itemsize) for codec in compressors)
         self.bound[shape]
 

@@ -63,10 +63,10 @@ def one_of(*choices: Any) -> Rule:
 
 def tuple_of(expected: str, accepts: Callable[[tuple[Any, ...]], bool]) -> Rule:
     """Accept a tuple all of which is accepted; a list in metadata."""
-    return Rule(expected, lambda value: isinstance(value, tuple) and accepts(value), lambda value, _: as_tuple(value))
+    return Rule(expected, lambda value: isinstance(value, tuple) and accepts(value), lambda value, _: as_tuples(value))
 
 
-def as_tuple(value: Any) -> Any:
+def as_tuples(value: Any) -> Any:
     """Return a list as a tuple, and those in it too."""
     if not isinstance(value, list | tuple):
         return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, Literal, Self, TypeAlias
@@ -12,7 +12,7 @@ import numpy as np
 
 from zellige.dtypes.cast import as_values, is_complex, unmasked
 from zellige.dtypes.fill import unfit
-from zellige.errors import CodecError, MaskedValueError, MetadataError, fail
+from zellige.errors import CodecError, MaskedValueError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
 
 Endian: TypeAlias = Literal["little", "big"] | None
@@ -228,26 +228,3 @@ def check_elements(elements: AnyArray) -> None:
         characters = np.ascontiguousarray(elements).reshape(-1).view(f"{dtype.byteorder}u4")
         if (most := int(characters.max(initial=0))) > _LAST_CHARACTER:
             raise CodecError(f"bytes: {most:#x} is not a character of Unicode")
-
-
-# -- checking configurations ----------------------------------------------------------------------
-
-FIELD = "data_type.configuration"
-
-
-def only_keys(name: str, configuration: Mapping[str, JSON], *known: str) -> None:
-    """Refuse keys that the type's schema does not have, and demand those that it has."""
-    if unknown := sorted(configuration.keys() - set(known)):
-        field, takes = (f"{FIELD}.{unknown[0]}", ", ".join(known)) if known else (FIELD, "none")
-        raise MetadataError(f"{FIELD}: {name!r} takes {takes}, found {unknown[0]!r}", field=field)
-    for key in known:
-        if key not in configuration:
-            raise MetadataError(f"{FIELD}.{key} is missing; {name!r} needs it", field=f"{FIELD}.{key}")
-
-
-def integer(configuration: Mapping[str, JSON], key: str, low: int, high: int) -> int:
-    """Return an integer within limits; booleans and floats are not integers."""
-    value = configuration[key]
-    if type(value) is not int or not low <= value <= high:
-        fail(f"{FIELD}.{key}", f"an integer from {low} to {high}", value)
-    return value

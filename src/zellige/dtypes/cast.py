@@ -41,7 +41,7 @@ def is_complex(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "c" or (dtype.isbuiltin == 2 and "complex" in dtype.name)
 
 
-def is_integer(dtype: np.dtype[Any]) -> bool:
+def is_integral(dtype: np.dtype[Any]) -> bool:
     """Return whether a type is an integer or a boolean, of numpy or of ml_dtypes."""
     return dtype.kind in "biu" or (dtype.isbuiltin == 2 and dtype.name.startswith(("int", "uint")))
 
@@ -153,7 +153,7 @@ def _numbers(value: Any, dtype: np.dtype[Any], checked: bool) -> AnyArray:
     if array.dtype == dtype:
         return array
     if array.dtype.isbuiltin == 2:  # ml_dtypes has no casts between some of its types
-        wide = np.complex64 if is_complex(array.dtype) else np.int8 if is_integer(array.dtype) else np.float32
+        wide = np.complex64 if is_complex(array.dtype) else np.int8 if is_integral(array.dtype) else np.float32
         array = array.astype(wide)
     if checked:
         _check_numbers(array, dtype)
@@ -165,7 +165,7 @@ def _numbers(value: Any, dtype: np.dtype[Any], checked: bool) -> AnyArray:
 
 def _plain_numbers(value: Any, array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     """Return what numpy made of Python's numbers, unless it rounded integers that an integer type may hold."""
-    rounded = array.dtype.kind == "f" and is_integer(dtype) and not (np.abs(array) < 2.0**53).all()
+    rounded = array.dtype.kind == "f" and is_integral(dtype) and not (np.abs(array) < 2.0**53).all()
     return np.array(value, object) if rounded else array
 
 
@@ -175,7 +175,7 @@ def _number_objects(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> Any
         _spelt(item, dtype, place, array.shape) if isinstance(item, str | bytes) else item
         for place, item in enumerate(array.ravel().tolist())
     ]
-    nothing = () if is_integer(dtype) else (type(None),)  # NaN to numpy
+    nothing = () if is_integral(dtype) else (type(None),)  # NaN to numpy
     if not all(isinstance(item, (Number, np.bool_, *nothing)) for item in items):
         raise _refused(array, dtype, "numbers", "bool", "int", "float", "complex", "str")
     found = _objects_of(items, array.shape)
@@ -188,7 +188,7 @@ def _number_objects(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> Any
 
 def _spelt(text: str | bytes, dtype: np.dtype[Any], place: int, shape: Shape) -> Any:
     """Return the number that text spells."""
-    read: Callable[[Any], Any] = int if is_integer(dtype) else complex if is_complex(dtype) else float
+    read: Callable[[Any], Any] = int if is_integral(dtype) else complex if is_complex(dtype) else float
     try:
         return read(text)
     except (ValueError, TypeError):  # complex reads no bytes
@@ -200,7 +200,7 @@ def _spelt(text: str | bytes, dtype: np.dtype[Any], place: int, shape: Shape) ->
 
 def _other_numbers(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     """Convert numbers of Python that numpy has no type for, such as fractions and integers of any length."""
-    integers = is_integer(dtype)
+    integers = is_integral(dtype)
     low, high = limits(dtype) if integers else (0, 0)
     kind: Any = int if integers else complex if is_complex(dtype) else float
     nothing = complex(math.nan, math.nan) if is_complex(dtype) else math.nan  # what numpy makes of None
@@ -225,12 +225,12 @@ def _check_numbers(array: AnyArray, dtype: np.dtype[Any]) -> None:
     """Raise if one of these numbers, in a type of numpy, is another one as `dtype`."""
     if not array.size or _holds_all(dtype, array.dtype):
         return
-    if is_integer(dtype) and is_integer(array.dtype):
+    if is_integral(dtype) and is_integral(array.dtype):
         low, high = limits(dtype)
         if int(array.min()) < low or int(array.max()) > high:
             _refuse_first(array, (array < low) | (array > high), dtype)
         return
-    lost = _lost_as_integer if is_integer(dtype) else _lost_as_float
+    lost = _lost_as_integer if is_integral(dtype) else _lost_as_float
     with np.errstate(all="ignore"):
         if any(lost(piece, dtype).any() for piece in _pieces(array, "K")):
             start = 0

@@ -19,9 +19,32 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zellige.dtypes import families
-from zellige.dtypes.base import FIELD, MOST_BYTES, DataType, integer, only_keys
+from zellige.dtypes.base import MOST_BYTES, DataType
 from zellige.errors import MetadataError, UnknownDataTypeError, fail, hint, shown
 from zellige.types import JSON
+
+# -- checking configurations ----------------------------------------------------------------------
+
+_FIELD = "data_type.configuration"
+
+
+def _only_keys(name: str, configuration: Mapping[str, JSON], *known: str) -> None:
+    """Refuse keys that the type's schema does not have, and demand those that it has."""
+    if unknown := sorted(configuration.keys() - set(known)):
+        field, takes = (f"{_FIELD}.{unknown[0]}", ", ".join(known)) if known else (_FIELD, "none")
+        raise MetadataError(f"{_FIELD}: {name!r} takes {takes}, found {unknown[0]!r}", field=field)
+    for key in known:
+        if key not in configuration:
+            raise MetadataError(f"{_FIELD}.{key} is missing; {name!r} needs it", field=f"{_FIELD}.{key}")
+
+
+def _integer(configuration: Mapping[str, JSON], key: str, low: int, high: int) -> int:
+    """Return an integer within limits; booleans and floats are not integers."""
+    value = configuration[key]
+    if type(value) is not int or not low <= value <= high:
+        fail(f"{_FIELD}.{key}", f"an integer from {low} to {high}", value)
+    return value
+
 
 # -- numbers --------------------------------------------------------------------------------------
 
@@ -40,7 +63,7 @@ _NUMBERS = ("bool", *_INTEGERS, *families.FLOATS, *_COMPLEX, *(f"complex_{part}"
 
 
 def _read_number(name: str, configuration: Mapping[str, JSON]) -> DataType:
-    only_keys(name, configuration)
+    _only_keys(name, configuration)
     return _number(_ALIASES.get(name, name))
 
 
@@ -90,16 +113,16 @@ _RAW = re.compile(r"r(0|[1-9][0-9]{0,11})")
 
 def _read_variable(name: str, configuration: Mapping[str, JSON]) -> DataType:
     """Read `string` or `bytes`; `variable_length_bytes`, which zarr-python writes, is written back as `bytes`."""
-    only_keys(name, configuration)
+    _only_keys(name, configuration)
     return _STRING if name == "string" else _BYTES
 
 
 def _read_fixed(name: str, configuration: Mapping[str, JSON]) -> DataType:
-    only_keys(name, configuration, "length_bytes")
+    _only_keys(name, configuration, "length_bytes")
     unit = _FIXED[name][2]
-    length = integer(configuration, "length_bytes", unit, MOST_BYTES)
+    length = _integer(configuration, "length_bytes", unit, MOST_BYTES)
     if length % unit:
-        fail(f"{FIELD}.length_bytes", f"a multiple of {unit}", length)
+        fail(f"{_FIELD}.length_bytes", f"a multiple of {unit}", length)
     return _fixed(name, length)
 
 
@@ -109,7 +132,7 @@ def _fixed(name: str, length: int) -> DataType:
 
 
 def _read_raw_bits(name: str, configuration: Mapping[str, JSON]) -> DataType:
-    only_keys(name, configuration)
+    _only_keys(name, configuration)
     return _raw_bits(int(name[1:]))
 
 
@@ -142,12 +165,12 @@ _TIMES = {"M": "numpy.datetime64", "m": "numpy.timedelta64"}
 
 def _read_time(name: str, configuration: Mapping[str, JSON]) -> DataType:
     """Read a `unit` and a `scale_factor`, as 10 and `us` for steps of 10 microseconds."""
-    only_keys(name, configuration, "unit", "scale_factor")
+    _only_keys(name, configuration, "unit", "scale_factor")
     given = configuration["unit"]
     unit = _MICRO.get(given, given) if isinstance(given, str) else None
     if unit not in _UNITS:
-        fail(f"{FIELD}.unit", f"one of {', '.join(_UNITS)}", given)
-    return _time("M" if name == _TIMES["M"] else "m", unit, integer(configuration, "scale_factor", 1, 2**31 - 1))
+        fail(f"{_FIELD}.unit", f"one of {', '.join(_UNITS)}", given)
+    return _time("M" if name == _TIMES["M"] else "m", unit, _integer(configuration, "scale_factor", 1, 2**31 - 1))
 
 
 def _time(kind: str, unit: str, scale: int) -> DataType:
@@ -157,12 +180,12 @@ def _time(kind: str, unit: str, scale: int) -> DataType:
 
 # -- structs --------------------------------------------------------------------------------------
 
-_AT = f"{FIELD}.fields"
+_AT = f"{_FIELD}.fields"
 
 
 def _read_struct(name: str, configuration: Mapping[str, JSON]) -> DataType:
     """Read `struct`, or the older `structured`, whose fields are pairs; both are written as `struct`."""
-    only_keys(name, configuration, "fields")
+    _only_keys(name, configuration, "fields")
     given = configuration["fields"]
     if not isinstance(given, list) or not given:
         fail(_AT, "a list of at least one field", given)

@@ -12,6 +12,7 @@ Each kind answers the same questions, and callers never ask which kind it is.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -51,25 +52,74 @@ class DimensionGrid(Protocol):
         """Every chunk size that occurs, once."""
 
     def index_to_chunk(self, idx: int) -> int:
-        """Return the chunk that holds an element; IndexError outside the array."""
+        """Return the chunk that holds an element; IndexError outside the array.
+
+        Parameters
+        ----------
+        idx
+            The position of the element along the axis, from 0.
+
+        """
 
     def indices_to_chunks(self, indices: Indices) -> Indices:
-        """Return `index_to_chunk` for an array of elements inside the array."""
+        """Return `index_to_chunk` for an array of elements inside the array.
+
+        Parameters
+        ----------
+        indices
+            The positions of the elements.
+
+        """
 
     def chunk_offset(self, chunk_ix: int) -> int:
-        """Return the first element of a chunk; IndexError if there is no such chunk."""
+        """Return the first element of a chunk; IndexError if there is no such chunk.
+
+        Parameters
+        ----------
+        chunk_ix
+            The position of the chunk along the axis, from 0.
+
+        """
 
     def chunk_size(self, chunk_ix: int) -> int:
-        """Return the length that the codecs see."""
+        """Return the length that the codecs see.
+
+        Parameters
+        ----------
+        chunk_ix
+            The position of the chunk along the axis, from 0.
+
+        """
 
     def data_size(self, chunk_ix: int) -> int:
-        """Return the length that lies inside the array."""
+        """Return the length that lies inside the array.
+
+        Parameters
+        ----------
+        chunk_ix
+            The position of the chunk along the axis, from 0.
+
+        """
 
     def with_extent(self, new_extent: int) -> DimensionGrid:
-        """Return the same edges for another extent."""
+        """Return the same edges for another extent.
+
+        Parameters
+        ----------
+        new_extent
+            The length of the array, which the edges must reach.
+
+        """
 
     def resize(self, new_extent: int) -> DimensionGrid:
-        """Return the dimension after a resize. Existing edges stay."""
+        """Return the dimension after a resize. Existing edges stay.
+
+        Parameters
+        ----------
+        new_extent
+            The length of the array after it.
+
+        """
 
 
 class Axis(DimensionGrid, Protocol):
@@ -90,9 +140,54 @@ class Axis(DimensionGrid, Protocol):
         """Return the dimension after a resize; `chunks` says how the new region is cut. Existing edges stay."""
 
 
+class _Dimension(ABC):
+    """What our own kinds share: the answers about a single chunk."""
+
+    __slots__ = ()
+
+    extent: int
+
+    @property
+    @abstractmethod
+    def data_runs(self) -> Edges: ...
+
+    @abstractmethod
+    def _bounds(self, chunk_ix: int) -> tuple[int, int]:
+        """Return the first element of a chunk and its chunk size; raises `BoundsCheckError` if there is none."""
+
+    @property
+    def data_sizes(self) -> Sizes:
+        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
+        return as_tuple(self.data_runs)
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """Return the first element of a chunk."""
+        return self._bounds(chunk_ix)[0]
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """Return the length that the codecs see."""
+        return self._bounds(chunk_ix)[1]
+
+    def data_size(self, chunk_ix: int) -> int:
+        """Return the length that lies inside the array."""
+        start, size = self._bounds(chunk_ix)
+        return max(0, min(size, self.extent - start))
+
+
 @dataclass(frozen=True, slots=True)
-class FixedDimension:
-    """Uniform chunks; the last one may reach over the end, and is still encoded at full size."""
+class FixedDimension(_Dimension):
+    """Uniform chunks; the last one may reach over the end, and is still encoded at full size.
+
+    Methods: see `DimensionGrid`.
+
+    Parameters
+    ----------
+    size
+        The length of every chunk.
+    extent
+        The length of the array along this axis.
+
+    """
 
     size: int
     extent: int
@@ -115,13 +210,8 @@ class FixedDimension:
         return (self.size,)
 
     @property
-    def data_sizes(self) -> Sizes:
-        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
-        return as_tuple(self.data_runs)
-
-    @property
     def data_runs(self) -> Edges:
-        """The same as runs."""
+        """The data size of every chunk that overlaps the array, as runs."""
         whole, rest = divmod(self.extent, self.size) if self.size else (0, 0)
         return Edges.of_runs(run for run in ((self.size, whole), (rest, int(rest > 0))) if run[1])
 
@@ -147,24 +237,11 @@ class FixedDimension:
         chunk = idx // self.size
         return chunk, chunk * self.size, self.size
 
-    def chunk_offset(self, chunk_ix: int) -> int:
-        """Return the first element of a chunk."""
-        self._check_chunk(chunk_ix)
-        return chunk_ix * self.size
-
-    def chunk_size(self, chunk_ix: int) -> int:
-        """Return the length that the codecs see: the same for all."""
-        self._check_chunk(chunk_ix)
-        return self.size
-
-    def data_size(self, chunk_ix: int) -> int:
-        """Return the length that lies inside the array."""
-        self._check_chunk(chunk_ix)
-        return max(0, min(self.size, self.extent - chunk_ix * self.size))
-
-    def _check_chunk(self, chunk_ix: int) -> None:
-        if not 0 <= chunk_ix * self.size < self.extent or not self.size:
+    def _bounds(self, chunk_ix: int) -> tuple[int, int]:
+        start = chunk_ix * self.size
+        if not 0 <= start < self.extent or not self.size:
             raise no_chunk(chunk_ix, self.nchunks)
+        return start, self.size
 
     def with_extent(self, new_extent: int) -> Self:
         """Return the same size for another extent."""
@@ -191,9 +268,9 @@ class BoundedDimension(FixedDimension):
         whole = (self.size,) if self.extent >= self.size or not rest else ()
         return (*whole, rest) if rest else whole
 
-    def chunk_size(self, chunk_ix: int) -> int:
-        """Return the length that the codecs see: what lies inside the array."""
-        return self.data_size(chunk_ix)
+    def _bounds(self, chunk_ix: int) -> tuple[int, int]:
+        start, size = FixedDimension._bounds(self, chunk_ix)
+        return start, min(size, self.extent - start)
 
     def locate(self, idx: int) -> tuple[int, int, int]:
         """Return the chunk that holds an element, where it begins, and its size."""
@@ -213,16 +290,24 @@ class BoundedDimension(FixedDimension):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class VaryingDimension:
+class VaryingDimension(_Dimension):
     """Explicit edges, kept as runs. The last chunks may reach over the end, or lie wholly beyond it.
 
-    `edges` are lengths and `[length, count]` runs, mixed as you like.
+    Methods: see `DimensionGrid`.
 
     >>> months = VaryingDimension([31, 28, 31], 90)
     >>> months.index_to_chunk(31), months.chunk_offset(2)
     (1, 59)
     >>> VaryingDimension([[1, 10**12]], 10**12).nchunks
     1000000000000
+
+    Parameters
+    ----------
+    edges
+        Lengths and `[length, count]` runs, mixed as you like.
+    extent
+        The length of the array along this axis; the edges must reach it.
+
     """
 
     declared: Edges
@@ -267,13 +352,8 @@ class VaryingDimension:
         return self.declared.unique()
 
     @property
-    def data_sizes(self) -> Sizes:
-        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
-        return as_tuple(self.data_runs)
-
-    @property
     def data_runs(self) -> Edges:
-        """The same as runs."""
+        """The data size of every chunk that overlaps the array, as runs."""
         return self.declared.clipped(self.extent)
 
     def index_to_chunk(self, idx: int) -> int:
@@ -291,24 +371,10 @@ class VaryingDimension:
         """Return the chunk that holds an element, where it begins, and its size."""
         return self.declared.locate(idx)
 
-    def chunk_offset(self, chunk_ix: int) -> int:
-        """Return the first element of a chunk."""
-        self._check_chunk(chunk_ix)
-        return self.declared.offset(chunk_ix)
-
-    def chunk_size(self, chunk_ix: int) -> int:
-        """Return the length that the codecs see: the declared edge."""
-        self._check_chunk(chunk_ix)
-        return self.declared[chunk_ix]
-
-    def data_size(self, chunk_ix: int) -> int:
-        """Return the length that lies inside the array."""
-        self._check_chunk(chunk_ix)
-        return max(0, min(self.declared[chunk_ix], self.extent - self.declared.offset(chunk_ix)))
-
-    def _check_chunk(self, chunk_ix: int) -> None:
+    def _bounds(self, chunk_ix: int) -> tuple[int, int]:
         if not 0 <= chunk_ix < len(self.declared):
             raise no_chunk(chunk_ix, len(self.declared))
+        return self.declared.bounds(chunk_ix)
 
     def with_extent(self, new_extent: int) -> VaryingDimension:
         """Return the same edges for another extent, which they must reach."""

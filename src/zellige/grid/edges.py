@@ -316,15 +316,18 @@ class Edges(LazyTuple):
         r = bisect_right(firsts, chunk) - 1
         return firsts[r], starts[r], (starts[r + 1] - starts[r]) // (firsts[r + 1] - firsts[r])
 
+    def bounds(self, chunk: int) -> tuple[int, int]:
+        """Return the first element of a chunk and its length, 0 <= chunk < len."""
+        first, start, size = self._run(chunk)
+        return start + (chunk - first) * size, size
+
     def offset(self, chunk: int) -> int:
         """Return the first element of a chunk, 0 <= chunk < len."""
-        first, start, size = self._run(chunk)
-        return start + (chunk - first) * size
+        return self.bounds(chunk)[0]
 
     def end(self, chunk: int) -> int:
         """Return the first element behind a chunk, 0 <= chunk < len."""
-        first, start, size = self._run(chunk)
-        return start + (chunk - first + 1) * size
+        return sum(self.bounds(chunk))
 
     def chunk_of(self, index: int) -> int:
         """Return the chunk that holds an element, 0 <= index < total."""

@@ -227,7 +227,7 @@ def _chain(dtype: JSON, data_type: DataType, steps: list[Step], order: str, rank
     turned = order == "F" and rank > 1 and not (before and before[0].id in _SHAPED)
     axes = [Extension("transpose", {"order": list(range(rank))[::-1]})] if turned else []
     # What a chain takes for the size of elements: that of the array's, whatever filters make of them.
-    usual = 1 if data_type.numpy.hasobject else data_type.numpy.itemsize
+    usual = data_type.item_size or 1
     return (*axes, _serializer(dtype, data_type, before), *_bytes_codecs(after, _itemsize(dtype, before), usual))
 
 
@@ -349,17 +349,11 @@ def _refused(place: str, reason: str) -> NotConvertibleError:
 def _codecs(metadata: ArrayV2Metadata) -> list[Extension]:
     """Return the same chain, by the names that Zarr v3 has for its codecs."""
     found: list[Extension] = []
-    itemsize = 1  # of what the next codec from bytes to bytes sees
     for codec in metadata.codecs:
         if codec.name == FILTERS:
-            filtered, itemsize = _filtered(metadata, codec.configuration["filters"])
-            found += filtered
-        elif codec.name == "bytes":
-            itemsize = metadata.data_type.numpy.itemsize
-            found.append(codec)
+            found += _filtered(metadata, codec.configuration["filters"])
         else:
-            found.append(_renamed(codec, itemsize))
-            itemsize = 1
+            found.append(_renamed(codec, metadata.data_type.item_size or 1))
     return found
 
 
@@ -372,7 +366,10 @@ _CORE: dict[str, dict[str, JSON]] = {
 
 
 def _renamed(codec: Extension, itemsize: int) -> Extension:
-    """Return a codec that has a name in Zarr v3, by that of the specification if it is there."""
+    """Return a codec by its name in Zarr v3, that of the specification if it is there.
+
+    Where blosc sees elements of another size than `itemsize`, that of the array's, its configuration says so.
+    """
     name, given = codec.name.removeprefix("numcodecs."), _given(codec.configuration)
     if name == "crc32c" and given.get("location", "end") == "end":
         return Extension("crc32c", {})
@@ -400,8 +397,8 @@ def _given(configuration: dict[str, JSON]) -> dict[str, JSON]:
 # -- filters --------------------------------------------------------------------------------------
 
 
-def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> tuple[list[Extension], int]:
-    """Return the codecs for filters before those from bytes to bytes, and the size of the elements at last."""
+def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> list[Extension]:
+    """Return the codecs for filters before those from bytes to bytes."""
     filters = steps_of(metadata.filters, metadata.compressor)[: len(items)]
     stored = types.declared(metadata.dtype)
     found: list[Extension] = []
@@ -410,13 +407,13 @@ def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> tuple[
         if step.id in _NUMBERS and i == len(filters) - 1:
             if not stored.isnative:
                 raise _refused(step.place, f"{step.id!r} in Zarr v3 knows no byte order, the elements are {stored.str}")
-            return [*found, codec], 1
+            return [*found, codec]
         stored = _after(step, stored, filters[i + 1 :])
         found.append(codec)
     orders = types.byte_orders(stored)
     if len(orders) > 1:
         raise _refused("dtype", "fields have different byte orders, and Zarr v3 has one for all of them")
-    return [*found, _elements(orders)], stored.itemsize
+    return [*found, _elements(orders)]
 
 
 def _after(step: Step, stored: np.dtype[Any], others: list[Step]) -> np.dtype[Any]:
