@@ -50,7 +50,7 @@ _SCALAR_MAP = Rule(
 class CastValueCodec(ArrayArrayCodec):
     """Stores the numbers as `data_type`; a value that no rule covers is an error, never a surprise.
 
-    For each value, `scalar_map` is asked first: {"encode": [[from, to], …], "decode": …}, in which NaN stands
+    For each value, `scalar_map` comes first: {"encode": [[from, to], …], "decode": …}, in which NaN stands
     for every NaN and the first match wins. Then the value is rounded if it must be, and `out_of_range` says
     what becomes of a value beyond the type: "clamp" (to infinity, if the type has it), "wrap" (integers
     only), or nothing, which is an error.

@@ -36,7 +36,7 @@ class CodecChain:
     __slots__ = ("filters", "serializer", "compressors", "dtype", "fill", "bound", "program")
 
     program: bytes | None
-    """The chain in the kernel's terms, once it was asked for; see `zellige.kernel.program`."""
+    """The chain in the kernel's terms, made on first use; see `zellige.kernel.program`."""
 
     def __init__(self, chain: Sequence[Codec], dtype: DataType, fill: AnyArray, shape: Shape) -> None:
         """Check the chain against one chunk shape of the array, and so against its rank and type."""
@@ -61,7 +61,7 @@ class CodecChain:
         return cls(chain, dtype, fill, shape)
 
     def shard(self, shape: Shape) -> BoundShard | None:
-        """Return how inner chunks lie in chunks of this shape, if these are shards, whatever is around them."""
+        """Return how inner chunks lie in chunks of this shape, if these are shards, also behind other codecs."""
         return self.bound[shape].holds
 
     def specs(self, shape: Shape) -> list[ArraySpec]:
@@ -86,7 +86,7 @@ def resolved(spec: ArraySpec, filters: Sequence[Codec]) -> list[ArraySpec]:
 
 
 class _Bound(dict[Shape, "BoundChain"]):
-    """The chain for each chunk shape, bound when first asked for."""
+    """The chain for each chunk shape, bound on first use."""
 
     def __init__(self, chain: CodecChain) -> None:
         self._chain = chain
@@ -153,9 +153,9 @@ class BoundChain:
                 field="codecs",
             )
         self.holds = None if order is None else shard
-        """For chunks that are shards, whatever is around them."""
+        """How inner chunks lie in these chunks, if they are shards, also behind other codecs."""
         self.shard = None if self._steps else self.holds
-        """For chunks that are shards, with nothing around them that hides their parts."""
+        """The same, unless a compressor around the shards prevents reading parts of them."""
         stored = chain.serializer.layout(spec)
         self._direct = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
         """Whether the bytes before the compressors are those of the chunk in memory."""
@@ -324,7 +324,7 @@ def _as_bytes(array: AnyArray) -> memoryview:
 
 
 def permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...] | None:
-    """Return what filters that only reorder axes come to; None if another is among them."""
+    """Return the permutation that filters amount to if they only reorder axes; None if another is among them."""
     order = tuple(range(rank))
     for codec in filters:
         step = codec.permutation

@@ -1,4 +1,4 @@
-"""Checksums: four bytes that tell whether the others are damaged; and `crc32c`, the one of Zarr itself."""
+"""Checksums, four bytes that reveal damage to the others; and `crc32c`, the one in the Zarr specification."""
 
 from __future__ import annotations
 

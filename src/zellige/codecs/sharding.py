@@ -94,7 +94,7 @@ class ShardingCodec(ArrayBytesCodec):
     def _plain(self, spec: ArraySpec) -> BoundShard:
         """Return the codec for shards of one shape, their axes in order.
 
-        The last one is kept: a chain asks several times, and nested ones would ask twice as often at each level.
+        The last one is kept: a chain needs it several times, and nested chains twice as often at each level.
         """
         kept: BoundShard | None = self.__dict__.get("_kept")
         if kept is None or kept.spec is not spec:

@@ -1,8 +1,8 @@
 """What only Zarr v2 has: filters of numcodecs between the chunk and its bytes (spec: 10).
 
 Filters see the chunk in the type that the metadata declares, byte order included, and each sees what the one before
-made of it. They are run by numcodecs itself, so that whatever they do is right. Other than there, every step knows
-how many bytes it must get before it is run, and compressors among the filters are ours, which stop in time.
+made of it. They are run by numcodecs itself, so that whatever they do is right. Unlike there, the
+number of bytes is checked before each step, and compressors among the filters are ours, which stop at a limit.
 """
 
 from __future__ import annotations
@@ -497,7 +497,7 @@ _OBJECTS: dict[str, Callable[[Mapping[str, JSON], np.dtype[Any]], ArrayBytesCode
 _SHARED = ("blosc", "zstd", "gzip", "crc32c", "vlen-utf8", "vlen-bytes")
 """Codecs that Zarr v2 and v3 have by the same name."""
 _NEEDED = {"astype": "decode_dtype", "fixedscaleoffset": "dtype", "quantize": "dtype"}
-"""What numcodecs needs to know, and a chain finds out by itself."""
+"""What numcodecs needs in a configuration, and a chain derives from the chunk."""
 _HINT = "give one of numcodecs, its configuration as {'id': …}, or its name"
 
 

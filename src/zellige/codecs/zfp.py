@@ -105,7 +105,7 @@ class ZfpCodec(ArrayBytesCodec):
         return _demoted(read_stream(raw, most, stream.decompressed), spec.dtype.numpy).reshape(spec.shape)
 
     def _stream(self, spec: ArraySpec) -> Stream:
-        """Return what the library is told about a chunk; a single value is an axis of one."""
+        """Return the library's parameters for a chunk; a single value is an axis of one."""
         dtype = _work_dtype(spec.dtype.numpy)
         if dtype is None:
             raise self._refused(f"{spec.dtype.name} cannot be compressed")
@@ -136,7 +136,7 @@ def _zfpy() -> Any:
 
 
 class Stream(NamedTuple):
-    """What the library is told about a stream: the numbers, and limits for each block of them."""
+    """The library's parameters for a stream: its shape and type, and limits for each block of numbers."""
 
     shape: Shape
     dtype: str
@@ -199,7 +199,7 @@ class Stream(NamedTuple):
         return values
 
     def _with_header(self, raw: bytes) -> bytes:
-        """Return the stream after a header of 148 bits, which is the only way to tell zfpy all the limits."""
+        """Return the stream after a header of 148 bits, which is the only way to pass all limits to zfpy."""
         sizes = 0
         for size in self.shape:
             sizes = (sizes << self.size_bits) + size - 1

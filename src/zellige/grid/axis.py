@@ -123,7 +123,7 @@ class DimensionGrid(Protocol):
 
 
 class Axis(DimensionGrid, Protocol):
-    """What plans and documents ask of a dimension besides: our own kinds have it, `as_axis` gives it to others."""
+    """What plans and metadata need beyond `DimensionGrid`: our own kinds have it, `as_axis` adds it to others."""
 
     @property
     def data_runs(self) -> Edges:
@@ -404,7 +404,7 @@ def as_axis(dimension: DimensionGrid) -> Axis:
 
 
 class _Foreign:
-    """A dimension of somebody else, seen as an `Axis`."""
+    """A dimension of a class that is not ours, as an `Axis`."""
 
     def __init__(self, dimension: DimensionGrid) -> None:
         self._dimension = dimension

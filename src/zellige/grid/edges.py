@@ -45,7 +45,7 @@ EdgeEntries = Iterable[Any]
 
 @total_ordering
 class LazyTuple(Sequence[int]):
-    """Integers that are computed when they are asked for, in a sequence that behaves like a tuple of them.
+    """Integers computed on access, in a sequence that behaves like a tuple of them.
 
     It compares, orders and hashes like the tuple, joins with tuples by `+` on either side, and its slices of up to a
     million entries are tuples. `json.dumps(sizes, default=list)` writes all of them, `to_rle` is their short form.

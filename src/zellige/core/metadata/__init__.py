@@ -18,7 +18,7 @@ def deprecated(module: str, name: str) -> Any:
     Parameters
     ----------
     module
-        The name of the module that is asked for it.
+        The name of the module that it is imported from.
     name
         The older name.
 
