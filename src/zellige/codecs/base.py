@@ -189,7 +189,8 @@ class ArrayArrayCodec(Codec):
 class ArrayBytesCodec(Codec):
     """Turns a chunk into bytes; every chain has exactly one.
 
-    `spec` is what is known of the chunk: its shape, its type, and its fill value.
+    In all methods, `spec` is what is known of the chunk: its shape, its type, and its fill value; `head` is the
+    beginning of an encoding; `order` names, for each axis that the codec sees, the axis of the array.
     """
 
     def check(self, spec: ArraySpec) -> None:
@@ -252,7 +253,11 @@ class ArrayBytesCodec(Codec):
 
 
 class BytesBytesCodec(Codec):
-    """Turns bytes into other bytes: compressors and checksums."""
+    """Turns bytes into other bytes: compressors and checksums.
+
+    In all methods, `itemsize` is the size of an element in bytes, `nbytes` the length before `encode`, and `most` how
+    many decoded bytes are enough.
+    """
 
     overhead: ClassVar[int | None] = None
     """How many bytes encoding adds, if that is always the same number."""

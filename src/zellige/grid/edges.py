@@ -73,7 +73,7 @@ class LazyTuple(Sequence[int]):
         """The entries as (value, count), where neighbours may have equal values."""
 
     def part(self, positions: range) -> LazyTuple:
-        """Return the entries at some positions."""
+        """Return the entries at these `positions`, which are from 0 to the length."""
         return Computed(self._at, positions)
 
     def to_tuple(self) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class LazyTuple(Sequence[int]):
         return chain.from_iterable(repeat(value, count) for value, count in self.runs)
 
     def count(self, value: Any) -> int:
-        """Return how many entries have this value."""
+        """Return how many entries have this `value`."""
         return sum(count for found, count in self.runs if found == value)
 
     def __add__(self, other: Sizes) -> Sizes:

@@ -99,11 +99,17 @@ class _OneShape(_Grid):
 class RegularChunkGridMetadata(_OneShape):
     """One chunk shape for all chunks.
 
+    Parameters
+    ----------
+    chunk_shape
+        The size of the chunks along each axis.
+
     >>> grid = RegularChunkGridMetadata(chunk_shape=(10, 20))
     >>> grid.to_dict()
     {'name': 'regular', 'configuration': {'chunk_shape': [10, 20]}}
     >>> RegularChunkGridMetadata.from_dict(grid.to_dict()) == grid
     True
+
     """
 
     name: ClassVar[str] = "regular"
