@@ -78,27 +78,32 @@ def _octets(raw: Buffer) -> AnyArray:
 # -- the compressors of Zarr itself ---------------------------------------------------------------
 
 
-class _Core(NumcodecsCodec, BytesBytesCodec):
+class CoreCodec(NumcodecsCodec, BytesBytesCodec):
     """Another configuration for one of the codecs of Zarr itself, which does the work."""
 
     @abstractmethod
-    def core(self) -> BytesBytesCodec: ...
+    def core(self) -> BytesBytesCodec:
+        """Return the codec of Zarr itself that makes the same bytes."""
 
     def encoded_bound(self, nbytes: int) -> int:
+        """Return the bound of the core codec."""
         return self.core().encoded_bound(nbytes)
 
     def encode(self, raw: Buffer) -> Buffer:
+        """Return what the core codec makes of the bytes."""
         return self.core().encode(raw)
 
     def decode(self, raw: Buffer, limit: int) -> Buffer:
+        """Return what the core codec made the bytes of."""
         return self.core().decode(raw, limit)
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
+        """Return what the core codec finds at the beginning."""
         return self.core().head(raw, most)
 
 
 @dataclass(frozen=True)
-class Blosc(_Core):
+class Blosc(CoreCodec):
     """Blosc with `shuffle` as a number: 0 none, 1 bytes, 2 bits, -1 bits for elements of one byte, else bytes.
 
     The element size for shuffling is the chain's, unless `typesize` is given, which older readers do not know.
@@ -124,7 +129,7 @@ class Blosc(_Core):
 
 
 @dataclass(frozen=True)
-class Zstd(_Core):
+class Zstd(CoreCodec):
     """Zstandard; without a checksum by default, other than `ZstdCodec`."""
 
     level: Annotated[int, integer(-131072, 22)] = 0
@@ -136,7 +141,7 @@ class Zstd(_Core):
 
 
 @dataclass(frozen=True)
-class GZip(_Core):
+class GZip(CoreCodec):
     """Gzip."""
 
     level: Annotated[int, integer(0, 9)] = 1

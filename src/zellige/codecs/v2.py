@@ -1,8 +1,10 @@
 """What only Zarr v2 has: filters of numcodecs between the chunk and its bytes (spec: 10).
 
 Filters see the chunk in the type that the metadata declares, byte order included, and each sees what the one before
-made of it. They are run by numcodecs itself, so that whatever they do is right. Unlike there, the
-number of bytes is checked before each step, and compressors among the filters are ours, which stop at a limit.
+made of it. They are run by numcodecs itself, so that whatever they do is right. Unlike there, the number of bytes is
+checked before each step, and compressors among the filters are ours, which stop at a limit.
+
+At the end are the two ways between the formats: `v2_config` and `to_v3`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
 
@@ -29,12 +31,16 @@ from zellige.codecs.base import (
     variable_limit,
 )
 from zellige.codecs.blosc import SHUFFLES
-from zellige.codecs.numcodecs import CLASSES
+from zellige.codecs.numcodecs import CLASSES, CoreCodec
 from zellige.codecs.vlen import VLenCodec
 from zellige.dtypes import from_numpy
-from zellige.dtypes.v2 import CONVERSIONS, as_native, conversion, declared, filter_type
+from zellige.dtypes.v2 import CONVERSIONS, V2DataType, as_native, byte_orders, conversion, declared, filter_type
 from zellige.errors import CodecError, MetadataError, UnknownCodecError
-from zellige.types import JSON, AnyArray, Buffer, InternalName, Shape
+from zellige.metadata.groups import GroupMetadata
+from zellige.metadata.json import Extension
+from zellige.metadata.v2 import DIMENSIONS, FILTERS, ArrayV2Metadata, Step, bytes_codec, steps_of
+from zellige.metadata.v3 import ArrayV3Metadata
+from zellige.types import JSON, AnyArray, Buffer, Shape
 
 _BYTE = np.dtype(np.uint8)
 _LONGEST_NUMBER = 16
@@ -64,7 +70,7 @@ class FiltersCodec(ArrayBytesCodec):
     """For elements of any kind."""
     steps: tuple[_Step, ...] = field(repr=False, compare=False)
 
-    name: ClassVar[str] = InternalName("zarr2.filters")
+    name: ClassVar[str] = FILTERS
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
@@ -558,3 +564,156 @@ def _as_json(found: dict[str, JSON]) -> dict[str, JSON]:
     if plain["id"] == "zstd" and plain.get("checksum") is False:
         del plain["checksum"]  # the default, and TensorStore does not know the word
     return plain
+
+
+# -- from Zarr v2 to v3 (spec: 10.4) ---------------------------------------------------------------
+
+
+class NotConvertibleError(MetadataError):
+    """Zarr v3 cannot say what metadata of Zarr v2 says; `field` is the part of it that it cannot."""
+
+
+@overload
+def to_v3(metadata: ArrayV2Metadata) -> ArrayV3Metadata: ...
+@overload
+def to_v3(metadata: GroupMetadata) -> GroupMetadata: ...
+def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupMetadata:
+    """Return the metadata of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
+
+    The names of axes that xarray keeps among the attributes become `dimension_names`, where it looks for them in
+    Zarr v3. Fields that Zarr v2 does not define are left out, and so is the consolidated metadata of a group.
+
+    A chunk of Zarr v2 goes through one list: filters and a compressor, each of which takes whatever bytes or elements
+    it gets for what it likes. A chain of Zarr v3 is stricter: codecs from arrays to arrays, one from an array to bytes,
+    codecs from bytes to bytes, and every array has the type that the codec before has made. What does not fit is
+    refused.
+
+    >>> document = {"zarr_format": 2, "shape": [9], "chunks": [4], "dtype": ">i2", "fill_value": None, "order": "C"}
+    >>> found = to_v3(ArrayV2Metadata.from_documents({".zarray": document | {"compressor": {"id": "zlib"}}}))
+    >>> [codec.to_json() for codec in found.codecs]  # doctest: +NORMALIZE_WHITESPACE
+    [{'name': 'bytes', 'configuration': {'endian': 'big'}},
+     {'name': 'numcodecs.zlib', 'configuration': {}}]
+    >>> to_v3(GroupMetadata({"title": "tides"}, zarr_format=2)).to_dict()
+    {'zarr_format': 3, 'node_type': 'group', 'attributes': {'title': 'tides'}}
+    """
+    if isinstance(metadata, GroupMetadata):
+        return GroupMetadata(dict(metadata.attributes), 3)
+    _check_type(metadata)
+    names = metadata.dimension_names
+    attributes = {key: value for key, value in metadata.attributes.items() if names is None or key != DIMENSIONS}
+    return ArrayV3Metadata(
+        shape=metadata.shape,
+        data_type=metadata.data_type,
+        chunk_grid=metadata.chunk_grid,
+        chunk_key_encoding=metadata.chunk_key_encoding,
+        fill_value=metadata.fill_value,
+        codecs=tuple(_codecs(metadata)),
+        attributes=attributes,
+        dimension_names=names or None,
+    )
+
+
+def _check_type(metadata: ArrayV2Metadata) -> None:
+    if not isinstance(metadata.data_type, V2DataType):
+        return
+    if metadata.data_type.numpy.hasobject:
+        codec = metadata.filters[0]["id"] if metadata.filters else None
+        raise _refused("dtype", f"of objects Zarr v3 has strings and bytes only, not what {codec!r} is for")
+    raise _refused("dtype", "Zarr v3 has no structs with fields that are arrays")
+
+
+def _refused(place: str, reason: str) -> NotConvertibleError:
+    return NotConvertibleError(f"{place}: {reason}", field=place)
+
+
+def _codecs(metadata: ArrayV2Metadata) -> list[Extension]:
+    """Return the same chain, by the names that Zarr v3 has for its codecs."""
+    found: list[Extension] = []
+    for codec in metadata.codecs:
+        if codec.name == FILTERS:
+            found += _filtered(metadata, codec.configuration["filters"])
+        else:
+            found.append(_renamed(codec, metadata.data_type.item_size or 1))
+    return found
+
+
+def _renamed(codec: Extension, itemsize: int) -> Extension:
+    """Return a codec by its name in Zarr v3, that of the specification if it is there.
+
+    Where blosc sees elements of another size than `itemsize`, that of the array's, its configuration says so.
+    """
+    name, given = codec.name.removeprefix("numcodecs."), _given(codec.configuration)
+    if name == "crc32c" and given.get("location", "end") == "end":
+        return Extension("crc32c", {})
+    kind: type[Codec] = CLASSES.get(codec.name, Codec)
+    if not issubclass(kind, CoreCodec):
+        return Extension(codec.name, given)
+    try:
+        core = kind.from_configuration(given).evolve(itemsize).core()
+    except MetadataError as error:
+        raise _refused(error.field.replace("configuration", name, 1), str(error)) from error
+    return Extension(core.name, core.configuration())
+
+
+def _given(configuration: dict[str, JSON]) -> dict[str, JSON]:
+    """Return a configuration without the nulls by which numcodecs says that something is not given."""
+    return {key: value for key, value in configuration.items() if value is not None}
+
+
+# -- filters to codecs ----------------------------------------------------------------------------
+
+
+def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> list[Extension]:
+    """Return the codecs for filters before those from bytes to bytes."""
+    filters = steps_of(metadata.filters, metadata.compressor)[: len(items)]
+    stored = declared(metadata.dtype)
+    found: list[Extension] = []
+    for i, step in enumerate(filters):
+        codec = Extension(f"numcodecs.{step.id}", _given(step.configuration))
+        if issubclass(CLASSES.get(codec.name, Codec), ArrayBytesCodec) and i == len(filters) - 1:
+            if not stored.isnative:
+                raise _refused(step.place, f"{step.id!r} in Zarr v3 knows no byte order, the elements are {stored.str}")
+            return [*found, codec]
+        stored = _after(step, stored, filters[i + 1 :])
+        found.append(codec)
+    orders = byte_orders(stored)
+    if len(orders) > 1:
+        raise _refused("dtype", "fields have different byte orders, and Zarr v3 has one for all of them")
+    return [*found, bytes_codec(orders)]
+
+
+def _after(step: Step, stored: np.dtype[Any], others: list[Step]) -> np.dtype[Any]:
+    """Return the type that a filter makes of elements of another, byte order included."""
+    if step.id in CONVERSIONS and step.id != "categorize":
+        return _converted(step, stored)
+    if step.id == "bitround":
+        return stored
+    if step.id == "packbits":
+        if stored.kind != "b":
+            raise _refused(step.place, f"'packbits' in Zarr v3 takes bools only, the elements are {stored.str}")
+        return np.dtype(np.uint8)
+    if others:
+        reason = f"{step.id!r} does not make an array, so {others[0].id!r} cannot follow it in Zarr v3"
+        raise _refused(step.place, reason)
+    raise _refused(step.place, f"Zarr v3 has no codec for {step.id!r}")
+
+
+def _converted(step: Step, stored: np.dtype[Any]) -> np.dtype[Any]:
+    decoded, encoded = conversion(step.id, step.configuration, step.place)
+    if decoded != stored:
+        # numcodecs would look at the bytes as if they were of that type.
+        reason = f"{step.id!r} is for {decoded.str}, the elements are {stored.str}, and Zarr v3 does not reinterpret"
+        raise _refused(f"{step.place}.{CONVERSIONS[step.id][0]}", reason)
+    for dtype in (decoded, encoded):
+        if dtype.kind not in "biufc":
+            raise _refused(step.place, f"{step.id!r} in Zarr v3 is for numbers, not for {dtype.str}")
+    if step.id == "delta" and _sums_otherwise(decoded, encoded):
+        raise _refused(step.place, f"'delta' in Zarr v3 does not sum {encoded.str} by way of floats to {decoded.str}")
+    return encoded
+
+
+def _sums_otherwise(decoded: np.dtype[Any], encoded: np.dtype[Any]) -> bool:
+    """Return whether numcodecs sums differences to integers by way of floats, which are rounded and never wrap."""
+    if decoded.kind not in "iu":
+        return False
+    return encoded.kind not in "iu" or (encoded.itemsize == 8 and np.result_type(decoded, encoded).kind == "f")
