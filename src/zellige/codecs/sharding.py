@@ -256,10 +256,9 @@ class ShardIndex:
     __slots__ = ("table", "entries")
 
     def __init__(self, table: npt.NDArray[np.uint64]) -> None:
-        self.table = table.reshape(-1, 2)
-        flat = np.ascontiguousarray(table, np.uint64).reshape(-1)
         # Numpy may name the byte order in the type, which a memoryview does not index; a view has the plain type.
-        self.entries = flat.view(np.uint64).data
+        self.table = np.array(table, np.uint64, order="C").view(np.uint64).reshape(-1, 2)
+        self.entries = self.table.reshape(-1).data
 
     def span(self, number: int) -> tuple[int, int] | None:
         """Return offset and length of an inner chunk, or None if it is empty."""
@@ -295,7 +294,7 @@ class IndexLayout:
             table = self._bound.decode(raw)
         except CodecError as error:
             raise CodecError(f"the shard's index: {error}") from error
-        index = ShardIndex(np.array(table, np.uint64))
+        index = ShardIndex(table)
         self._check(index.table, total)
         return index
 

@@ -68,7 +68,7 @@ class FiltersCodec(ArrayBytesCodec):
     declared: np.dtype[Any] = field(repr=False, compare=False)
     first: ArrayBytesCodec | None = field(repr=False, compare=False)
     """For elements of any kind."""
-    steps: tuple[_Step, ...] = field(repr=False, compare=False)
+    steps: tuple[_Filter, ...] = field(repr=False, compare=False)
 
     name: ClassVar[str] = FILTERS
 
@@ -78,7 +78,7 @@ class FiltersCodec(ArrayBytesCodec):
         dtype, filters = configuration["dtype"], tuple(configuration["filters"])
         objects = _OBJECTS.get(filters[0]["id"]) if filters else None
         first = None if objects is None else _made(0, objects, filters[0], declared(dtype))
-        steps = [_made(i, _step, item) for i, item in enumerate(filters) if i or first is None]
+        steps = [_made(i, _filter, item) for i, item in enumerate(filters) if i or first is None]
         return cls(dtype, filters, declared(dtype), first, tuple(steps))
 
     def configuration(self) -> dict[str, JSON]:
@@ -220,7 +220,7 @@ _CHECKED = ("fixedscaleoffset", "quantize", "bitround", "packbits")
 """Filters whose parameters are checked by the codecs that Zarr v3 has of them."""
 
 
-class _Step:
+class _Filter:
     """A filter after the chunk has become an array of bytes, or of something else, as numcodecs runs it."""
 
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
@@ -289,7 +289,7 @@ def _types_of(configuration: Mapping[str, JSON]) -> tuple[np.dtype[Any], np.dtyp
     return decoded, encoded
 
 
-class _Bytes(_Step):
+class _Bytes(_Filter):
     """A codec from bytes to bytes that is followed by one that is not: ours, which knows when to stop."""
 
     _codec: BytesBytesCodec
@@ -316,7 +316,7 @@ class _Bytes(_Step):
         return self._codec.head(raw, most)
 
 
-class _Numbers(_Step):
+class _Numbers(_Filter):
     """A compressor of numbers that other filters have made: ours, which checks the bytes."""
 
     _codec: ArrayBytesCodec
@@ -342,11 +342,11 @@ class _Numbers(_Step):
         return self._codec.decode(_as_buffer(value), self._spec(stage))
 
 
-def _step(configuration: Mapping[str, JSON]) -> _Step:
+def _filter(configuration: Mapping[str, JSON]) -> _Filter:
     ours = CLASSES.get(f"numcodecs.{configuration['id']}", Codec)
     if issubclass(ours, BytesBytesCodec):
         return _Bytes(configuration)
-    return (_Numbers if issubclass(ours, ArrayBytesCodec) else _Step)(configuration)
+    return (_Numbers if issubclass(ours, ArrayBytesCodec) else _Filter)(configuration)
 
 
 def _numcodecs(configuration: Mapping[str, JSON]) -> Any:

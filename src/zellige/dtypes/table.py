@@ -293,21 +293,21 @@ def _unknown(name: str) -> UnknownDataTypeError:
 
 def from_numpy(dtype: np.dtype[Any]) -> DataType:
     """Return the data type of a numpy type, in native byte order."""
-    kind = "number" if dtype.isbuiltin == 2 else dtype.kind  # those of ml_dtypes have kinds such as "V"
-    if kind == "O":
-        raise UnknownDataTypeError(
-            "numpy's object type does not say what the objects are; say dtype='string' or dtype='bytes'"
-        )
-    if dtype.names:
-        return _struct_of_numpy(dtype)
-    if kind in "US":
-        return _fixed_of_numpy(dtype)
-    if kind in "Mm":
-        return _time(kind, *np.datetime_data(dtype))
-    if kind == "T":
-        return _STRING
-    if kind == "V" and dtype.itemsize and dtype.subdtype is None:
-        return _raw_bits(8 * dtype.itemsize)
+    match None if dtype.isbuiltin == 2 else dtype.kind:  # the kinds of ml_dtypes say nothing
+        case "O":
+            raise UnknownDataTypeError(
+                "numpy's object type does not say what the objects are; say dtype='string' or dtype='bytes'"
+            )
+        case "U" | "S":
+            return _fixed_of_numpy(dtype)
+        case "T":
+            return _STRING
+        case "M" | "m":
+            return _time(dtype.kind, *np.datetime_data(dtype))
+        case "V" if dtype.names:
+            return _struct_of_numpy(dtype)
+        case "V" if dtype.itemsize and dtype.subdtype is None:
+            return _raw_bits(8 * dtype.itemsize)
     if (name := _BY_NUMPY.get(dtype.name, dtype.name)) in _NUMBERS:
         return _number(name)
     raise UnknownDataTypeError(f"numpy type {dtype} has no Zarr data type here; known: {', '.join(TYPES)}, r<bits>")
