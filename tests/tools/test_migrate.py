@@ -13,9 +13,10 @@ import pytest
 
 import zellige
 from counting_store import WRITES, CountingStore, contents
+from zellige.codecs.v2 import NotConvertibleError, to_v3
 from zellige.errors import ConflictError, MetadataError, NodeNotFoundError, ReadOnlyError
 from zellige.metadata.groups import GroupMetadata
-from zellige.metadata.v2 import ArrayV2Metadata, NotConvertibleError, to_v3
+from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import ArrayV3Metadata
 from zellige.stores import MemoryStore, Store
 from zellige.tools import migrate as migration

@@ -23,7 +23,7 @@ from zellige.errors import (
     warn_caller,
 )
 from zellige.metadata import ArrayV3Metadata
-from zellige.metadata.grids import spelled_out
+from zellige.metadata.chunks import spelled_out
 from zellige.metadata.groups import (
     ARRAY_V2,
     ATTRIBUTES_V2,

@@ -32,9 +32,8 @@ from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError,
 from zellige.grid.parse import ChunksLike, GridName, parse_shards
 from zellige.io.write import copy_chunks
 from zellige.metadata import ArrayV3Metadata
-from zellige.metadata.grids import grid_document
+from zellige.metadata.chunks import V2ChunkKeyEncoding, chunk_key_encoding_argument, grid_document
 from zellige.metadata.json import Extension, new_attributes
-from zellige.metadata.keys import V2ChunkKeyEncoding, chunk_key_encoding_argument
 from zellige.nodes import node
 from zellige.nodes.array import Array
 from zellige.settings import ArrayConfig

@@ -36,14 +36,14 @@ from zellige.errors import (
     MetadataError,
     NotANodeError,
 )
-from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, GroupMetadata
-from zellige.metadata.json import read_json
-from zellige.metadata.keys import (
+from zellige.metadata.chunks import (
     ChunkKeyEncoding,
     DefaultChunkKeyEncoding,
     V2ChunkKeyEncoding,
     parse_chunk_key_encoding,
 )
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, GroupMetadata
+from zellige.metadata.json import read_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import lease, node
 from zellige.stores import Store, abilities

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from zellige.codecs.chain import CodecChain
+from zellige.codecs.v2 import NotConvertibleError, to_v3
 from zellige.display.progress import Progress, ProgressLike
 from zellige.errors import CodecError, ConflictError, MetadataError, NodeNameError, NodeNotFoundError, ReadOnlyError
 from zellige.metadata import ArrayV3Metadata, GroupMetadata
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, Entries
 from zellige.metadata.json import comparable, write_json
-from zellige.metadata.v2 import ArrayV2Metadata, NotConvertibleError, to_v3
+from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.array import Array, layout
