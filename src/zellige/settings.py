@@ -339,5 +339,5 @@ def _array_config(values: tuple[Any, ...]) -> ArrayConfig:
     return ArrayConfig(*values)
 
 
-told: ContextVar[bool | Callable[[int, int, str], object] | None] = ContextVar("progress", default=None)
-"""What operations of this thread report their progress to, as `zellige.progress` sets it; None for nothing."""
+progress_sink: ContextVar[bool | Callable[[int, int, str], object] | None] = ContextVar("progress", default=None)
+"""Where operations of this thread report their progress, as `zellige.progress` sets it; None for nowhere."""

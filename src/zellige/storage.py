@@ -33,6 +33,7 @@ from zellige.types import Kept
 
 if TYPE_CHECKING:
     from zellige.nodes.array import Array
+    from zellige.nodes.consolidated import Consolidated
     from zellige.nodes.sources import graph_reads
     from zellige.stores.cache import CacheStatistics, CacheStore
     from zellige.stores.foreign.fsspec import FsspecStore
@@ -198,14 +199,16 @@ def check_consolidated(arrays: Iterable[Array], missing: Iterable[StorePath] = (
       ...
     zellige.errors.StaleMetadataError: ...'a': shape [4] in its own metadata, [8] in the consolidated metadata...
     """
-    from zellige.nodes.consolidated import compare, refuse_lost
+    from zellige.nodes.consolidated import compare, holder_of, refuse_lost
 
     for place in missing:
         refuse_lost(place.store, [place.path])
-    found = list(arrays)
-    for holder in {id(array._holder): array._holder for array in found}.values():
-        if holder is not None:
-            compare(holder, {one.path: one.metadata for one in found if one._holder is holder})
+    by_holder: dict[Consolidated, dict[str, Any]] = {}
+    for array in arrays:
+        if (holder := holder_of(array)) is not None:
+            by_holder.setdefault(holder, {})[array.path] = array.metadata
+    for holder, members in by_holder.items():
+        compare(holder, members)
 
 
 @contextmanager

@@ -37,13 +37,14 @@ from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, Do
 from zellige.metadata.json import new_attributes
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, lease, node, remove, resize
-from zellige.nodes.array import Array, open_array_or
+from zellige.nodes.array import Array, open_array_or, update_metadata
 from zellige.nodes.consolidated import (
     Consolidated,
     bare,
     change_entries,
     compare,
     follow_changes,
+    holder_of,
     holds_some,
     refuse_lost,
     stored_entries,
@@ -96,7 +97,7 @@ class Change:
         """The store, if it was opened for this: it is closed at the end of the block."""
 
     def _take(self, below: list[str]) -> None:
-        """Take the lease of the group, and see to it that nobody holds one above or below that overlaps.
+        """Take the lease of the group, and make sure that no lease above or below overlaps.
 
         What dead writers left is finished or undone.
         """
@@ -134,7 +135,7 @@ class Change:
         return self._groups[below]
 
     def arrays(self, below: str = "", *, complete: bool = False) -> dict[str, Array]:
-        """Return the arrays directly below a group by name; nobody else changes their shapes until the end.
+        """Return the arrays directly below a group by name; no other writer changes their shapes until the end.
 
         Parameters
         ----------
@@ -146,16 +147,16 @@ class Change:
         paths = node.children(self.store, node.join(self.path, below))
         found = list(zip(paths, gather(self._settled, paths, self.store), strict=True))
         if self._lease is not None:
-            self._lease.check()  # who has lost it may have read arrays of several states
+            self._lease.check()  # without it, arrays of different states may have been read
         if complete:
             refuse_lost(self.store, [path for path, array in found if array is None])
         return {path.rpartition("/")[2]: array for path, array in found if array is not None}
 
     def _settled(self, path: str) -> Array | None:
-        """Return the array at a path, once nobody changes its shape any more; None if there is no array.
+        """Return the array at a path, once no other writer changes its shape; None if there is no array.
 
-        Those who do hold the lock of its metadata, and look for the lease of the group once they have it. So it is
-        enough to have held the lock once since the lease was taken.
+        A writer that does holds the lock of its metadata, and then looks for the lease of the group. So it is enough to
+        have held that lock once since the lease was taken.
         """
         if self._lease is None:
             found = open_array_or(self.store, path, likely=self.zarr_format)
@@ -188,7 +189,7 @@ class Change:
                     self._unseen |= compare(holder, below)
                 except StaleMetadataError:
                     if self._lease is not None:
-                        self._lease.confirm()  # who has lost it has read documents of an older state
+                        self._lease.confirm()  # without it, documents of an older state were read
                     raise
         self._compared.update(arrays)
 
@@ -196,7 +197,7 @@ class Change:
         """Return the consolidated metadata of a group above an array; in format 3 this group's own was read with it."""
         group = self.group(node.relative(place, self.path)) if node.is_below(place, self.path) else None
         if group is not None and self.zarr_format == 3:
-            return group._holder
+            return holder_of(group)
         return Consolidated(self.store, place, self.zarr_format)
 
     # -- what changes -----------------------------------------------------------------------------
@@ -235,7 +236,7 @@ class Change:
         self._announce()
         for path, (array, *_) in arrays.items():
             before = array.grid
-            if self.store.traits.transactional:  # nobody sees it, and some take no chunk outside the shape
+            if self.store.traits.transactional:  # not visible yet, and some take no chunk outside the shape
                 _replace_metadata(array, made[path].metadata)
             if not filled:
                 resize.clear_uncovered(array._chunks, before, grids[path])
@@ -495,7 +496,7 @@ class Change:
         held, record = self._lease, self._record
 
         def change(entries: Entries) -> None:
-            held.confirm()  # after it was read: who takes over changes it, so that it cannot be replaced any more
+            held.confirm()  # after the read: a takeover changes the document, so that the replacement fails
             for place, growth in record.grown.items():
                 relative = node.relative(place, top)
                 found = growth.applied(entries.get(relative, {}))
@@ -642,7 +643,7 @@ def owner_of(store: Store, path: str) -> Owner | None:
 
 
 def owner_above(store: Store, path: str, own: str = "") -> Owner | None:
-    """Return the live owner of the lease of a group above a node, who may be changing it; `own` is the caller's id."""
+    """Return the live owner of the lease of a group above a node; `own` is the caller's id."""
     if store.traits.transactional:
         return None
     found = gather(partial(owner_of, store), node.parents(path), store)
@@ -669,7 +670,7 @@ def settle(store: Store, held: Lease, content: Mapping[str, Any] | None = None) 
 
 
 def _touch(store: Store, path: str) -> None:
-    """Change the bytes of consolidated metadata, but not what it says: who has read it cannot replace it any more."""
+    """Change the bytes of consolidated metadata, but not what it says: replacing what was read before fails then."""
 
     def touch(key: str) -> None:
         found = store.read(key)
@@ -771,7 +772,7 @@ def _shorten(store: Store, path: str, growth: Growth) -> None:
 
 def _replace_metadata(array: Array, metadata: ArrayMetadata) -> None:
     """Change the metadata of an array at once, in a transaction."""
-    array._update(lambda _: metadata)
+    update_metadata(array, lambda _: metadata)
 
 
 def _uncreate(store: Store, path: str, documents: Documents) -> None:

@@ -143,7 +143,7 @@ def _has_remains(store: Store, path: str, metadata: NodeMetadata, own: str) -> b
     stray = remove.first_chunk(names(), metadata)
     begun = (marked or stray is not None) and remove.is_begun(store, path)
     if stray is not None and not begun:
-        from zellige.nodes import commit  # only for those who meet what others left
+        from zellige.nodes import commit  # needed only beside keys that others left
 
         if (owner := commit.owner_above(store, path, own)) is not None:
             raise busy(store, node.join(path, stray), "the arrays of the group above", owner)
@@ -253,7 +253,7 @@ def begin(
     """Leave the mark of nodes that are going to be written data first and metadata last.
 
     `new` are the nodes to come, by their paths below. Everything is checked before anything is removed or written;
-    `between`: see `create`. Returns what an earlier call has left that was asked for the same: nothing, parts of it, or
+    `between`: see `create`. Returns what an earlier call with the same arguments has left: nothing, parts of it, or
     all of it with nothing but the mark to be removed. In a transaction there is no mark, and metadata may come first.
     """
     as_flag(overwrite, "overwrite")
@@ -346,13 +346,13 @@ def filling(
 
 @contextmanager
 def undone_by_errors(store: Store, path: str) -> Iterator[None]:
-    """Remove a node that was made for a block which fails: nobody else knows of it."""
+    """Remove a new node if the block fails, before others know of it."""
     try:
         yield
     except ConflictError:  # what is there may be that of another process
         raise
     except BaseException:
-        with suppress(Exception):  # the first error is the one to be told
+        with suppress(Exception):  # the first error is the one to raise
             remove.clear(store, path)
         raise
 
@@ -436,7 +436,7 @@ def _rename_folder(
         forget()
         done = folders.rename(source + "/", dest + "/")
     except BaseException:
-        with suppress(Exception):  # the first error is the one to be told
+        with suppress(Exception):  # the first error is the one to raise
             follow()
             remove.remove_mark(store, source)
         raise

@@ -7,7 +7,7 @@ is known to be dead, which a process of the same machine tells, and never while 
 lease of another machine expires when it was not renewed for the setting `lease.timeout`. An owner that was only slow
 may go on after that; what it writes then is kept out by a `FencedStore`.
 
-The document also carries what its owner is doing, so that whoever takes it over can finish or undo that.
+The document also carries what its owner is doing, so that the one that takes it over can finish or undo that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from zellige.types import JSON
 _RENEWALS = 3  # how often a lease is renewed before it would expire
 
 _held: WeakValueDictionary[str, Lease] = WeakValueDictionary()
-"""The leases that this process holds, by their identifiers. One that nobody refers to any more is abandoned."""
+"""The leases that this process holds, by their identifiers. One without references is abandoned."""
 
 
 class Owner(NamedTuple):
@@ -111,7 +111,7 @@ class Lease:
         self.left: dict[str, Any] | None = None
         """What a dead owner was doing whose lease was taken over; None if the lease was free."""
         self.succeeded = False
-        """Whether another owner had it before, who may be dead or only slow."""
+        """Whether another owner had it before, which may be dead or only slow."""
         self._taken = self._lost = False
         self._lock = threading.Lock()
 
@@ -167,7 +167,7 @@ class Lease:
             pass  # the store does not answer, and it is tried again
 
     def _update(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Replace the document for as long as it is this owner's, who may be at work in several processes."""
+        """Replace the document for as long as it is this owner's, which may be several processes."""
         with self._lock:
             while (found := self.store.read(self.key)) is not None and self._owns(found.whole):
                 if self._swap(self._document(change(read(found.whole).content)), found.tag):
@@ -185,7 +185,7 @@ class Lease:
         return read(raw).content if raw is not None and self._owns(raw) else None
 
     def is_held(self) -> bool:
-        """Return whether nobody has taken over; one request."""
+        """Return whether the lease is still this owner's; one request."""
         return self.stored() is not None
 
     def confirm(self) -> None:
@@ -210,7 +210,7 @@ class Lease:
                 if self.is_held():
                     self.store.delete([self.key])
         finally:
-            self._forget()  # also if the store fails: whoever finds the document may take over
+            self._forget()  # also if the store fails: others that find the document may take over
 
     def abandon(self) -> None:
         """Let others take over and finish what the document says."""
@@ -246,7 +246,7 @@ class Lease:
 
 @dataclass
 class Attempt:
-    """One attempt to take a lease: whoever makes it sets the owner, and leaves the loop if there is none."""
+    """One attempt to take a lease: the body of the loop sets the owner, and leaves the loop if there is none."""
 
     key: str
     owner: Owner | None = None
@@ -328,7 +328,7 @@ _renewer = _Renewer()
 
 
 def _forget_leases() -> None:
-    """In a forked child: its parent holds the leases, and the thread that renews them is not here."""
+    """Hold no lease in a forked child: its parent does, and the thread that renews them is not here."""
     global _renewer
     _renewer = _Renewer()
     _held.clear()

@@ -49,6 +49,7 @@ from zellige.types import JSON, Shape
 
 if TYPE_CHECKING:
     from zellige.metadata.v2 import ArrayV2Metadata
+    from zellige.nodes.consolidated import Consolidated
     from zellige.nodes.record import Record
 
     ArrayMetadata: TypeAlias = ArrayV3Metadata | ArrayV2Metadata
@@ -73,7 +74,7 @@ _LONGEST_PATH = 900  # bytes; the rest of a key of 1,024 is for chunks
 
 
 def nothing(*_: object) -> None:
-    """Do nothing: for those who need not be told."""
+    """Do nothing: the default of callbacks."""
 
 
 # -- names and paths ------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ def reader(
 ) -> Read:
     """Return a function that reads documents of a node by name.
 
-    Where requests are waited for, all documents that may be there are asked for at the same time; but for those of the
+    Where requests are waited for, all documents that may be there are requested at the same time, but for those of the
     format that is not `first`, if that is given. What goes wrong with one is raised only if that one is needed: without
     the right to list, some stores refuse what is not there.
     """
@@ -234,7 +235,7 @@ def reader(
     def look(name: str) -> bytes | Exception | None:
         try:
             return read_document(store, path, name)
-        except Exception as error:  # noqa: BLE001  (raised by whoever needs it)
+        except Exception as error:  # noqa: BLE001  (raised when the document is needed)
             return error
 
     def read(name: str) -> bytes | None:
@@ -260,7 +261,7 @@ def read_document(store: Store, path: str, name: str) -> bytes | None:
 def parse(documents: Documents) -> NodeMetadata:
     """Return the metadata that documents hold."""
     if ARRAY_V2 in documents:
-        from zellige.metadata.v2 import ArrayV2Metadata  # only for those who have such arrays
+        from zellige.metadata.v2 import ArrayV2Metadata  # needed only for such arrays
 
         return ArrayV2Metadata.from_documents(documents)
     if is_group(documents):
@@ -324,7 +325,7 @@ def walk(
     while groups and (max_depth is None or level_depth <= max_depth):
         level, changing = read_level()
         if changing or records:
-            from zellige.nodes import record  # only for those who meet a change of several arrays
+            from zellige.nodes import record  # needed only during a change of several arrays
 
             if changing:
                 level, committed = record.stable(store, changing, lambda: read_level()[0])
@@ -389,9 +390,9 @@ def there(store: Store, path: str) -> ContainsArrayError | ContainsGroupError | 
 
 def why_missing(store: Store, path: str) -> str:
     """Return the end of a message about a node that is not there: that it is unfinished, if it is; else nothing."""
-    from zellige.nodes import remove  # only for those who have found nothing
+    from zellige.nodes import remove  # needed only if nothing was found
 
-    with suppress(RemoteError):  # who may not ask is told no more
+    with suppress(RemoteError):  # without access, the message says no more
         found = remove.read_mark(store, path)
         if found is not None and found.work is not None:
             return f": {remove.words(found.work)}"
@@ -579,6 +580,7 @@ class NodeHandle:
         store: Store
         path: str
         metadata: Any
+        _holder: Consolidated | None
 
     @abstractmethod
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
@@ -621,12 +623,14 @@ class NodeHandle:
         self.attrs.update(new_attributes)
         return self
 
-    def _check_writable(self) -> None:
-        if self.store.read_only:
-            try:
-                self.store.check_writable()
-            except ReadOnlyError as error:
-                raise ReadOnlyError(f"{self._kind} {self.name!r} was not changed: {error}") from error
+
+def check_writable(handle: NodeHandle) -> None:
+    """Raise `ReadOnlyError`, which names the node, if its store is opened for reading only."""
+    if handle.store.read_only:
+        try:
+            handle.store.check_writable()
+        except ReadOnlyError as error:
+            raise ReadOnlyError(f"{handle._kind} {handle.name!r} was not changed: {error}") from error
 
 
 # -- what the metadata of an array comes to -------------------------------------------------------

@@ -109,7 +109,7 @@ def open(
             reason = node.why_missing(target, place)
             raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}{reason}")
         if found is None and not wants_array and (key := _lost_chunk(target, place)) is not None:
-            from zellige.nodes.remove import lost_chunk  # only for those who find some
+            from zellige.nodes.remove import lost_chunk  # needed only if there is one
 
             raise lost_chunk(target, key)  # a new group would make it look as if there had been no array
     if wants_array:
@@ -292,7 +292,7 @@ def consolidate_metadata(
     """Write the metadata of all nodes below a group into the group's own, so that one request reads it all.
 
     A `CompatibilityWarning` names members with rectilinear chunks: zarr-python opens no group whose consolidated
-    metadata holds one, unless its setting `array.rectilinear_chunks` is on, or it is told `use_consolidated=False`.
+    metadata holds one, unless its setting `array.rectilinear_chunks` is on, or `use_consolidated=False` is given.
 
     Parameters
     ----------

@@ -193,7 +193,7 @@ def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[
 
 
 def created_group(store: Store, path: str) -> Documents | None:
-    """Return the documents of a group whose creation is committed, and not finished, for those who have found none."""
+    """Return the documents of a group that was not found at a path, if its creation is committed and not finished."""
     raw = None if store.traits.transactional else store.get(node.join(path, node.RECORD))
     record = None if raw is None else _committed(store, path, raw)
     return None if record is None else record.created.get(path)

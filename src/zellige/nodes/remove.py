@@ -1,6 +1,6 @@
 """Removing nodes: all that is their own goes, and nothing else; killed anywhere, the same call or the next finishes it.
 
-**What is a node's own** is told by its metadata, not by how a key looks: its metadata documents, the marks of this
+**What is a node's own** follows from its metadata, not from how a key looks: its metadata documents, the marks of this
 library, and what its chunk key encoding reads as a chunk of its rank. All other keys stay where they are. Of an array
 whose metadata cannot be read only the format is known, and so keys that look like chunks of that format go: `c/0/1` and
 `c.0.1` beside a `zarr.json`, `0.1` and `0/1` beside a `.zarray`.
@@ -132,12 +132,12 @@ class Work:
     name: str
     """What users call it: rechunk, copy, convert."""
     asked: Mapping[str, JSON]
-    """What it was asked for; a call that asks for the same goes on with what this one left."""
+    """Its arguments; a call with the same ones goes on with what this one left."""
     state: Mapping[str, JSON] = field(default_factory=dict)
     """What a call that goes on has to know beside it."""
 
     def is_same(self, other: Work | None) -> bool:
-        """Return whether another operation was asked for the same."""
+        """Return whether another operation has the same name and arguments."""
         return other is not None and (self.name, dict(self.asked)) == (other.name, dict(other.asked))
 
 
@@ -215,7 +215,7 @@ def is_begun(store: Store, path: str) -> bool:
 
 
 def words(work: Work) -> str:
-    """Return what to tell those who meet something unfinished."""
+    """Return the words for an error about something unfinished."""
     return (
         f"an unfinished {work.name} is there, or one that is under way; run the same {work.name} again to finish it, "
         "or zellige.vacuum(…, unfinished=True) to remove it"
@@ -442,11 +442,11 @@ def removing(
 
 @contextmanager
 def undisturbed(store: Store, path: str, find: Callable[[], T], keys: Callable[[T], Iterable[str]]) -> Iterator[T]:
-    """Give what `find` lists at a path, once nobody changes the shape of arrays there, and keep them out meanwhile.
+    """Give what `find` lists at a path, once no writer changes the shape of arrays there, and keep such writers out.
 
     An append, or a change of several arrays, writes chunks that a removal would take, and then shows the array as if
-    they were there. Whoever is at work is waited for, and gets in the way of nothing: `ConflictError` after the setting
-    `lease.wait`. A dead one is finished or undone first. Who begins later writes chunks that were not listed, and so
+    they were there. A live writer is waited for, for the setting `lease.wait`, then `ConflictError` is raised. What a
+    dead one left is finished or undone first. A writer that begins later writes chunks that were not listed, and so
     are not removed; it fails if the array is gone, or adds to the one that has come in its place.
 
     Parameters
@@ -454,7 +454,7 @@ def undisturbed(store: Store, path: str, find: Callable[[], T], keys: Callable[[
     store, path
         The node that goes.
     find
-        Lists what is there; called again if somebody was waited for.
+        Lists what is there; called again after a wait.
     keys
         Gives the keys, relative to the node, of what was listed.
     """
@@ -474,7 +474,7 @@ def undisturbed(store: Store, path: str, find: Callable[[], T], keys: Callable[[
             begun = [key for key in keys(found) if _split(key)[1] in (node.PENDING, node.RECORD)]
             if begun:
                 names = set(keys(found))
-                for folder, name in map(_split, sorted(begun)):  # who appends to a local array holds this lock
+                for folder, name in map(_split, sorted(begun)):  # an append to a local array holds this lock
                     if name == node.PENDING:
                         document = DOCUMENT if node.join(folder, DOCUMENT) in names else ARRAY_V2
                         locks.enter_context(store.lock(node.join(path, node.join(folder, document))))

@@ -1,11 +1,11 @@
 """Changing the shape of an array: `append`, `resize`, and `start_append` for data that others write.
 
-Each is the same five steps. *Lease*: nobody else changes the shape until it is released. *Plan*: the metadata is read
-once, under the lease, and everything that can be refused is refused now. *Write*: chunks go beyond the end, where no
-reader looks. *Commit*: one conditional write of the metadata shows the new shape. *Release*.
+Each is the same five steps. *Lease*: no other writer changes the shape until it is released. *Plan*: the metadata is
+read once, under the lease, and everything that can be refused is refused now. *Write*: chunks go beyond the end, where
+no reader looks. *Commit*: one conditional write of the metadata shows the new shape. *Release*.
 
-While chunks may lie beyond the end, a key beside the metadata says so, `node.PENDING`. It outlives a crash: whoever
-takes the lease next finds it, and removes those chunks. So a reader meets the old array or the whole new one, and
+While chunks may lie beyond the end, a key beside the metadata says so, `node.PENDING`. It outlives a crash: the
+next owner of the lease finds it, and removes those chunks. So a reader meets the old array or the whole new one, and
 growing never shows what a killed writer left.
 """
 
@@ -33,7 +33,7 @@ from zellige.io.plan import plan_for
 from zellige.io.write import encoded, load, update_chunk, write
 from zellige.nodes import lease as leases
 from zellige.nodes import node
-from zellige.nodes.array import Array
+from zellige.nodes.array import Array, update_metadata
 from zellige.nodes.lease import Lease, Owner
 from zellige.stores import threads
 from zellige.stores.base import WholeValue
@@ -49,7 +49,7 @@ _BEYOND = "chunks may lie beyond the end of this array; the next resize or appen
 
 def append(array: Array, data: Any, axis: int = 0, chunks: int | EdgeEntries | None = None) -> Shape:
     """Add data at the end of an axis and return the new shape. Parameters: see `Array.append`."""
-    array._check_writable()
+    node.check_writable(array)
     value = as_value(data, array.dtype, array.config.casting)
     axis = axis_number(array, axis)
     with lease(array) as held:  # one writer; the others wait, or get a ConflictError before they write anything
@@ -60,7 +60,7 @@ def append(array: Array, data: Any, axis: int = 0, chunks: int | EdgeEntries | N
         try:
             held.announce()
             if array.store.traits.transactional:
-                # Nobody sees the shape before the data, and there are such stores that take no chunk outside of it.
+                # The shape is not visible before the data, and some such stores take no chunk outside of it.
                 held.commit(grid)
                 write_to_end(array, grid, new, value)
             else:
@@ -75,7 +75,7 @@ def append(array: Array, data: Any, axis: int = 0, chunks: int | EdgeEntries | N
 
 def resize(array: Array, new_shape: int | Sequence[int], chunks: ChunksLike = None) -> None:
     """Change the shape; existing chunks stay as they are. Parameters: see `Array.resize`."""
-    array._check_writable()
+    node.check_writable(array)
     shape = _parse_shape(new_shape, array.ndim)
     cut = parse_new_chunks(_by_axis(chunks, array.dimension_names or ()), array.ndim)
     with lease(array) as held:  # until all is done: what others append must not be trimmed
@@ -98,7 +98,7 @@ def resize(array: Array, new_shape: int | Sequence[int], chunks: ChunksLike = No
 
 def start_append(array: Array, length: int, axis: int = 0, chunks: int | EdgeEntries | None = None) -> PendingAppend:
     """Make room at the end of an axis for data that others write. Parameters: see `Array.start_append`."""
-    array._check_writable()
+    node.check_writable(array)
     axis = axis_number(array, axis)
     if operator.index(length) < 0:
         raise ValueError(f"length={length} must not be negative")
@@ -124,7 +124,7 @@ class PendingAppend:
     """The same with its new shape."""
     _before: ArrayMetadata
     _lease: Lease | None
-    """The right to change the shape; None in a transaction, where nobody else can."""
+    """The right to change the shape; None in a transaction, which no other writer sees."""
     _is_committed: bool = False
 
     def commit(self) -> Shape:
@@ -208,7 +208,7 @@ class Held:
         return None if raw is None else leases.read(raw).live_owner
 
     def read(self) -> None:
-        """Read the metadata; nobody else changes shape and grid while this is held."""
+        """Read the metadata; no other writer changes shape and grid while this is held."""
         self._stored, self.metadata = self.array._read_stored()
         self.grid = ChunkGrid.from_metadata(self.metadata)
 
@@ -254,7 +254,7 @@ class Held:
                     raise _resized_meanwhile(self.array)
             return metadata.resized(grid)
 
-        self.array._update(with_grid, (self._stored, self.metadata))
+        update_metadata(self.array, with_grid, (self._stored, self.metadata))
 
     def undo(self, before: ArrayMetadata) -> None:
         """Take an append back: remove what lies beyond the end; in a transaction also the shape, which came first."""
@@ -262,7 +262,7 @@ class Held:
             return  # another process took over, and has removed it
         if self._store.traits.transactional:
             trim(self.array._chunks, ChunkGrid.from_metadata(before))
-            self.array._update(lambda found: before.with_attributes(found.attributes))
+            update_metadata(self.array, lambda found: before.with_attributes(found.attributes))
         else:
             if self._may_be_committed:
                 self.read()  # the error may have come after the shape was stored
@@ -377,7 +377,7 @@ def trim(chunks: Chunks, grid: ChunkGrid) -> None:
 
 
 def clear_uncovered(chunks: Chunks, old: ChunkGrid, new: ChunkGrid) -> None:
-    """Before growing: clear what lies beyond the end, in the chunks where growing would show it.
+    """Clear what lies beyond the end before growing, in the chunks where growing would show it.
 
     Nothing does, unless a handle that did not know of the end has written there, or a copy took what a killed writer
     left. A few chunks are looked for one by one; for many, those that are stored are listed.
@@ -420,7 +420,7 @@ def _reaches_over(chunks: Chunks, coords: Coords, key: str, spec: ChunkSpec) -> 
         chunk = None if raw is None else load(chunks, bound, coords, WholeValue(key, memoryview(raw)))
     except UnsupportedCodecError:
         raise
-    except CodecError:  # an error for those who read it, and so never old data
+    except CodecError:  # readers get an error, never old data
         return False
     return chunk is not None and any(not equals_fill(chunk[part].copy(), bound.fill) for part in _beyond(spec))
 
@@ -435,7 +435,7 @@ def _clear(chunks: Chunks, coords: Coords, spec: ChunkSpec) -> None:
             chunk[part] = bound.fill
         return encoded(chunks, bound, chunk, old)
 
-    with suppress(CorruptChunkError):  # an error for those who read it, and so never old data
+    with suppress(CorruptChunkError):  # readers get an error, never old data
         update_chunk(chunks, coords, change)
 
 

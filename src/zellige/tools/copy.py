@@ -35,9 +35,9 @@ from zellige.metadata.json import read_json, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.consolidated import Consolidated, meaning
+from zellige.nodes.consolidated import Consolidated, holder_of, meaning
 from zellige.nodes.create import copy_array, from_array, modern_options
-from zellige.nodes.group import Group
+from zellige.nodes.group import Group, member_path
 from zellige.nodes.remove import Chunks, Mark, Owners, Removal, Work, mark_key
 from zellige.stores import Store, StoreLike, finishing, locate, threads
 from zellige.stores.abilities import Obstacle
@@ -152,7 +152,9 @@ def copy(
     group = _group(dest, root, options)
     if name is None and not root.path:
         raise NodeNameError(f"the source is the root of {origin.store!r}, which has no name; give name=", name="")
-    plan = Plan(origin, root.path, group, group._new(root.path.rpartition("/")[2] if name is None else name), options)
+    plan = Plan(
+        origin, root.path, group, member_path(group, root.path.rpartition("/")[2] if name is None else name), options
+    )
     plan.add([root], depth=0)
     return _carry_out(plan, dest)
 
@@ -179,7 +181,7 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     if not isinstance(root.metadata, GroupMetadata):
         raise TypeError(f"'/{root.path}' in {origin.store!r} is an array, which has no members; use copy")
     group = _group(dest, root, checked)
-    group._check_writable()
+    node.check_writable(group)
     plan = Plan(origin, root.path, group, group.path, checked)
     members = origin.load(origin.children(root.path))
     plan.claim(root)
@@ -287,7 +289,7 @@ class Plan:
         """Groups of the target with the attributes that they get."""
         self.consolidated: list[str] = []
         """Groups of the target whose consolidated metadata has to be made anew."""
-        self.holders = [] if dest._holder is None else [dest._holder]
+        self.holders = [] if (holder := holder_of(dest)) is None else [holder]
         """Consolidated metadata of the target that has to follow."""
         self.lines: list[tuple[list[str], str]] = []
         self.counts: Counter[str] = Counter()

@@ -25,7 +25,7 @@ from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import BroadcastError, ConflictError
 from zellige.metadata.json import UNFINISHED
 from zellige.nodes import hierarchy, node, remove
-from zellige.nodes.array import Array
+from zellige.nodes.array import Array, update_metadata
 from zellige.nodes.create import create_array, from_array
 from zellige.nodes.remove import WORK, Chunks, Mark, Work
 from zellige.settings import config
@@ -251,7 +251,7 @@ class _Record:
         if self.fresh:
             node.put_new(self.store, self.path, target.metadata)
         else:
-            target._update(partial(_flagged, unfinished=False))
+            update_metadata(target, partial(_flagged, unfinished=False))
         self._remove()
 
     def _remove(self) -> None:
@@ -273,7 +273,7 @@ def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite
             )
         target.store.delete_prefix(node.join(target.path, WORK) + "/")
         remove.write_mark(target.store, target.path, Mark({"": Chunks.of(target.metadata)}, work=work))
-    target._update(partial(_flagged, unfinished=True))
+    update_metadata(target, partial(_flagged, unfinished=True))
     return "parts" if resumed else "nothing"
 
 
