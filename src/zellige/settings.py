@@ -318,7 +318,7 @@ class ArrayConfig:
         return of_process.changed(given) if given else of_process
 
     def changed(self, given: Mapping[str, Any] | ArrayConfig | None) -> ArrayConfig:
-        """Return these settings with some of them changed; an `ArrayConfig` changes all."""
+        """Return these settings with those `given` changed, by name; a given `ArrayConfig` changes all."""
         if isinstance(given, ArrayConfig):
             return given
         if not given:

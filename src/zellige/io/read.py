@@ -48,13 +48,18 @@ _MOST_RUNS = 100_000  # of chunks of one size, which a reader copies: then it wo
 
 def read(chunks: Chunks, plan: Plan, out: AnyArray) -> None:
     """Fill the work array with what a plan picks from the chunks of an array."""
+    reporting(partial(_read, chunks, plan, out), plan, "read")
+
+
+def reporting(work: Callable[[Progress | None], object], plan: Plan, verb: str) -> None:
+    """Do some work for each chunk of a plan, and report its progress where `zellige.progress` is in force."""
     if progress_sink.get() is None:
-        _read(chunks, plan, out, None)
+        work(None)
         return
     from zellige.display.progress import Progress  # needed only if progress is shown
 
-    with Progress(None, len(plan), "read", "chunks") as progress:
-        _read(chunks, plan, out, progress)
+    with Progress(None, len(plan), verb, "chunks") as progress:
+        work(progress)
 
 
 def _read(chunks: Chunks, plan: Plan, out: AnyArray, progress: Progress | None) -> None:

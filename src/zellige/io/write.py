@@ -27,10 +27,9 @@ from zellige.errors import CodecError, CorruptChunkError, EncodeError, ShortRead
 from zellige.grid.grid import ChunkGrid
 from zellige.io.chunks import Chunks, Files
 from zellige.io.plan import Copy, Plan, Table, parts, shard_table, table
-from zellige.io.read import BATCH, MANY, part_size
+from zellige.io.read import BATCH, MANY, part_size, reporting
 from zellige.io.shard import plan_within, replaced, stored_parts, work_within
 from zellige.kernel.program import inner_shape, program_of
-from zellige.settings import progress_sink
 from zellige.stores import threads
 from zellige.stores.abilities import Folders, batch, obstacles
 from zellige.stores.base import parts_of
@@ -51,13 +50,7 @@ def write(chunks: Chunks, plan: Plan, value: AnyArray, *, to_end: bool = False) 
     What a chunk holds beyond the end of the array stays, because another handle may know of a later end. With
     `to_end`, where no other can, the fill value goes there; then the plan reaches up to the end of every axis.
     """
-    if progress_sink.get() is None:
-        _write(chunks, plan, value, to_end, None)
-        return
-    from zellige.display.progress import Progress  # needed only if progress is shown
-
-    with Progress(None, len(plan), "written", "chunks") as progress:
-        _write(chunks, plan, value, to_end, progress)
+    reporting(partial(_write, chunks, plan, value, to_end), plan, "written")
 
 
 def _write(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, progress: Progress | None) -> None:
@@ -68,7 +61,8 @@ def _write(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, progress: 
         first: tuple[Any, ...] = (*[slice(1)] * value.ndim, ...)
         value = np.broadcast_to(value[first].astype(dtype), value.shape)
     by_box = value.dtype == dtype or all(map(plan.is_range, range(value.ndim)))
-    if not _has_whole(plan) or not by_box or program_of(chunks.chain) is None:
+    by_kernel = files is not None or program_of(chunks.chain) is not None
+    if not _has_whole(plan) or not by_box or not by_kernel:
         _write_each(chunks, plan, partial(write_chunk, chunks, value, to_end), value.nbytes, progress)
     elif files is not None:
         _write_files(chunks, files, plan, value, to_end, progress)
@@ -351,13 +345,7 @@ def write_fields(chunks: Chunks, plan: Plan, value: AnyArray, fields: str | list
         except EncodeError as error:
             raise chunks.refused(error, copy.coords) from error
 
-    if progress_sink.get() is None:
-        _write_each(chunks, plan, write_one, value.nbytes, None)
-        return
-    from zellige.display.progress import Progress  # needed only if progress is shown
-
-    with Progress(None, len(plan), "written", "chunks") as progress:
-        _write_each(chunks, plan, write_one, value.nbytes, progress)
+    reporting(partial(_write_each, chunks, plan, write_one, value.nbytes), plan, "written")
 
 
 # -- one chunk ------------------------------------------------------------------------------------

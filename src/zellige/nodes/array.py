@@ -167,7 +167,10 @@ class Array(NodeHandle):
 
     @classmethod
     def from_dict(cls, store_path: StorePath, data: Mapping[str, Any]) -> Array:
-        """Return the array at a place that the content of its `zarr.json` describes; nothing is read or written."""
+        """Return the array that the content `data` of a `zarr.json` describes; nothing is read or written.
+
+        `store_path` is the place where the array is, or is going to be.
+        """
         return cls.from_documents(store_path.store, store_path.path, {DOCUMENT: dict(data)})
 
     @classmethod
@@ -179,7 +182,19 @@ class Array(NodeHandle):
         config: Mapping[str, Any] | ArrayConfig | None = None,
         holder: Consolidated | None = None,
     ) -> Array:
-        """Return the array that parsed documents describe; nothing is read or written."""
+        """Return the array that parsed documents describe; nothing is read or written.
+
+        Parameters
+        ----------
+        store, path
+            Where the array is, or is going to be.
+        documents
+            Its metadata documents by name, such as `{"zarr.json": …}`.
+        config
+            Settings of the handle, as for `zellige.create_array`.
+        holder
+            The consolidated metadata that it was reached through, which follows its changes.
+        """
         settings = ArrayConfig.of(config)
         try:
             blueprint = blueprint_of(documents)
@@ -599,7 +614,7 @@ class Array(NodeHandle):
     def set_mask_selection(
         self, mask: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """Write where a mask of the array's shape is true. `fields`, `casting`: see `set_basic_selection`."""
+        """Write where a mask of the array's shape is true. `value` and the others: see `set_basic_selection`."""
         self._set(select.points, np.asarray(mask, bool), value, fields, casting)
 
     def set_block_selection(

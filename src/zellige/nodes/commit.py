@@ -310,7 +310,7 @@ class Change:
     def _make_room(self, path: str, metadata: NodeMetadata) -> None:
         """Check that nothing is in the way of a new node; what is left of one that was being removed goes."""
         own = "" if self._lease is None else self._lease.id
-        if hierarchy.check_place(self.store, path, metadata, overwrite=False, own=own):
+        if hierarchy.has_remains(self.store, path, metadata, own):
             remove.clear(self.store, path, whole=False, kept=(node.RECORD,))
 
     def _remove(self, new: Mapping[str, NodeMetadata]) -> None:
@@ -323,7 +323,7 @@ class Change:
                     if holds_some(self.store, above, zarr_format):
                         Consolidated(self.store, above, zarr_format).follow(self.path)
 
-        if hierarchy.check_place(self.store, self.path, GroupMetadata(), overwrite=True, kept=kept):
+        if hierarchy.is_occupied(self.store, self.path, kept):
             with remove.replacing(self.store, self.path, new, between=forget, kept=kept):
                 pass
 

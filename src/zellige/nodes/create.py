@@ -596,7 +596,7 @@ def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, *
 
 
 def array(data: Any, *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
-    """Create an array with the values of anything array-like. Parameters: see `from_array`.
+    """Create an array with the values of anything array-like. Parameters: see `from_array`; `path` is its `name`.
 
     >>> import zellige
     >>> zellige.array([[1, 2], [3, 4]], chunks=(1, 2)).nchunks

@@ -143,7 +143,19 @@ class Group(NodeHandle):
         *,
         use_consolidated: bool = True,
     ) -> Group:
-        """Return the group that parsed documents describe; nothing is read or written."""
+        """Return the group that parsed documents describe; nothing is read or written.
+
+        Parameters
+        ----------
+        store, path
+            Where the group is, or is going to be.
+        documents
+            Its metadata documents by name, such as `{"zarr.json": …}`.
+        holder
+            The consolidated metadata of a group above that it was reached through, which follows its changes.
+        use_consolidated
+            Whether members are looked up in consolidated metadata, where there is some.
+        """
         try:
             # What a copy within consolidated metadata says about its own is not used.
             used = use_consolidated and holder is None

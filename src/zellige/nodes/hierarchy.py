@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige.errors import ConflictError, ContainsArrayError, NotANodeError, as_flag, as_mapping
@@ -51,7 +50,9 @@ def create(
     missing = missing_parents(store, *nodes)
     # What lies below another node that is given goes with that one, if it is overwritten.
     tops = [path for path in nodes if not (overwrite and any(above in nodes for above in node.parents(path)))]
-    found = gather(lambda path: check_place(store, path, nodes[path], overwrite=overwrite), tops, store)
+    found = gather(
+        lambda path: is_occupied(store, path) if overwrite else has_remains(store, path, nodes[path]), tops, store
+    )
     taken = {
         top: {node.relative(path, top): nodes[path] for path in nodes if node.is_below(path, top)}
         for top, is_taken in zip(tops, found, strict=True)
@@ -103,35 +104,30 @@ def missing_parents(store: Store, *paths: str) -> list[str]:
     return missing
 
 
-def check_place(
-    store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool, kept: Iterable[str] = (), own: str = ""
-) -> bool:
-    """Return whether something has to be removed before a node can be at a path; raises if it must stay.
+def is_occupied(store: Store, path: str, kept: Iterable[str] = ()) -> bool:
+    """Return whether something has to be removed before a node overwrites what is at a path; keys in `kept` stay.
 
-    That is a node to be overwritten, or what is left of one whose removal was begun. Keys that are `kept` do not count.
-    `own` is the id of a lease above that the caller holds.
+    That is a node, or what is left of one whose removal was begun; raises where there are keys without a node.
     """
     prefix = path and path + "/"
-    if overwrite:
-        keys, prefixes = store.list_dir(prefix)
-        names = {key[len(prefix) :] for key in keys} - set(kept)
-        if (names or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, node.UNFINISHED}:
-            raise NotANodeError(
-                f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another "
-                "path"
-            )
-        return bool(names)
+    keys, prefixes = store.list_dir(prefix)
+    names = {key[len(prefix) :] for key in keys} - set(kept)
+    if (names or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, node.UNFINISHED}:
+        raise NotANodeError(
+            f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
+        )
+    return bool(names)
+
+
+def has_remains(store: Store, path: str, metadata: NodeMetadata, own: str = "") -> bool:
+    """Return whether a removal was begun at a path, whose remains have to go before a new node; raises if one is there.
+
+    Chunks of a lost array would appear in a new one as if they were written there, and so they are refused. `own` is
+    the id of a lease above that the caller holds.
+    """
     node.check_free(store, path)
     if isinstance(metadata, GroupMetadata):
         return remove.is_begun(store, path)
-    return _has_remains(store, path, metadata, own)
-
-
-def _has_remains(store: Store, path: str, metadata: NodeMetadata, own: str) -> bool:
-    """Return whether there are remains of a node whose removal was begun.
-
-    Chunks of a lost array would appear in a new one as if they were written there, and so they are refused.
-    """
     cut, marked = len(path) + 1 if path else 0, False
 
     def names() -> Iterator[str]:
@@ -142,15 +138,15 @@ def _has_remains(store: Store, path: str, metadata: NodeMetadata, own: str) -> b
 
     stray = remove.first_chunk(names(), metadata)
     begun = (marked or stray is not None) and remove.is_begun(store, path)
-    if stray is not None and not begun:
-        from zellige.nodes import commit  # needed only beside keys that others left
+    if begun or stray is None:
+        return begun
+    from zellige.nodes import commit  # needed only beside keys that others left
 
-        if (owner := commit.owner_above(store, path, own)) is not None:
-            raise busy(store, node.join(path, stray), "the arrays of the group above", owner)
-        if store.exists(node.join(path, stray)):
-            raise remove.lost_chunk(store, node.join(path, stray))
-        return _has_remains(store, path, metadata, own)
-    return begun
+    if (owner := commit.owner_above(store, path, own)) is not None:
+        raise busy(store, node.join(path, stray), "the arrays of the group above", owner)
+    if store.exists(node.join(path, stray)):
+        raise remove.lost_chunk(store, node.join(path, stray))
+    return has_remains(store, path, metadata, own)  # it was what a dead writer had left
 
 
 # -- several nodes at once ------------------------------------------------------------------------
@@ -268,7 +264,7 @@ def begin(
             return "parts"
         if not overwrite:
             return "mark"
-    taken = check_place(store, path, new[""], overwrite=overwrite)
+    taken = is_occupied(store, path) if overwrite else has_remains(store, path, new[""])
     if not taken and len(new) > 1:
         _check_below(store, path, new)
     mark = Mark({below: Chunks.of(metadata) for below, metadata in new.items()}, work=work)
@@ -410,11 +406,7 @@ def _rename(
     folders = store.ability(Folders)
     if folders is None:
         return False
-
-    def names() -> list[str]:
-        return [node.relative(key, source) for key in store.list_dir(source + "/")[0]]
-
-    with remove.undisturbed(store, source, names, tuple):
+    with remove.undisturbed(store, source, below=False):
         return _rename_folder(store, folders, source, dest, follow, forget)
 
 
@@ -455,20 +447,16 @@ def _move_keys(
         if raw is not None:
             store.put(node.join(dest, key), raw)
 
-    def find() -> Removal:
-        return Removal(store, source)
-
-    with (
-        remove.undisturbed(store, source, find, attrgetter("keys")) as origin,
-        remove.replacing(store, dest, whole=False, coming=origin, between=between),
-    ):
-        try:
-            for batch in node.copy_order(origin.keys, transactional=store.traits.transactional):
-                gather(copy, batch, store, large=True)
-        except BaseException:
-            remove.clear(store, dest, more=origin.keys)  # there was nothing before
-            raise
-        remove.clear(store, source, more=origin.keys, between=follow)
+    with remove.undisturbed(store, source) as keys:
+        origin = Removal(store, source, keys=keys)
+        with remove.replacing(store, dest, whole=False, coming=origin, between=between):
+            try:
+                for batch in node.copy_order(origin.keys, transactional=store.traits.transactional):
+                    gather(copy, batch, store, large=True)
+            except BaseException:
+                remove.clear(store, dest, more=origin.keys)  # there was nothing before
+                raise
+            remove.clear(store, source, more=origin.keys, between=follow)
 
 
 def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:

@@ -132,7 +132,7 @@ class Lease:
                 break  # it was created, and only the answer was lost
             document = read(found.whole)
             if (owner := document.live_owner) is not None:
-                self._forget()
+                self.abandon()
                 return owner
             if self._swap(self._document(document.content), found.tag):
                 self.left = document.content
@@ -162,7 +162,7 @@ class Lease:
         try:
             self._update(lambda content: content)
         except ConflictError:
-            self._forget()  # the next write says so
+            self.abandon()  # the next write says so
         except OSError:
             pass  # the store does not answer, and it is tried again
 
@@ -210,11 +210,12 @@ class Lease:
                 if self.is_held():
                     self.store.delete([self.key])
         finally:
-            self._forget()  # also if the store fails: others that find the document may take over
+            self.abandon()  # also if the store fails: others that find the document may take over
 
     def abandon(self) -> None:
-        """Let others take over and finish what the document says."""
-        self._forget()
+        """Stop to hold the lease; what is stored stays, so that others take over and finish what it says."""
+        _held.pop(self.id, None)
+        _renewer.wake()
 
     # -- details ----------------------------------------------------------------------------------
 
@@ -232,10 +233,6 @@ class Lease:
             "it was not renewed in time. What was written since is not part of the data; write it again",
             key=self.key,
         )
-
-    def _forget(self) -> None:
-        _held.pop(self.id, None)
-        _renewer.wake()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lock": None}

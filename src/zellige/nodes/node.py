@@ -547,12 +547,20 @@ class Attributes(MutableMapping[str, JSON]):
         return len(self._node.metadata.attributes)
 
     def update(self, values: Any = (), /, **named: Any) -> None:
-        """Change several attributes in one write."""
+        """Change several attributes in one write.
+
+        Parameters
+        ----------
+        values
+            The new attributes, as a mapping or as pairs; others stay.
+        named
+            More of them, as keyword arguments.
+        """
         new = plain(dict(values, **named))
         self._node._change_attributes(lambda attributes: attributes.update(new))
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Replace all attributes."""
+        """Replace all attributes by `values`."""
         new = new_attributes(values)
 
         def replace(attributes: dict[str, JSON]) -> None:

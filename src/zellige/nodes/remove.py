@@ -22,12 +22,11 @@ half done, and there are no marks.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zellige.errors import (
     ConflictError,
@@ -53,8 +52,6 @@ from zellige.types import JSON
 
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata, NodeMetadata
-
-T = TypeVar("T")
 
 WORK = f"{node.OWN}_work"
 """Beside the mark while a node is being made: what the operation keeps, such as which parts are done."""
@@ -261,7 +258,7 @@ class Removal:
     """What goes with the node at a path, found by one listing and the documents of all nodes below it.
 
     `more` are keys, relative to the node, that go although they are not its own, `kept` are some that stay. `nodes` are
-    such that have no document here, by their paths relative to this one.
+    such that have no document here, by their paths relative to this one. `keys` are those below, if they were listed.
     """
 
     def __init__(
@@ -271,10 +268,12 @@ class Removal:
         more: Iterable[str] = (),
         kept: Iterable[str] = (),
         nodes: Mapping[str, Iterable[Chunks]] | None = None,
+        keys: Iterable[str] | None = None,
     ) -> None:
         self.store, self.path, self.prefix = store, path, path and path + "/"
         cut, staying = len(self.prefix), {node.UNFINISHED, *kept}
-        self.keys = [key[cut:] for key in store.list(self.prefix) if key[cut:] not in staying]
+        below = (key[cut:] for key in store.list(self.prefix)) if keys is None else keys
+        self.keys = [key for key in below if key not in staying]
         self.nodes: dict[str, list[Chunks]] = {path: list(chunks) for path, chunks in (nodes or {}).items()}
         """How the chunks of each node are named, by the paths of the nodes relative to this one."""
         self._find_nodes()
@@ -384,6 +383,11 @@ def first_chunk(keys: Iterable[str], metadata: NodeMetadata) -> str | None:
     return next((key for chunks in Chunks.of(metadata) for key in keys if chunks.has(key)), None)
 
 
+def looks_like_chunk(key: str) -> bool:
+    """Return whether a key, relative to a node whose metadata is lost, looks like a chunk of any format."""
+    return any(chunks.has(key) for form in _UNREADABLE.values() for chunks in form)
+
+
 def lost_chunk(store: Store, key: str) -> NotANodeError:
     """Return the error for a key that would appear in a new array as if it were written there."""
     return NotANodeError(
@@ -405,7 +409,7 @@ def removing(
     coming: Removal | None = None,
     between: Callable[[], object] = node.nothing,
     more: Iterable[str] = (),
-    kept: Iterable[str] = (),
+    kept: Collection[str] = (),
 ) -> Iterator[None]:
     """Remove the node at a path with everything below it, and keep others out while a new one comes in its place.
 
@@ -421,16 +425,12 @@ def removing(
         yield
         return
 
-    def find() -> Removal:
-        return Removal(store, path, more, kept)
-
     with ExitStack() as held:
         held.enter_context(store.lock(mark_key(path)))
-        if whole:
-            removal = held.enter_context(undisturbed(store, path, find, attrgetter("keys")))
-        else:
+        if not whole:
             node.check_free(store, path)
-            removal = find()
+        keys = held.enter_context(undisturbed(store, path, kept=kept)) if whole else None
+        removal = Removal(store, path, more, kept, keys=keys)
         removal.refuse_chunks_of(new or {})
         mark = Mark(removal.nodes) if coming is None else Mark({**removal.nodes, **coming.nodes}, coming.path)
         write_mark(store, path, mark)
@@ -441,8 +441,8 @@ def removing(
 
 
 @contextmanager
-def undisturbed(store: Store, path: str, find: Callable[[], T], keys: Callable[[T], Iterable[str]]) -> Iterator[T]:
-    """Give what `find` lists at a path, once no writer changes the shape of arrays there, and keep such writers out.
+def undisturbed(store: Store, path: str, *, below: bool = True, kept: Collection[str] = ()) -> Iterator[list[str]]:
+    """Yield the keys at a path, relative to it, once no writer changes shapes of arrays there; keep such writers out.
 
     An append, or a change of several arrays, writes chunks that a removal would take, and then shows the array as if
     they were there. A live writer is waited for, for the setting `lease.wait`, then `ConflictError` is raised. What a
@@ -453,37 +453,43 @@ def undisturbed(store: Store, path: str, find: Callable[[], T], keys: Callable[[
     ----------
     store, path
         The node that goes.
-    find
-        Lists what is there; called again after a wait.
-    keys
-        Gives the keys, relative to the node, of what was listed.
+    below
+        Whether the keys of nodes and chunks below are listed as well.
+    kept
+        Keys that are left out, such as that of a lease which the caller holds.
     """
     from zellige.nodes import commit  # which is built on this
 
+    prefix = path and path + "/"
+
+    def listed() -> list[str]:
+        found = store.list(prefix) if below else store.list_dir(prefix)[0]
+        return [key[len(prefix) :] for key in found if key[len(prefix) :] not in kept]
+
     if store.traits.transactional:
-        yield find()
+        yield listed()
         return
     for attempt in lease.attempts(store, mark_key(path), f"what is at '/{path}', or a group above it"):
         with ExitStack() as locks:
-            attempt.owner, found = None, find()
+            attempt.owner, keys = None, listed()
             while _is_changing_above(store, path):
                 attempt.owner = commit.owner_above(store, path)
                 if attempt.owner is not None:
                     break
-                found = find()  # a dead writer's change was finished or undone
-            begun = [key for key in keys(found) if _split(key)[1] in (node.PENDING, node.RECORD)]
+                keys = listed()  # a dead writer's change was finished or undone
+            begun = [key for key in keys if _split(key)[1] in (node.PENDING, node.RECORD)]
             if begun:
-                names = set(keys(found))
+                names = set(keys)
                 for folder, name in map(_split, sorted(begun)):  # an append to a local array holds this lock
                     if name == node.PENDING:
                         document = DOCUMENT if node.join(folder, DOCUMENT) in names else ARRAY_V2
                         locks.enter_context(store.lock(node.join(path, node.join(folder, document))))
-                found = find()
+                keys = listed()
                 raws = gather(lambda key: store.get(node.join(path, key)), begun, store)
                 owners = [lease.read(raw).live_owner for raw in raws if raw is not None]
                 attempt.owner = next((owner for owner in owners if owner is not None), attempt.owner)
             if attempt.owner is None:
-                yield found
+                yield keys
                 return
 
 
