@@ -34,7 +34,7 @@ from zellige.types import Kept
 if TYPE_CHECKING:
     from zellige.nodes.array import Array
     from zellige.nodes.consolidated import Consolidated
-    from zellige.nodes.sources import graph_reads
+    from zellige.nodes.provenance import graph_reads
     from zellige.stores.cache import CacheStatistics, CacheStore
     from zellige.stores.foreign.fsspec import FsspecStore
     from zellige.stores.foreign.zarr_python import ZarrPythonStore
@@ -84,7 +84,7 @@ _ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "stores.cache")
 _ELSEWHERE |= dict.fromkeys(("HTTPStore", "ObjectStore"), "stores.object")
 _ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "stores.wrappers")
 _ELSEWHERE |= {"FsspecStore": "stores.foreign.fsspec", "ZarrPythonStore": "stores.foreign.zarr_python"}
-_ELSEWHERE |= {"ZipStore": "stores.zip", "graph_reads": "nodes.sources"}
+_ELSEWHERE |= {"ZipStore": "stores.zip", "graph_reads": "nodes.provenance"}
 """Names by their modules, which are imported when they are first asked for."""
 
 _MISSING = {
@@ -257,7 +257,7 @@ def places_of(data: Any) -> list[StorePath]:
     >>> [place.path for place in places_of(a.lazy[::2])], places_of([1, 2, 3])
     (['a'], [])
     """
-    from zellige.nodes.sources import reads
+    from zellige.nodes.provenance import reads
 
     return list(dict.fromkeys(found.place for found in reads(data)))
 

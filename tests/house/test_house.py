@@ -47,7 +47,7 @@ ROOMS = [
 RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}
 GUESTS = ROOMS[-2]
 DOORS = {("nodes/array.py", "aio"), ("nodes/array.py", "tools"), ("nodes/array.py", "views")}
-DOORS |= {("nodes/sources.py", "views")}
+DOORS |= {("nodes/provenance.py", "views")}
 """Imports that go up: `Array.async_array`; `Array.coverage`, `explain`, `stats`; `Array.lazy`, what is behind it."""
 MOST_FLAT = 8
 OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from zellige.dtypes.cast import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, StaleMetadataError
@@ -61,9 +61,6 @@ from zellige.stores.wrappers import FencedStore
 if TYPE_CHECKING:
     from zellige.nodes.group import Group
     from zellige.nodes.node import ArrayMetadata, NodeMetadata
-
-T = TypeVar("T")
-S = TypeVar("S")
 
 _ABOUT = "several arrays of this group are changed at once; the next write by zellige, or repair, finishes or undoes it"
 
@@ -168,7 +165,7 @@ class Change:
                 return None
             changing = self.store.exists(node.join(path, node.PENDING))
         if changing:
-            with resize.lease(found, inside=True) as held:
+            with resize.shape_lease(found, inside=True) as held:
                 held.recover()
             return Array(self.store, path, held.metadata, found.config)
         return found

@@ -167,7 +167,7 @@ def make(
     if isinstance(data, np.ndarray):
         as_value(data, array.dtype, array.config.casting)  # refuses what does not fit
     elif overwrite and data is not None:
-        from zellige.nodes.sources import refuse_to_remove
+        from zellige.nodes.provenance import refuse_to_remove
 
         refuse_to_remove(data, target, path)
     values = data if write_data else None

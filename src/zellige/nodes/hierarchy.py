@@ -11,7 +11,7 @@ from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node, remove
 from zellige.nodes.lease import Lease, busy
-from zellige.nodes.remove import WORK, Chunks, Mark, Removal, Work
+from zellige.nodes.remove import WORK, ChunkNames, Mark, Removal, Work
 from zellige.settings import ArrayConfig
 from zellige.stores import Store, StoreLike, locate
 from zellige.stores.abilities import Folders
@@ -267,7 +267,7 @@ def begin(
     taken = is_occupied(store, path) if overwrite else has_remains(store, path, new[""])
     if not taken and len(new) > 1:
         _check_below(store, path, new)
-    mark = Mark({below: Chunks.of(metadata) for below, metadata in new.items()}, work=work)
+    mark = Mark({below: ChunkNames.of(metadata) for below, metadata in new.items()}, work=work)
     put_groups(store, missing, new[""].zarr_format)
     if taken:
         with remove.removing(store, path, new, whole=overwrite, between=between):
@@ -330,7 +330,7 @@ def filling(
         if left == "parts":  # what a process had written that has died
             kept = [node.relative(lease.key, path)]
             with remove.removing(store, path, {"": metadata}, whole=False, kept=kept):
-                remove.write_mark(store, path, Mark({"": Chunks.of(metadata)}, work=work))
+                remove.write_mark(store, path, Mark({"": ChunkNames.of(metadata)}, work=work))
         with undone_by_errors(store, path):
             yield lease.check
             lease.confirm()

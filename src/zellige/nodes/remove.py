@@ -63,21 +63,21 @@ _MAKING = "is not finished here: run the same call of zellige again, or `zellige
 # -- the mark -------------------------------------------------------------------------------------
 
 
-class Chunks(NamedTuple):
-    """How the chunks of an array are named, below the array; without a rank if its metadata cannot be read."""
+class ChunkNames(NamedTuple):
+    """How the chunks of an array are named below it; without a rank if its metadata cannot be read."""
 
     keys: ChunkKeyEncoding
     rank: int | None
 
     @classmethod
-    def of(cls, metadata: NodeMetadata) -> list[Chunks]:
+    def of(cls, metadata: NodeMetadata) -> list[ChunkNames]:
         """Return those of a node: none if it is a group."""
         if isinstance(metadata, GroupMetadata):
             return []
         return [cls(metadata.chunk_key_encoding, len(metadata.shape))]
 
     @classmethod
-    def of_document(cls, key: str, raw: bytes) -> list[Chunks]:
+    def of_document(cls, key: str, raw: bytes) -> list[ChunkNames]:
         """Return those of the node that a document, given by its key, belongs to."""
         name = _split(key)[1]
         try:
@@ -94,7 +94,7 @@ class Chunks(NamedTuple):
             return _UNREADABLE[name]
 
     @classmethod
-    def parse(cls, entry: Any) -> Chunks:
+    def parse(cls, entry: Any) -> ChunkNames:
         """Read an entry of a mark."""
         name, configuration, rank = entry
         if rank is not None and type(rank) is not int:
@@ -116,8 +116,8 @@ class Chunks(NamedTuple):
 
 
 _UNREADABLE = {
-    DOCUMENT: [Chunks(DefaultChunkKeyEncoding(separator), None) for separator in "/."],
-    ARRAY_V2: [Chunks(V2ChunkKeyEncoding(separator), None) for separator in "/."],
+    DOCUMENT: [ChunkNames(DefaultChunkKeyEncoding(separator), None) for separator in "/."],
+    ARRAY_V2: [ChunkNames(V2ChunkKeyEncoding(separator), None) for separator in "/."],
     GROUP_V2: [],
 }
 
@@ -142,7 +142,7 @@ class Work:
 class Mark:
     """What a mark says."""
 
-    nodes: Mapping[str, Iterable[Chunks]]
+    nodes: Mapping[str, Iterable[ChunkNames]]
     """How the chunks of each node are named, by the paths of the nodes below the mark."""
     source: JSON = None
     """From where a node is being moved."""
@@ -166,7 +166,7 @@ class Mark:
         except MetadataError:
             return cls({})
         with suppress(MetadataError, AttributeError, TypeError, ValueError):
-            nodes = {path: list(map(Chunks.parse, entries)) for path, entries in content.get("nodes").items()}
+            nodes = {path: list(map(ChunkNames.parse, entries)) for path, entries in content.get("nodes").items()}
         with suppress(TypeError):
             found = Work(**content.get("work"))
             if isinstance(found.name, str) and isinstance(found.asked, dict) and isinstance(found.state, dict):
@@ -229,9 +229,9 @@ _MARKS = (node.PENDING, node.RECORD, node.UNFINISHED)
 class Owners:
     """To which of some nodes keys belong, by how the chunks of each node are named."""
 
-    def __init__(self, nodes: Mapping[str, Iterable[Chunks]]) -> None:
+    def __init__(self, nodes: Mapping[str, Iterable[ChunkNames]]) -> None:
         self._nodes = nodes
-        self._near: dict[str, tuple[str, Iterable[Chunks]]] = {}
+        self._near: dict[str, tuple[str, Iterable[ChunkNames]]] = {}
 
     def owner(self, key: str) -> str | None:
         """Return the path of the node whose document or chunk a key is."""
@@ -242,7 +242,7 @@ class Owners:
         below = node.relative(key, path)
         return path if any(found.has(below) for found in chunks) else None
 
-    def nearest(self, folder: str) -> tuple[str, Iterable[Chunks]]:
+    def nearest(self, folder: str) -> tuple[str, Iterable[ChunkNames]]:
         """Return the path of the nearest node at or above a directory, and how its chunks are named."""
         found = self._near.get(folder)
         if found is None:
@@ -267,14 +267,14 @@ class Removal:
         path: str,
         more: Iterable[str] = (),
         kept: Iterable[str] = (),
-        nodes: Mapping[str, Iterable[Chunks]] | None = None,
+        nodes: Mapping[str, Iterable[ChunkNames]] | None = None,
         keys: Iterable[str] | None = None,
     ) -> None:
         self.store, self.path, self.prefix = store, path, path and path + "/"
         cut, staying = len(self.prefix), {node.UNFINISHED, *kept}
         below = (key[cut:] for key in store.list(self.prefix)) if keys is None else keys
         self.keys = [key for key in below if key not in staying]
-        self.nodes: dict[str, list[Chunks]] = {path: list(chunks) for path, chunks in (nodes or {}).items()}
+        self.nodes: dict[str, list[ChunkNames]] = {path: list(chunks) for path, chunks in (nodes or {}).items()}
         """How the chunks of each node are named, by the paths of the nodes relative to this one."""
         self._find_nodes()
         self._owners = Owners(self.nodes)
@@ -295,7 +295,7 @@ class Removal:
                 for path, chunks in Mark.parse(raw).nodes.items():
                     self.nodes.setdefault(node.join(folder, path), []).extend(chunks)
             elif raw is not None:
-                self.nodes.setdefault(folder, []).extend(Chunks.of_document(name, raw))
+                self.nodes.setdefault(folder, []).extend(ChunkNames.of_document(name, raw))
 
     def _owns(self, key: str) -> bool:
         folder, name = _split(key)
@@ -329,7 +329,7 @@ class Removal:
             if stray is not None and path not in self.nodes:
                 raise lost_chunk(self.store, self.prefix + prefix + stray)
             if stray is None and has_folders:
-                stray = next((key for found in Chunks.of(metadata) for key in below if found.has_folder(key)), None)
+                stray = next((key for found in ChunkNames.of(metadata) for key in below if found.has_folder(key)), None)
             if stray is not None:
                 key = self.prefix + prefix + stray
                 raise NotANodeError(
@@ -380,7 +380,7 @@ def _is_reserved(key: str) -> bool:
 
 def first_chunk(keys: Iterable[str], metadata: NodeMetadata) -> str | None:
     """Return the first of some keys, relative to a node, that is a chunk of it."""
-    return next((key for chunks in Chunks.of(metadata) for key in keys if chunks.has(key)), None)
+    return next((key for chunks in ChunkNames.of(metadata) for key in keys if chunks.has(key)), None)
 
 
 def looks_like_chunk(key: str) -> bool:
@@ -517,7 +517,7 @@ def clear(store: Store, path: str, **how: Any) -> None:
 def remove_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
     """Remove the chunks of an array that has no metadata in the store, and the directories that are empty then."""
     prefix = path and path + "/"
-    chunks = Chunks(metadata.chunk_key_encoding, len(metadata.shape))
+    chunks = ChunkNames(metadata.chunk_key_encoding, len(metadata.shape))
     abilities.delete_below(store, prefix, [key for key in store.list(prefix) if chunks.has(key[len(prefix) :])])
     abilities.prune(store, prefix, lambda folder: not folder or chunks.has_folder(folder))
 

@@ -31,8 +31,7 @@ from zellige.io import select
 from zellige.io.chunks import Chunks
 from zellige.io.plan import plan_for
 from zellige.io.write import encoded, load, update_chunk, write
-from zellige.nodes import lease as leases
-from zellige.nodes import node
+from zellige.nodes import lease, node
 from zellige.nodes.array import Array, update_metadata
 from zellige.nodes.lease import Lease, Owner
 from zellige.stores import threads
@@ -52,7 +51,7 @@ def append(array: Array, data: Any, axis: int = 0, chunks: int | EdgeEntries | N
     node.check_writable(array)
     value = as_value(data, array.dtype, array.config.casting)
     axis = axis_number(array, axis)
-    with lease(array) as held:  # one writer; the others wait, or get a ConflictError before they write anything
+    with shape_lease(array) as held:  # one writer; the others wait, or get a ConflictError before they write anything
         check_appended(value.shape, held.grid.shape, axis)
         grid = grown(array, held.metadata, value.shape[axis], axis, chunks)
         new = tuple(slice(n if k == axis else 0, None) for k, n in enumerate(held.grid.shape))
@@ -78,7 +77,7 @@ def resize(array: Array, new_shape: int | Sequence[int], chunks: ChunksLike = No
     node.check_writable(array)
     shape = _parse_shape(new_shape, array.ndim)
     cut = parse_new_chunks(_by_axis(chunks, array.dimension_names or ()), array.ndim)
-    with lease(array) as held:  # until all is done: what others append must not be trimmed
+    with shape_lease(array) as held:  # until all is done: what others append must not be trimmed
         grid = _reshaped(array, held.metadata, shape, cut)
         held.recover()
         clear_uncovered(array._chunks, held.grid, grid)
@@ -102,7 +101,7 @@ def start_append(array: Array, length: int, axis: int = 0, chunks: int | EdgeEnt
     axis = axis_number(array, axis)
     if operator.index(length) < 0:
         raise ValueError(f"length={length} must not be negative")
-    with lease(array) as held:
+    with shape_lease(array) as held:
         grid = grown(array, held.metadata, length, axis, chunks)
         held.recover()
         clear_uncovered(array._chunks, held.grid, grid)  # others may leave some of it unwritten
@@ -130,7 +129,7 @@ class PendingAppend:
     def commit(self) -> Shape:
         """Show the new shape to readers; raises, and changes nothing, if another process has taken over."""
         if self._lease is not None:
-            with lease(self.target, self._lease) as held:
+            with shape_lease(self.target, self._lease) as held:
                 if held.grid != ChunkGrid.from_metadata(self._before):
                     raise _resized_meanwhile(self.target)
                 held.commit(self.array.grid)
@@ -141,7 +140,7 @@ class PendingAppend:
     def abort(self) -> None:
         """Remove what was written beyond the end; nothing happens after a commit, or if another has removed it."""
         if not self._is_committed and (self._lease is None or self._lease.is_held()):
-            with lease(self.target, self._lease) as held:
+            with shape_lease(self.target, self._lease) as held:
                 held.undo(self._before)
 
 
@@ -149,7 +148,7 @@ class PendingAppend:
 
 
 @contextmanager
-def lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> Iterator[Held]:
+def shape_lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> Iterator[Held]:
     """Hold the right to change the shape of an array, under the lock of its metadata.
 
     Others who change the shape of the array, or of all arrays of its group at once, are waited for. `kept` is a right
@@ -159,7 +158,7 @@ def lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> I
     from zellige.nodes import commit  # which is built on this
 
     key = node.join(array.path, node.PENDING)
-    for attempt in leases.attempts(array.store, key, f"the shape of array {array.name!r}"):
+    for attempt in lease.attempts(array.store, key, f"the shape of array {array.name!r}"):
         with array.store.lock(node.join(array.path, node.document_names(array.metadata)[0])):
             held = Held(array, kept or Lease(array.store, key, _BEYOND), handed_over=kept is not None)
             if kept is not None:
@@ -176,7 +175,7 @@ def lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> I
 
 
 class Held:
-    """The right to change the shape of one array, and the metadata that was read under it; given by `lease`.
+    """The right to change the shape of one array, and the metadata that was read under it; given by `shape_lease`.
 
     Where the lock of the metadata keeps other processes out, the key `node.PENDING` is needed only while chunks may lie
     beyond the end, and names no owner. Where it does not, in object stores, and for an append that other processes
@@ -188,8 +187,8 @@ class Held:
     grid: ChunkGrid
     """The grid of `metadata`."""
 
-    def __init__(self, array: Array, lease: Lease, *, handed_over: bool) -> None:
-        self.array, self._store, self._lease = array, array.store, lease
+    def __init__(self, array: Array, kept: Lease, *, handed_over: bool) -> None:
+        self.array, self._store, self._lease = array, array.store, kept
         self._is_leased = handed_over or (self._store.traits.optimistic and not self._store.traits.transactional)
         self._left = handed_over
         """Whether something may lie beyond the end."""
@@ -205,7 +204,7 @@ class Held:
             return owner
         raw = self._store.get(self._lease.key)
         self._left = raw is not None
-        return None if raw is None else leases.read(raw).live_owner
+        return None if raw is None else lease.read(raw).live_owner
 
     def read(self) -> None:
         """Read the metadata; no other writer changes shape and grid while this is held."""
@@ -224,7 +223,7 @@ class Held:
         if self._is_leased:
             self._lease.check()
         elif not self._store.traits.transactional:
-            self._store.put(self._lease.key, leases.dump(_BEYOND, None, {}))
+            self._store.put(self._lease.key, lease.dump(_BEYOND, None, {}))
 
     def keep(self) -> Lease | None:
         """Say the same in a lease that outlasts the lock, for an append that others write; None in a transaction."""

@@ -38,7 +38,7 @@ from zellige.nodes.array import Array
 from zellige.nodes.consolidated import Consolidated, holder_of, meaning
 from zellige.nodes.create import copy_array, from_array, modern_options
 from zellige.nodes.group import Group, member_path
-from zellige.nodes.remove import Chunks, Mark, Owners, Removal, Work, mark_key
+from zellige.nodes.remove import ChunkNames, Mark, Owners, Removal, Work, mark_key
 from zellige.stores import Store, StoreLike, finishing, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -312,7 +312,7 @@ class Plan:
         for key, _ in origin.blocked(found.path, found.metadata):
             if origin.obstacles[key] is not Obstacle.UNREADABLE:  # reading says why
                 origin.refuse(key)
-        origin.refuse_files(origin.under(found.path), Owners({found.path: Chunks.of(found.metadata)}))
+        origin.refuse_files(origin.under(found.path), Owners({found.path: ChunkNames.of(found.metadata)}))
         more = [CONSOLIDATED_V2] if origin.has_zmetadata(found.path) else []
         self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
 
@@ -511,7 +511,7 @@ class Plan:
     def mark(self, top: str) -> Mark:
         """The mark of one of the new nodes."""
         made = [path for path in dict.fromkeys([top, *self.made]) if node.is_below(path, top)]
-        nodes = {path: Chunks.of(self._arrays[path]) if path in self._arrays else [] for path in made}
+        nodes = {path: ChunkNames.of(self._arrays[path]) if path in self._arrays else [] for path in made}
         return Mark({node.relative(path, top): chunks for path, chunks in nodes.items()}, work=self.work)
 
 
@@ -700,7 +700,7 @@ def copy_store(
     order = (sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional))
     keys = {key: keys[key] for batch in order for key in batch}
     known = _read_documents(here, keys)
-    nodes = {node.relative(key, top).rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in known.items()}
+    nodes = {node.relative(key, top).rpartition("/")[0]: ChunkNames.of_document(key, raw) for key, raw in known.items()}
     owners = Owners({node.join(path, below): chunks for below, chunks in nodes.items()})
     origin.refuse_blocked(keys.values(), owners)
 
@@ -769,8 +769,8 @@ def _replace_keys(
     top: str,
     work: Work,
     keys: Collection[str],
-    nodes: Mapping[str, Iterable[Chunks]],
-    begun: Mapping[str, Iterable[Chunks]],
+    nodes: Mapping[str, Iterable[ChunkNames]],
+    begun: Mapping[str, Iterable[ChunkNames]],
     may_go: Callable[[str], bool],
     *,
     replaces: bool,

@@ -27,7 +27,7 @@ from zellige.metadata.json import UNFINISHED
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array, update_metadata
 from zellige.nodes.create import create_array, from_array
-from zellige.nodes.remove import WORK, Chunks, Mark, Work
+from zellige.nodes.remove import WORK, ChunkNames, Mark, Work
 from zellige.settings import config
 from zellige.stores import (
     LocalStore,
@@ -241,7 +241,7 @@ class _Record:
             keys = [key.removeprefix(record.prefix + "done/") for key in store.list(record.prefix + "done/")]
             return replace(record, memory=kept, done=frozenset(keys))
         store.delete_prefix(record.prefix)  # boxes of another size
-        remove.write_mark(store, path, Mark({"": Chunks.of(target.metadata)}, work=work))
+        remove.write_mark(store, path, Mark({"": ChunkNames.of(target.metadata)}, work=work))
         return replace(record, done=frozenset())
 
     def finish(self, target: Array) -> None:
@@ -272,7 +272,7 @@ def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite
                 "the same arguments to finish it, or pass overwrite=True to start anew"
             )
         target.store.delete_prefix(node.join(target.path, WORK) + "/")
-        remove.write_mark(target.store, target.path, Mark({"": Chunks.of(target.metadata)}, work=work))
+        remove.write_mark(target.store, target.path, Mark({"": ChunkNames.of(target.metadata)}, work=work))
     update_metadata(target, partial(_flagged, unfinished=True))
     return "parts" if resumed else "nothing"
 
