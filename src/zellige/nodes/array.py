@@ -120,8 +120,7 @@ class Array(NodeHandle):
             config = _config_v2(metadata, config)
         self.store, self.path, self.config, self._holder = store, path, config, holder
         self.metadata, self.grid, chain, self._inner, self._uneven = blueprint or Blueprint.of(metadata)
-        prefix = path and path + "/"
-        self._chunks = Chunks(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
+        self._chunks = Chunks(store, node.prefix(path), metadata.chunk_key_encoding, len(metadata.shape), chain, config)
         self._reader: Reader | Literal[False] | None = None  # until first use; False if there is none
 
     def _check_shards(self, grid: ChunkGrid) -> None:

@@ -109,10 +109,9 @@ def is_occupied(store: Store, path: str, kept: Iterable[str] = ()) -> bool:
 
     That is a node, or what is left of one whose removal was begun; raises where there are keys without a node.
     """
-    prefix = path and path + "/"
-    keys, prefixes = store.list_dir(prefix)
-    names = {key[len(prefix) :] for key in keys} - set(kept)
-    if (names or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, node.UNFINISHED}:
+    keys, folders = store.list_dir(node.prefix(path))
+    names = {node.relative(key, path) for key in keys} - set(kept)
+    if (names or folders) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, node.UNFINISHED}:
         raise NotANodeError(
             f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
         )
@@ -128,13 +127,13 @@ def has_remains(store: Store, path: str, metadata: NodeMetadata, own: str = "") 
     node.check_free(store, path)
     if isinstance(metadata, GroupMetadata):
         return remove.is_begun(store, path)
-    cut, marked = len(path) + 1 if path else 0, False
+    marked = False
 
     def names() -> Iterator[str]:
         nonlocal marked
-        for key in store.list(path and path + "/"):
-            marked = marked or key[cut:] == node.UNFINISHED
-            yield key[cut:]
+        for key in node.keys_at(store, path):
+            marked = marked or key == node.UNFINISHED
+            yield key
 
     stray = remove.first_chunk(names(), metadata)
     begun = (marked or stray is not None) and remove.is_begun(store, path)
@@ -279,7 +278,7 @@ def begin(
 
 def _check_below(store: Store, path: str, new: Mapping[str, NodeMetadata]) -> None:
     """Raise if there are nodes, or chunks of lost arrays, where nodes are to come below a path that is free."""
-    keys = sorted(store.list(path and path + "/"))
+    keys = sorted(store.list(node.prefix(path)))
     for below, metadata in new.items():
         place = node.join(path, below)
         found = node.keys_below(keys, place)

@@ -104,6 +104,11 @@ def join(path: str, name: str) -> str:
     return f"{path}/{name}" if path and name else path or name
 
 
+def prefix(path: str) -> str:
+    """Return how the keys below a node begin."""
+    return path and path + "/"
+
+
 def relative(path: str, top: str) -> str:
     """Return the path of a node relative to a node at or above it."""
     return path[len(top) :].lstrip("/")
@@ -284,6 +289,12 @@ def document_names(metadata: NodeMetadata) -> tuple[str, ...]:
 # -- walking --------------------------------------------------------------------------------------
 
 
+def keys_at(store: Store, path: str) -> Iterator[str]:
+    """Yield the keys at and below a node, relative to it."""
+    cut = len(prefix(path))
+    return (key[cut:] for key in store.list(prefix(path)))
+
+
 def children(store: Store, path: str) -> list[str]:
     """Return the paths directly below a group that may hold nodes; one listing."""
     return _listed(store, path)[0]
@@ -291,9 +302,8 @@ def children(store: Store, path: str) -> list[str]:
 
 def _listed(store: Store, path: str) -> tuple[list[str], bool]:
     """Return the paths directly below a group that may hold nodes, and whether several of them are being changed."""
-    prefix = path and path + "/"
-    keys, prefixes = store.list_dir(prefix)
-    names = [found[len(prefix) : -1] for found in prefixes]
+    keys, folders = store.list_dir(prefix(path))
+    names = [relative(folder, path).rstrip("/") for folder in folders]
     return [join(path, name) for name in names if not name.startswith(OWN)], join(path, RECORD) in keys
 
 

@@ -121,11 +121,10 @@ def _refuse_lost_chunks(store: Store, path: str) -> None:
     """Raise if keys at a place without a node look like chunks: a new group would hide that an array was lost."""
     from zellige.nodes import remove  # needed only before a group is created
 
-    top = path and path + "/"
-    listing = store.list(top, recursive=False)
-    folders = [folder for folder in listing.prefixes if remove.looks_like_chunk(folder[len(top) : -1])]
+    listing = store.list(node.prefix(path), recursive=False)
+    folders = [found for found in listing.prefixes if remove.looks_like_chunk(node.relative(found, path).rstrip("/"))]
     for key in chain(listing, *(islice(store.list(folder), _LOOKED_AT) for folder in folders)):
-        if remove.looks_like_chunk(key[len(top) :]):
+        if remove.looks_like_chunk(node.relative(key, path)):
             raise remove.lost_chunk(store, key)
 
 

@@ -270,10 +270,9 @@ class Removal:
         nodes: Mapping[str, Iterable[ChunkNames]] | None = None,
         keys: Iterable[str] | None = None,
     ) -> None:
-        self.store, self.path, self.prefix = store, path, path and path + "/"
-        cut, staying = len(self.prefix), {node.UNFINISHED, *kept}
-        below = (key[cut:] for key in store.list(self.prefix)) if keys is None else keys
-        self.keys = [key for key in below if key not in staying]
+        self.store, self.path, self.prefix = store, path, node.prefix(path)
+        staying = {node.UNFINISHED, *kept}
+        self.keys = [key for key in (node.keys_at(store, path) if keys is None else keys) if key not in staying]
         self.nodes: dict[str, list[ChunkNames]] = {path: list(chunks) for path, chunks in (nodes or {}).items()}
         """How the chunks of each node are named, by the paths of the nodes relative to this one."""
         self._find_nodes()
@@ -323,7 +322,7 @@ class Removal:
         staying = [key for key in self.keys if key not in own]
         has_folders = self.store.ability(Folders) is not None
         for path, metadata in new.items() if staying else ():
-            prefix = path and path + "/"
+            prefix = node.prefix(path)
             below = [key[len(prefix) :] for key in staying if key.startswith(prefix)]
             stray = first_chunk(below, metadata)
             if stray is not None and path not in self.nodes:
@@ -420,7 +419,7 @@ def removing(
     """
     store.check_writable()
     folders = store.ability(Folders)
-    if folders is not None and folders.detach(path and path + "/"):
+    if folders is not None and folders.detach(node.prefix(path)):
         between()
         yield
         return
@@ -460,11 +459,9 @@ def undisturbed(store: Store, path: str, *, below: bool = True, kept: Collection
     """
     from zellige.nodes import commit  # which is built on this
 
-    prefix = path and path + "/"
-
     def listed() -> list[str]:
-        found = store.list(prefix) if below else store.list_dir(prefix)[0]
-        return [key[len(prefix) :] for key in found if key[len(prefix) :] not in kept]
+        direct = (node.relative(key, path) for key in store.list_dir(node.prefix(path))[0])
+        return [key for key in (node.keys_at(store, path) if below else direct) if key not in kept]
 
     if store.traits.transactional:
         yield listed()
@@ -516,7 +513,7 @@ def clear(store: Store, path: str, **how: Any) -> None:
 
 def remove_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
     """Remove the chunks of an array that has no metadata in the store, and the directories that are empty then."""
-    prefix = path and path + "/"
+    prefix = node.prefix(path)
     chunks = ChunkNames(metadata.chunk_key_encoding, len(metadata.shape))
     abilities.delete_below(store, prefix, [key for key in store.list(prefix) if chunks.has(key[len(prefix) :])])
     abilities.prune(store, prefix, lambda folder: not folder or chunks.has_folder(folder))
