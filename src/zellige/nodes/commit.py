@@ -53,7 +53,7 @@ from zellige.nodes.consolidated import (
 from zellige.nodes.lease import Lease, Owner
 from zellige.nodes.record import Growth, Record, is_committed
 from zellige.settings import ArrayConfig, config
-from zellige.stores import LocalStore, Store, StoreLike, abilities, finishing, locate
+from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
 from zellige.stores.conflicts import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.stores.wrappers import FencedStore
@@ -100,22 +100,24 @@ class Change:
         """
         if self._lease is None:
             return
-        for attempt in lease.attempts(self.store, self._lease.key, f"the arrays of group {'/' + self.path!r}"):
-            attempt.key, attempt.owner = self._lease.key, self._lease.attempt()
-            if attempt.owner is not None:
-                continue
-            try:
-                settle(self.store, self._lease)
-                for place in [*node.parents(self.path), *below]:
-                    attempt.key, attempt.owner = node.join(place, node.RECORD), owner_of(self.store, place)
-                    if attempt.owner is not None:
-                        break
-            except BaseException:
-                self._lease.abandon()
-                raise
-            if attempt.owner is None:
-                return
-            self._lease.release()
+        backoff = lease.Backoff(self.store, f"the arrays of group {'/' + self.path!r}")
+        while (held := self._attempt(self._lease, below)) is not None:
+            backoff.pause(*held)
+
+    def _attempt(self, own: Lease, below: list[str]) -> tuple[str, Owner] | None:
+        """Take the lease, or return the key and the owner of one that is in the way."""
+        if (owner := own.attempt()) is not None:
+            return own.key, owner
+        try:
+            settle(self.store, own)
+            for place in [*node.parents(self.path), *below]:
+                if (owner := owner_of(self.store, place)) is not None:
+                    own.release()
+                    return node.join(place, node.RECORD), owner
+        except BaseException:
+            own.abandon()
+            raise
+        return None
 
     # -- what is there ----------------------------------------------------------------------------
 
@@ -340,8 +342,7 @@ class Change:
         """
         array = self._settled(node.join(self.path, path))
         if array is None:
-            prefix = node.join(self.path, path) + "/"
-            abilities.prune(self.store, prefix, lambda folder: not folder)  # which locking it has made
+            remove.remove_directory(self.store, node.join(self.path, path))  # which locking it has made
             raise ArrayNotFoundError(f"there is no array {path!r} below '/{self.path}' in {self.store!r}")
         value = as_value(data, array.dtype, array.config.casting)
         axis = resize.axis_number(array, axis)
@@ -532,7 +533,7 @@ class Change:
     def _leave_no_directory(self) -> None:
         """Remove the directory that the lease was in, if it was made for that and nothing else has come there."""
         if self.path and self.group() is None:
-            abilities.prune(self.store, self.path + "/", lambda folder: not folder)
+            remove.remove_directory(self.store, self.path)
         if self._place_is_new and isinstance(self.store, LocalStore):
             with suppress(OSError):  # it is not empty
                 os.rmdir(self.store.root)

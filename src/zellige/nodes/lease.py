@@ -18,8 +18,7 @@ import platform
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -144,10 +143,9 @@ class Lease:
 
     def take(self, what: str) -> None:
         """Take the lease; wait for another owner, and raise `ConflictError` if that one stays at work."""
-        for attempt in attempts(self.store, self.key, what):
-            attempt.owner = self.attempt()
-            if attempt.owner is None:
-                return
+        backoff = Backoff(self.store, what)
+        while (owner := self.attempt()) is not None:
+            backoff.pause(self.key, owner)
 
     # -- holding ----------------------------------------------------------------------------------
 
@@ -241,27 +239,19 @@ class Lease:
         self.__dict__.update(state, _lock=threading.Lock(), thread=0)
 
 
-@dataclass
-class Attempt:
-    """One attempt to take a lease: the body of the loop sets the owner, and leaves the loop if there is none."""
+class Backoff:
+    """Growing pauses between attempts to take a lease, until the setting `lease.wait` has passed."""
 
-    key: str
-    owner: Owner | None = None
+    def __init__(self, store: Store, what: str) -> None:
+        self._store, self._what = store, what
+        self._until, self._longest = time.monotonic() + config.get("lease.wait"), 0.02
 
-
-def attempts(store: Store, key: str, what: str) -> Iterator[Attempt]:
-    """Yield attempts to take a lease, with growing pauses, until the setting `lease.wait` has passed.
-
-    Then, or at once if it is this thread itself that holds the lease, `ConflictError` is raised.
-    """
-    until, pause, attempt = time.monotonic() + config.get("lease.wait"), 0.02, Attempt(key)
-    while True:
-        yield attempt
-        assert attempt.owner is not None
-        if time.monotonic() >= until or attempt.owner.is_this_thread():
-            raise busy(store, attempt.key, what, attempt.owner)
-        time.sleep(random.uniform(0, pause))
-        pause = min(1.0, pause * 1.5)
+    def pause(self, key: str, owner: Owner) -> None:
+        """Wait a moment for the owner of a lease; `ConflictError` after the last moment, or if it is this thread."""
+        if time.monotonic() >= self._until or owner.is_this_thread():
+            raise busy(self._store, key, self._what, owner)
+        time.sleep(random.uniform(0, self._longest))
+        self._longest = min(1.0, self._longest * 1.5)
 
 
 def busy(store: Store, key: str, what: str, owner: Owner) -> ConflictError:

@@ -466,12 +466,12 @@ def undisturbed(store: Store, path: str, *, below: bool = True, kept: Collection
     if store.traits.transactional:
         yield listed()
         return
-    for attempt in lease.attempts(store, mark_key(path), f"what is at '/{path}', or a group above it"):
+    backoff = lease.Backoff(store, f"what is at '/{path}', or a group above it")
+    while True:
         with ExitStack() as locks:
-            attempt.owner, keys = None, listed()
+            owner, keys = None, listed()
             while _is_changing_above(store, path):
-                attempt.owner = commit.owner_above(store, path)
-                if attempt.owner is not None:
+                if (owner := commit.owner_above(store, path)) is not None:
                     break
                 keys = listed()  # a dead writer's change was finished or undone
             begun = [key for key in keys if _split(key)[1] in (node.PENDING, node.RECORD)]
@@ -484,10 +484,11 @@ def undisturbed(store: Store, path: str, *, below: bool = True, kept: Collection
                 keys = listed()
                 raws = gather(lambda key: store.get(node.join(path, key)), begun, store)
                 owners = [lease.read(raw).live_owner for raw in raws if raw is not None]
-                attempt.owner = next((owner for owner in owners if owner is not None), attempt.owner)
-            if attempt.owner is None:
+                owner = next((found for found in owners if found is not None), owner)
+            if owner is None:
                 yield keys
                 return
+        backoff.pause(mark_key(path), owner)
 
 
 def _is_changing_above(store: Store, path: str) -> bool:
@@ -507,8 +508,13 @@ def clear(store: Store, path: str, **how: Any) -> None:
     """Remove the node at a path with everything below it; keys that are not its own stay. Options: see `removing`."""
     with replacing(store, path, **how):
         pass
+    remove_directory(store, path)
+
+
+def remove_directory(store: Store, path: str) -> None:
+    """Remove the directory of a node that is gone, or never came, if nothing is in it; never that of the store."""
     if path:
-        abilities.prune(store, path + "/", lambda folder: not folder)
+        abilities.prune(store, node.prefix(path), lambda folder: not folder)
 
 
 def remove_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:

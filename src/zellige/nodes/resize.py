@@ -157,21 +157,23 @@ def shape_lease(array: Array, kept: Lease | None = None, *, inside: bool = False
     """
     from zellige.nodes import commit  # which is built on this
 
-    key = node.join(array.path, node.PENDING)
-    for attempt in lease.attempts(array.store, key, f"the shape of array {array.name!r}"):
+    key, owner = node.join(array.path, node.PENDING), None
+    backoff = lease.Backoff(array.store, f"the shape of array {array.name!r}")
+    while True:
         with array.store.lock(node.join(array.path, node.document_names(array.metadata)[0])):
             held = Held(array, kept or Lease(array.store, key, _BEYOND), handed_over=kept is not None)
             if kept is not None:
                 kept.confirm()
             try:
                 if kept is None:
-                    attempt.owner = held.take() or (None if inside else commit.owner_above(array.store, array.path))
-                if attempt.owner is None:
+                    owner = held.take() or (None if inside else commit.owner_above(array.store, array.path))
+                if owner is None:
                     held.read()
                     yield held
                     return
             finally:
                 held.release()
+        backoff.pause(key, owner)
 
 
 class Held:
