@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def _maker(self) -> Callable[[tuple[Any, ...]], Copy]:
-        """Makes a copy of one entry for each axis."""
+        """The function that makes a copy of one entry for each axis."""
         if self.points is None:
             return _copy
         order = self.points.order
@@ -242,8 +242,7 @@ def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[Grid
     """Return a plan for what is picked along each axis; `points` are the axes that are picked together."""
     if points:
         others = [axis for axis in range(len(axes)) if axis not in points]
-        together = [dims[k] for k in points]
-        lead, inside, places = _project_points([_as_positions(axes[k]) for k in points], together)
+        lead, inside, places = _project_points([_as_positions(axes[k]) for k in points], [dims[k] for k in points])
         projected = (lead, *(_project(axes[k], dims[k]) for k in others))
         return Plan(projected, Points(inside, places, (*points, *others)), axes, dims)
     projections = tuple(map(_project, axes, dims))
