@@ -131,7 +131,7 @@ def _write_files(
                         *(rows, program, work, statuses, flags, threads.workers()),
                     )
             except BaseException as error:
-                _report(plan, error, [], chain(_left(part, statuses), later))
+                _report(plan, later, error, [], _left(part, statuses))
                 raise
             finally:
                 chunks.indexes.clear()
@@ -139,7 +139,7 @@ def _write_files(
         if left:
             each = partial(write_chunk, chunks, value, to_end)
             nbytes = prod(left[0].shape) * value.itemsize * len(left)
-            _run(chunks, each, left, len(left), nbytes, partial(_report_with, plan, later))
+            _run(chunks, each, left, len(left), nbytes, partial(_report, plan, later))
         if progress is not None:
             progress.advance(chunks.key(part.copy(len(part) - 1).coords), len(part))
 
@@ -204,7 +204,7 @@ def _write_batches(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, pr
     # Where requests do not wait, one thread sends what all threads of the kernel encode.
     crew = threads.Crew(1) if store.traits.concurrency is None else threads.crew(store, value.nbytes, held)
     with batch(store) as within:
-        within(threads.run, put, tasks, len(plan), crew, partial(_report, plan))
+        within(threads.run, put, tasks, len(plan), crew, partial(_report, plan, ()))
 
 
 # -- the plain path -------------------------------------------------------------------------------
@@ -218,7 +218,14 @@ def _write_each(chunks: Chunks, plan: Plan, work: threads.Work, nbytes: int, pro
         if progress is not None:
             progress.advance(chunks.key(copy.coords))
 
-    _run(chunks, work if progress is None else work_and_tell, plan.copies(), len(plan), nbytes, partial(_report, plan))
+    _run(
+        chunks,
+        work if progress is None else work_and_tell,
+        plan.copies(),
+        len(plan),
+        nbytes,
+        partial(_report, plan, ()),
+    )
 
 
 def _run(
@@ -437,18 +444,14 @@ def _check_not_stored(source: Chunks, grid: ChunkGrid, stored: Set[Coords]) -> N
 # -- what was written when an error stopped it ----------------------------------------------------
 
 
-def _report_with(
+def _report(
     plan: Plan,
-    later: Iterator[Copy],
+    later: Iterable[Copy],
     error: BaseException,
     failed: list[tuple[Any, BaseException]],
-    left: Iterator[Any],
+    left: Iterable[Any],
 ) -> None:
-    _report(plan, error, failed, chain(left, later))
-
-
-def _report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseException]], left: Iterator[Any]) -> None:
-    """Say on an error which chunks of a plan were written, which failed, and which were not tried.
+    """Say on an error which chunks of a plan were written, which failed, and which were not tried: `left` and `later`.
 
     As the attributes `written`, `failed` and `not_tried`, lists of coordinates, and as a note for readers. Of a plan
     with very many chunks only those that failed are listed; the other two are None.
@@ -461,7 +464,7 @@ def _report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseExcept
         error.__dict__.update(written=None, failed=broken, not_tried=None)
         error.add_note(f"of {count} chunks, failed: {_listed(broken)}")
         return
-    not_tried = [*map(_coords, left)]
+    not_tried = [*map(_coords, chain(left, later))]
     unwritten = {*not_tried, *broken}
     written = [copy.coords for copy in plan.copies() if copy.coords not in unwritten]
     facts = {"written": written, "failed": broken, "not_tried": not_tried}

@@ -749,10 +749,10 @@ def make_group(
 
 
 def _committed_documents(store: Store, path: str) -> Documents | None:
-    """Return the documents of a group whose creation is committed, and was not finished; None if there is no such."""
-    from zellige.nodes.record import created_group  # needed only if nothing was found
+    """Return the documents of a node whose creation is committed, and was not finished; None if there is no such."""
+    from zellige.nodes.record import created_node  # needed only if nothing was found
 
-    return created_group(store, path)
+    return created_node(store, path)
 
 
 def _as_name(name: Any) -> str:
