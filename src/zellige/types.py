@@ -33,7 +33,7 @@ class Kept:
 
 
 class Old(Protocol):
-    """A value that is being changed, for who needs only parts of it."""
+    """A value that is being changed, to be read in parts."""
 
     @property
     def size(self) -> int:

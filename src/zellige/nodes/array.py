@@ -693,7 +693,7 @@ class Array(NodeHandle):
         """Make room at the end of an axis for data that others write, such as the tasks of a cluster.
 
         They write to `.array`, which has the new shape; readers see that once `commit` is called, and what was
-        written before is removed by `abort`, or by the next one who resizes or appends: only one can win. In a
+        written before is removed by `abort`, or by the next resize or append: only one can win. In a
         transaction the shape changes at once, since no other process sees it.
 
         Parameters

@@ -303,8 +303,8 @@ def filling(
 ) -> Iterator[Callable[[], None] | None]:
     """Make a new array whose values are written in this block, and its metadata at the end of it.
 
-    A process that is killed leaves no array, but a mark and a lease of its own, so that the next call begins anew. One
-    that finds the other still at work gets a `ConflictError`. After an exception nothing is left. Yields a function
+    A killed process leaves no array, but a mark and a lease of its own, so that the next call begins anew. If the other
+    process is still at work, the call raises `ConflictError`. After an exception nothing is left. Yields a function
     that raises if another process has taken over. In a transaction, never seen by half, the metadata comes first.
     """
     if store.traits.transactional:
@@ -326,7 +326,7 @@ def filling(
             end()
             node.check_free(store, path)
         lease.take("this place")
-        if left == "parts":  # what a process had written that has died
+        if left == "parts":  # left by a process that has died
             kept = [node.relative(lease.key, path)]
             with remove.removing(store, path, {"": metadata}, whole=False, kept=kept):
                 remove.write_mark(store, path, Mark({"": ChunkNames.of(metadata)}, work=work))

@@ -35,7 +35,7 @@ _held: WeakValueDictionary[str, Lease] = WeakValueDictionary()
 
 
 class Owner(NamedTuple):
-    """Who holds a lease."""
+    """The holder of a lease."""
 
     process: str
     """The process, as `files.owner` names it."""

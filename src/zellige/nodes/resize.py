@@ -151,9 +151,9 @@ class PendingAppend:
 def shape_lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> Iterator[Held]:
     """Hold the right to change the shape of an array, under the lock of its metadata.
 
-    Others who change the shape of the array, or of all arrays of its group at once, are waited for. `kept` is a right
-    that `Held.keep` returned; raises if another process has taken over. `inside` is for callers that hold the lease of
-    a group above, and change all of its arrays at once.
+    Other writers of the shape, or of all shapes in the group, are waited for. `kept` is a right that `Held.keep`
+    returned; raises if another process has taken over. `inside` is for callers that hold the lease of a group above,
+    and change all of its arrays at once.
     """
     from zellige.nodes import commit  # which is built on this
 
@@ -239,11 +239,11 @@ class Held:
     def commit(self, grid: ChunkGrid) -> None:
         """Show a new shape to readers, and follow it: one conditional write.
 
-        Attributes that others have changed since the metadata was read are kept. A shape that others have changed, who
-        do not know of leases, raises `ConflictError`.
+        Attributes that others have changed since the metadata was read are kept. A shape that was changed by a
+        program without leases raises `ConflictError`.
         """
         if self._is_leased:
-            self._lease.check()  # one who was taken for dead shows nothing: what it wrote has been removed
+            self._lease.check()  # after a takeover nothing is shown: what was written has been removed
         self._may_be_committed = True
 
         def with_grid(metadata: ArrayMetadata) -> ArrayMetadata:
