@@ -460,8 +460,9 @@ def undisturbed(store: Store, path: str, *, below: bool = True, kept: Collection
     from zellige.nodes import commit  # which is built on this
 
     def listed() -> list[str]:
-        direct = (node.relative(key, path) for key in store.list_dir(node.prefix(path))[0])
-        return [key for key in (node.keys_at(store, path) if below else direct) if key not in kept]
+        if not below:
+            return [node.relative(key, path) for key in store.list_dir(node.prefix(path))[0]]
+        return [key for key in node.keys_at(store, path) if key not in kept]
 
     if store.traits.transactional:
         yield listed()
