@@ -426,9 +426,11 @@ def removing(
 
     with ExitStack() as held:
         held.enter_context(store.lock(mark_key(path)))
-        if not whole:
+        keys = None
+        if whole:
+            keys = held.enter_context(undisturbed(store, path, kept=kept))
+        else:
             node.check_free(store, path)
-        keys = held.enter_context(undisturbed(store, path, kept=kept)) if whole else None
         removal = Removal(store, path, more, kept, keys=keys)
         removal.refuse_chunks_of(new or {})
         mark = Mark(removal.nodes) if coming is None else Mark({**removal.nodes, **coming.nodes}, coming.path)
