@@ -182,7 +182,7 @@ class Change:
         """
         new = {node.join(self.path, path): array for path, array in arrays.items() if path not in self._compared}
         for place in sorted({above for path in new for above in node.parents(path)}):
-            if (holder := self._holder(place)) is not None:
+            if (holder := self._consolidated(place)) is not None:
                 below = {path: array.metadata for path, array in new.items() if node.is_below(path, place)}
                 try:
                     self._unseen |= compare(holder, below)
@@ -192,7 +192,7 @@ class Change:
                     raise
         self._compared.update(arrays)
 
-    def _holder(self, place: str) -> Consolidated | None:
+    def _consolidated(self, place: str) -> Consolidated | None:
         """Return the consolidated metadata of a group above an array; in format 3 this group's own was read with it."""
         group = self.group(node.relative(place, self.path)) if node.is_below(place, self.path) else None
         if group is not None and self.zarr_format == 3:
