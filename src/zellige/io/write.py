@@ -61,7 +61,7 @@ def _write(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, progress: 
         first: tuple[Any, ...] = (*[slice(1)] * value.ndim, ...)
         value = np.broadcast_to(value[first].astype(dtype), value.shape)
     by_box = value.dtype == dtype or all(map(plan.is_range, range(value.ndim)))
-    by_kernel = files is not None or program_of(chunks.chain) is not None
+    by_kernel = kernel.native is not None and (files is not None or program_of(chunks.chain) is not None)
     if not _has_whole(plan) or not by_box or not by_kernel:
         _write_each(chunks, plan, partial(write_chunk, chunks, value, to_end), value.nbytes, progress)
     elif files is not None:
