@@ -156,7 +156,7 @@ def make(
     Values that are not in memory are read first if they are few. If they are many, the metadata comes after them.
     `copy` writes the data, by default `copy_values`. `between`: see `hierarchy.create`.
     """
-    from zellige.nodes import hierarchy  # only for those who write
+    from zellige.nodes import hierarchy  # needed only for writing
 
     given = dict(options)
     overwrite, write_data = given.pop("overwrite", False), given.pop("write_data", True)
@@ -166,7 +166,7 @@ def make(
     if isinstance(data, np.ndarray):
         as_value(data, array.dtype, array.config.casting)  # refuses what does not fit
     elif overwrite and data is not None:
-        from zellige.nodes.sources import refuse_to_remove
+        from zellige.nodes.provenance import refuse_to_remove
 
         refuse_to_remove(data, target, path)
     values = data if write_data else None
@@ -277,7 +277,7 @@ def _codecs(spec: ArraySpec, given: SimpleNamespace) -> list[Codec]:
 
 def _metadata_v2(layout: _Layout, given: SimpleNamespace) -> ArrayV2Metadata:
     """Return the metadata of a new array of Zarr format 2; raises for what the format cannot say."""
-    from zellige.dtypes.v2 import declared, to_v2, write_v2_fill  # only for those who write such arrays
+    from zellige.dtypes.v2 import declared, to_v2, write_v2_fill  # needed only for such arrays
     from zellige.metadata.v2 import ArrayV2Metadata
 
     if layout.inner is not None:
@@ -418,7 +418,7 @@ def _check_dimension_names(names: Sequence[str | None] | None, rank: int) -> tup
 
 
 def _log_choice(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> None:
-    """Say what `"auto"` came to, for those who listen to the logger `zellige`."""
+    """Log what `"auto"` came to, to the logger `zellige`."""
     from logging import getLogger
 
     from zellige.display.text import human_bytes
@@ -595,7 +595,7 @@ def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, *
 
 
 def array(data: Any, *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
-    """Create an array with the values of anything array-like. Parameters: see `from_array`.
+    """Create an array with the values of anything array-like. Parameters: see `from_array`; `path` is its `name`.
 
     >>> import zellige
     >>> zellige.array([[1, 2], [3, 4]], chunks=(1, 2)).nchunks

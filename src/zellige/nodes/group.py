@@ -116,7 +116,7 @@ class Group(NodeHandle):
         return group
 
     def _follow_zmetadata(self) -> None:
-        """Consolidated metadata of Zarr format 2 that is not used for reading has to be followed all the same."""
+        """Follow consolidated metadata of Zarr format 2 also where it is not used for reading."""
         if self.metadata.zarr_format == 2 and holds_some(self.store, self.path, 2):
             self._holder = Consolidated(self.store, self.path, 2, None, self._holder)
 
@@ -143,7 +143,19 @@ class Group(NodeHandle):
         *,
         use_consolidated: bool = True,
     ) -> Group:
-        """Return the group that parsed documents describe; nothing is read or written."""
+        """Return the group that parsed documents describe; nothing is read or written.
+
+        Parameters
+        ----------
+        store, path
+            Where the group is, or is going to be.
+        documents
+            Its metadata documents by name, such as `{"zarr.json": …}`.
+        holder
+            The consolidated metadata of a group above that it was reached through, which follows its changes.
+        use_consolidated
+            Whether members are looked up in consolidated metadata, where there is some.
+        """
         try:
             # What a copy within consolidated metadata says about its own is not used.
             used = use_consolidated and holder is None
@@ -174,7 +186,7 @@ class Group(NodeHandle):
         return group
 
     def __getitem__(self, path: str) -> Node:
-        """The member at a name, or at a path below."""
+        """Return the member at a name, or at a path below."""
         place, reason = self._place(path), ""
         if place is not None:
             documents = self._documents(place)
@@ -191,7 +203,7 @@ class Group(NodeHandle):
 
         if not self._trusts:
             return ""
-        with suppress(RemoteError):  # who may not ask is told no more
+        with suppress(RemoteError):  # without access, the message says no more
             if node.there(self.store, place) is not None:
                 mark = remove.read_mark(self.store, place)
                 if mark is not None and mark.source is not None:
@@ -204,7 +216,7 @@ class Group(NodeHandle):
 
     def _place(self, path: str) -> str | None:
         """Return the path in the store of a member that may be there; None for what can be none."""
-        below = "/".join(part for part in _as_name(path).split("/") if part)
+        below = node.normalize_path(_as_name(path))
         place = node.join(self.path, below)
         return place if below and is_key(place) else None
 
@@ -366,19 +378,6 @@ class Group(NodeHandle):
 
     # -- creating members -------------------------------------------------------------------------
 
-    def _new(self, name: str) -> str:
-        """Return the path of a member to be created."""
-        self._check_writable()
-        text = _as_name(name)
-        if not text or text.startswith("/"):
-            raise NodeNameError(
-                f"{name!r} cannot name a member of group {self.name!r}: give a name, or a path such as 'a/b' that "
-                "does not begin with '/'",
-                name=name,
-            )
-        node.check_names(text)
-        return node.join(self.path, text)
-
     @contextmanager
     def _following(self, path: str, *, replaced: bool) -> Iterator[Callable[[], None]]:
         """Follow the creation of a member in the consolidated metadata, also if it fails half-way.
@@ -407,7 +406,7 @@ class Group(NodeHandle):
         >>> zellige.create_group().create_group("a/b", attributes={"run": 3}).attrs["run"]
         3
         """
-        path, form = self._new(name), self.metadata.zarr_format
+        path, form = member_path(self, name), self.metadata.zarr_format
         with self._following(path, replaced=overwrite) as between:
             made = make_group(self.store, path, form, attributes, overwrite=overwrite, between=between)
         made._holder, made._trusts = self._holder, self._trusts
@@ -431,7 +430,7 @@ class Group(NodeHandle):
         """Create several nodes below this group at once. Parameters: see `zellige.create_hierarchy`."""
         from zellige.nodes.hierarchy import create_below
 
-        places = [self._new(path) for path in as_mapping(nodes, "nodes")]
+        places = [member_path(self, path) for path in as_mapping(nodes, "nodes")]
         form = self.metadata.zarr_format
         try:
             made = create_below(
@@ -460,7 +459,7 @@ class Group(NodeHandle):
         return dict(zarr_format=self.metadata.zarr_format, **options)
 
     def _make(self, name: str, options: Mapping[str, Any], copy: Callable[[Array, Any], None] = copy_values) -> Array:
-        path = self._new(name)
+        path = member_path(self, name)
         with self._following(path, replaced=bool(options.get("overwrite"))) as between:
             made = make(self.store, path, options, copy=copy, between=between)
         made._holder = self._holder
@@ -547,9 +546,9 @@ class Group(NodeHandle):
 
         Stopped half-way, it can be repeated.
         """
-        from zellige.nodes import remove  # only for those who write
+        from zellige.nodes import remove  # needed only for writing
 
-        self._check_writable()
+        node.check_writable(self)
         place = self._place(path)
         if place is None or not (path in self or remove.read_mark(self.store, place) or self._why_not_named(place)):
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
@@ -578,7 +577,7 @@ class Group(NodeHandle):
         """
         from zellige.nodes.hierarchy import move, was_begun
 
-        new = self._new(dest)
+        new = member_path(self, dest)
         try:
             old = self[source].path
         except NodeNotFoundError:
@@ -607,7 +606,7 @@ class Group(NodeHandle):
             self._holder.forget(*paths)
 
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
-        self._check_writable()
+        node.check_writable(self)
 
         def rewrite(documents: Documents) -> tuple[Documents, dict[str, JSON]]:
             attributes = dict(attributes_of(documents))
@@ -646,7 +645,7 @@ class Group(NodeHandle):
 
     def _consolidate(self) -> Group:
         """Do as `consolidate_metadata`, without its warning; this group follows its new metadata from now on."""
-        self._check_writable()
+        node.check_writable(self)
         entries = consolidate(self.store, self.path, self.metadata)
         own = self._holder is not None and self._holder.path == self.path
         outer = self._holder.outer if own and self._holder is not None else self._holder
@@ -712,10 +711,24 @@ class Group(NodeHandle):
         return same and self.metadata.with_consolidated(None) == other.metadata.with_consolidated(None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the consolidated metadata, which can be large; it is read again if somebody asks for it.
+        # Without the consolidated metadata, which can be large; it is read again on first use.
         bare = self.metadata.with_consolidated(None).to_documents()
         make = partial(Group.from_documents, use_consolidated=self._trusts)
         return make, (self.store, self.path, bare, self._holder)
+
+
+def member_path(group: Group, name: str) -> str:
+    """Return the path in the store of a member to be created; raises if the group is read-only, or the name bad."""
+    node.check_writable(group)
+    text = _as_name(name)
+    if not text or text.startswith("/"):
+        raise NodeNameError(
+            f"{name!r} cannot name a member of group {group.name!r}: give a name, or a path such as 'a/b' that "
+            "does not begin with '/'",
+            name=name,
+        )
+    node.check_names(text)
+    return node.join(group.path, text)
 
 
 def make_group(
@@ -736,10 +749,10 @@ def make_group(
 
 
 def _committed_documents(store: Store, path: str) -> Documents | None:
-    """Return the documents of a group whose creation is committed, and was not finished; None if there is no such."""
-    from zellige.nodes.record import created_group  # only for those who find nothing
+    """Return the documents of a node whose creation is committed, and was not finished; None if there is no such."""
+    from zellige.nodes.record import created_node  # needed only if nothing was found
 
-    return created_group(store, path)
+    return created_node(store, path)
 
 
 def _as_name(name: Any) -> str:

@@ -35,10 +35,10 @@ from zellige.metadata.json import read_json, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.consolidated import Consolidated, meaning
+from zellige.nodes.consolidated import Consolidated, holder_of, meaning
 from zellige.nodes.create import copy_array, from_array, modern_options
-from zellige.nodes.group import Group
-from zellige.nodes.remove import Chunks, Mark, Owners, Removal, Work, mark_key
+from zellige.nodes.group import Group, member_path
+from zellige.nodes.remove import ChunkNames, Mark, Owners, Removal, Work, mark_key
 from zellige.stores import Store, StoreLike, finishing, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -158,7 +158,9 @@ def copy(
     group = _group(dest, root, options)
     if name is None and not root.path:
         raise NodeNameError(f"the source is the root of {origin.store!r}, which has no name; give name=", name="")
-    plan = Plan(origin, root.path, group, group._new(root.path.rpartition("/")[2] if name is None else name), options)
+    plan = Plan(
+        origin, root.path, group, member_path(group, root.path.rpartition("/")[2] if name is None else name), options
+    )
     plan.add([root], depth=0)
     return _carry_out(plan, dest)
 
@@ -185,7 +187,7 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     if not isinstance(root.metadata, GroupMetadata):
         raise TypeError(f"'/{root.path}' in {origin.store!r} is an array, which has no members; use copy")
     group = _group(dest, root, checked)
-    group._check_writable()
+    node.check_writable(group)
     plan = Plan(origin, root.path, group, group.path, checked)
     members = origin.load(origin.children(root.path))
     plan.claim(root)
@@ -293,7 +295,7 @@ class Plan:
         """Groups of the target with the attributes that they get."""
         self.consolidated: list[str] = []
         """Groups of the target whose consolidated metadata has to be made anew."""
-        self.holders = [] if dest._holder is None else [dest._holder]
+        self.holders = [] if (holder := holder_of(dest)) is None else [holder]
         """Consolidated metadata of the target that has to follow."""
         self.lines: list[tuple[list[str], str]] = []
         self.counts: Counter[str] = Counter()
@@ -316,7 +318,7 @@ class Plan:
         for key, _ in origin.blocked(found.path, found.metadata):
             if origin.obstacles[key] is not Obstacle.UNREADABLE:  # reading says why
                 origin.refuse(key)
-        origin.refuse_files(origin.under(found.path), Owners({found.path: Chunks.of(found.metadata)}))
+        origin.refuse_files(origin.under(found.path), Owners({found.path: ChunkNames.of(found.metadata)}))
         more = [CONSOLIDATED_V2] if origin.has_zmetadata(found.path) else []
         self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
 
@@ -515,7 +517,7 @@ class Plan:
     def mark(self, top: str) -> Mark:
         """The mark of one of the new nodes."""
         made = [path for path in dict.fromkeys([top, *self.made]) if node.is_below(path, top)]
-        nodes = {path: Chunks.of(self._arrays[path]) if path in self._arrays else [] for path in made}
+        nodes = {path: ChunkNames.of(self._arrays[path]) if path in self._arrays else [] for path in made}
         return Mark({node.relative(path, top): chunks for path, chunks in nodes.items()}, work=self.work)
 
 
@@ -704,7 +706,7 @@ def copy_store(
     order = (sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional))
     keys = {key: keys[key] for batch in order for key in batch}
     known = _read_documents(here, keys)
-    nodes = {node.relative(key, top).rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in known.items()}
+    nodes = {node.relative(key, top).rpartition("/")[0]: ChunkNames.of_document(key, raw) for key, raw in known.items()}
     owners = Owners({node.join(path, below): chunks for below, chunks in nodes.items()})
     origin.refuse_blocked(keys.values(), owners)
 
@@ -773,8 +775,8 @@ def _replace_keys(
     top: str,
     work: Work,
     keys: Collection[str],
-    nodes: Mapping[str, Iterable[Chunks]],
-    begun: Mapping[str, Iterable[Chunks]],
+    nodes: Mapping[str, Iterable[ChunkNames]],
+    begun: Mapping[str, Iterable[ChunkNames]],
     may_go: Callable[[str], bool],
     *,
     replaces: bool,

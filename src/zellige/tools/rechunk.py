@@ -25,9 +25,9 @@ from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import BroadcastError, ConflictError
 from zellige.metadata.json import UNFINISHED
 from zellige.nodes import hierarchy, node, remove
-from zellige.nodes.array import Array
+from zellige.nodes.array import Array, update_metadata
 from zellige.nodes.create import create_array, from_array
-from zellige.nodes.remove import WORK, Chunks, Mark, Work
+from zellige.nodes.remove import WORK, ChunkNames, Mark, Work
 from zellige.settings import config
 from zellige.stores import (
     LocalStore,
@@ -241,7 +241,7 @@ class _Checkpoint:
             keys = [key.removeprefix(checkpoint.prefix + "done/") for key in store.list(checkpoint.prefix + "done/")]
             return replace(checkpoint, memory=kept, done=frozenset(keys))
         store.delete_prefix(checkpoint.prefix)  # boxes of another size
-        remove.write_mark(store, path, Mark({"": Chunks.of(target.metadata)}, work=work))
+        remove.write_mark(store, path, Mark({"": ChunkNames.of(target.metadata)}, work=work))
         return replace(checkpoint, done=frozenset())
 
     def finish(self, target: Array) -> None:
@@ -251,7 +251,7 @@ class _Checkpoint:
         if self.fresh:
             node.put_new(self.store, self.path, target.metadata)
         else:
-            target._update(partial(_flagged, unfinished=False))
+            update_metadata(target, partial(_flagged, unfinished=False))
         self._remove()
 
     def _remove(self) -> None:
@@ -272,8 +272,8 @@ def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite
                 "the same arguments to finish it, or pass overwrite=True to start anew"
             )
         target.store.delete_prefix(node.join(target.path, WORK) + "/")
-        remove.write_mark(target.store, target.path, Mark({"": Chunks.of(target.metadata)}, work=work))
-    target._update(partial(_flagged, unfinished=True))
+        remove.write_mark(target.store, target.path, Mark({"": ChunkNames.of(target.metadata)}, work=work))
+    update_metadata(target, partial(_flagged, unfinished=True))
     return "parts" if resumed else "nothing"
 
 

@@ -263,7 +263,7 @@ class _Mending:
         if not found.key.endswith(node.PENDING) or array is None:
             return "left"
         if not self.dry_run:
-            with resize.lease(array) as held:
+            with resize.shape_lease(array) as held:
                 held.recover()
         return "mended"
 

@@ -40,7 +40,7 @@ from zellige.nodes import lease, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import bare, conflict, differences, stored_entries
 from zellige.nodes.record import Record, is_committed
-from zellige.nodes.remove import Chunks, Owners
+from zellige.nodes.remove import ChunkNames, Owners
 from zellige.stores import Store, StoreLike, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -526,7 +526,7 @@ class Inspection:
             below = node.relative(key, path)
             coords = keys.decode_chunk_key(below, rank)
             if coords is None:
-                if Chunks(keys, rank).has_folder(below):
+                if ChunkNames(keys, rank).has_folder(below):
                     self._claimed.add(key)
                     message = "a file is in the place of a directory of chunks; restore the directory"
                     yield Finding("chunk", path, key, message)

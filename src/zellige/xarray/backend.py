@@ -334,6 +334,11 @@ class ZelligeArray(BackendArray):
         self.shape = array.shape
         self.dtype = compat.in_memory_dtype(array.dtype)
 
+    @property
+    def store_path(self) -> storage.StorePath:
+        """Where the array is: what is written elsewhere must not be read from what that replaces."""
+        return self._array.store_path
+
     def __getitem__(self, key: Any) -> Any:
         return np.asarray(compat.read_indexed(self._array, key), self.dtype)
 
