@@ -165,6 +165,7 @@ class _Threads:
 
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, _Threads] = WeakKeyDictionary()
+"""The threads of each event loop; they end with it."""
 
 
 async def _run(function: Callable[..., T], /, *args: Any, **options: Any) -> T:

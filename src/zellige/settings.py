@@ -286,6 +286,7 @@ def _parsed(text: str) -> Any:
 
 
 config = Config()
+"""The settings of this process."""
 
 
 @dataclass(frozen=True, slots=True)

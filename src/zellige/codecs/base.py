@@ -302,7 +302,7 @@ class BytesBytesCodec(Codec):
         """
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
-        """Return at most about `most` decoded bytes, of what may be only the beginning of an encoding.
+        """Return at most about `most` decoded bytes of `raw`, which may be only the beginning of an encoding.
 
         None if that takes all of it. Raises `CodecError` if no encoding begins like this.
         """

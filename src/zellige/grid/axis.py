@@ -223,17 +223,17 @@ class FixedDimension(_Dimension):
     declared = chunks
 
     def index_to_chunk(self, idx: int) -> int:
-        """Return the chunk that holds an element."""
+        """Return the chunk that holds an element. Parameters: see `DimensionGrid`."""
         if not 0 <= idx < self.extent or not self.size:
             raise _no_element(idx, self.extent)
         return idx // self.size
 
     def indices_to_chunks(self, indices: Indices) -> Indices:
-        """Return the chunks that hold some elements."""
+        """Return the chunks that hold some elements. Parameters: see `DimensionGrid`."""
         return indices // self.size
 
     def locate(self, idx: int) -> tuple[int, int, int]:
-        """Return the chunk that holds an element, where it begins, and its size."""
+        """Return the chunk that holds the element `idx`, where it begins, and its size."""
         chunk = idx // self.size
         return chunk, chunk * self.size, self.size
 
@@ -244,11 +244,11 @@ class FixedDimension(_Dimension):
         return start, self.size
 
     def with_extent(self, new_extent: int) -> Self:
-        """Return the same size for another extent."""
+        """Return the same size for another extent. Parameters: see `DimensionGrid`."""
         return type(self)(self.size, new_extent)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
-        """Return uniform chunks, unless `chunks` cuts the new region otherwise."""
+        """Return uniform chunks up to `new_extent`, unless `chunks` cuts the new region otherwise."""
         reach = self.nchunks * self.size
         same = is_size(chunks) and chunks == self.size
         if chunks is None or new_extent <= reach or same:
@@ -273,7 +273,7 @@ class BoundedDimension(FixedDimension):
         return start, min(size, self.extent - start)
 
     def locate(self, idx: int) -> tuple[int, int, int]:
-        """Return the chunk that holds an element, where it begins, and its size."""
+        """Return the chunk that holds the element `idx`, where it begins, and its size."""
         chunk = idx // self.size
         start = chunk * self.size
         return chunk, start, min(self.size, self.extent - start)
@@ -357,18 +357,18 @@ class VaryingDimension(_Dimension):
         return self.declared.clipped(self.extent)
 
     def index_to_chunk(self, idx: int) -> int:
-        """Return the chunk that holds an element."""
+        """Return the chunk that holds an element. Parameters: see `DimensionGrid`."""
         if not 0 <= idx < self.extent:
             raise _no_element(idx, self.extent)
         return self.declared.chunk_of(idx)
 
     def indices_to_chunks(self, indices: Indices) -> Indices:
-        """Return the chunks that hold some elements."""
+        """Return the chunks that hold some elements. Parameters: see `DimensionGrid`."""
         indices = np.asarray(indices)
         return self.declared.chunks_of(np.atleast_1d(indices)).reshape(indices.shape)
 
     def locate(self, idx: int) -> tuple[int, int, int]:
-        """Return the chunk that holds an element, where it begins, and its size."""
+        """Return the chunk that holds the element `idx`, where it begins, and its size."""
         return self.declared.locate(idx)
 
     def _bounds(self, chunk_ix: int) -> tuple[int, int]:
@@ -377,11 +377,11 @@ class VaryingDimension(_Dimension):
         return self.declared.bounds(chunk_ix)
 
     def with_extent(self, new_extent: int) -> VaryingDimension:
-        """Return the same edges for another extent, which they must reach."""
+        """Return the same edges for another extent, which they must reach. Parameters: see `DimensionGrid`."""
         return VaryingDimension(self.declared, new_extent)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> VaryingDimension:
-        """Keep the edges to shrink. To grow, use their slack, then `chunks`, or repeat the last edge."""
+        """Keep the edges to shrink to `new_extent`. To grow, use slack, then `chunks`, or repeat the last edge."""
         missing = new_extent - self.declared.total
         if missing <= 0:
             return self.with_extent(new_extent)

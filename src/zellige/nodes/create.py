@@ -665,7 +665,7 @@ def _kept_chunks(data: Any) -> dict[str, Any]:
 
 
 def zeros_like(a: Any, **options: Any) -> Array:
-    """Create an array of zeros with the shape, type and chunks of another. Options: see `create`.
+    """Create an array of zeros like another. Parameters: see `full_like`.
 
     >>> import zellige
     >>> zellige.zeros_like(zellige.array([[1, 2], [3, 4]], chunks=[[1, 1], 2]))[0]
@@ -675,7 +675,7 @@ def zeros_like(a: Any, **options: Any) -> Array:
 
 
 def ones_like(a: Any, **options: Any) -> Array:
-    """Create an array of ones with the shape, type and chunks of another. Options: see `create`.
+    """Create an array of ones like another. Parameters: see `full_like`.
 
     >>> import zellige
     >>> zellige.ones_like([1.5, 2.5])[:]
@@ -685,7 +685,7 @@ def ones_like(a: Any, **options: Any) -> Array:
 
 
 def empty_like(a: Any, **options: Any) -> Array:
-    """Create an array to be filled with the shape, type and chunks of another. Options: see `create`.
+    """Create an array like another that is to be filled. Parameters: see `full_like`.
 
     >>> import zellige
     >>> zellige.empty_like(zellige.zeros(59, chunks=[[31, 28]])).write_chunk_sizes
@@ -695,9 +695,16 @@ def empty_like(a: Any, **options: Any) -> Array:
 
 
 def full_like(a: Any, *, fill_value: Any = NOT_GIVEN, **options: Any) -> Array:
-    """Create an array of one value, by default another's fill value, with the shape, type and chunks of that one.
+    """Create an array of one value, with the shape, type and chunks of another.
 
-    Options: see `create`.
+    Parameters
+    ----------
+    a
+        Anything array-like, whose shape, type and chunks it gets.
+    fill_value
+        The value; by default the fill value of `a`.
+    **options
+        Other options than those of `a`, as for `create`.
 
     >>> import zellige
     >>> zellige.full_like([1, 2, 3], fill_value=9)[:]

@@ -186,7 +186,7 @@ class Group(NodeHandle):
         return group
 
     def __getitem__(self, path: str) -> Node:
-        """Return the member at a name, or at a path below."""
+        """Return the member at a `path` below, often a name."""
         place, reason = self._place(path), ""
         if place is not None:
             documents = self._documents(place)
@@ -221,17 +221,17 @@ class Group(NodeHandle):
         return place if below and is_key(place) else None
 
     def get(self, path: str, default: Any = None) -> Any:
-        """Return the member at a path, or a default if there is none."""
+        """Return the member at a `path` below, or a `default` if there is none."""
         place = self._place(path)
         documents = None if place is None else self._documents(place)
         return default if place is None or documents is None else self._node(place, documents)
 
     def get_array(self, path: str) -> Array:
-        """Return the array at a path; raises if there is a group, or nothing."""
+        """Return the array at a `path` below; raises if there is a group, or nothing."""
         return self._as_array(path, self[path])
 
     def get_group(self, path: str) -> Group:
-        """Return the group at a path; raises if there is an array, or nothing."""
+        """Return the group at a `path` below; raises if there is an array, or nothing."""
         return self._as_group(path, self[path])
 
     def _as_array(self, path: str, found: Node) -> Array:
@@ -245,6 +245,7 @@ class Group(NodeHandle):
         return found
 
     def __contains__(self, path: object) -> bool:
+        """Return whether there is a member at a `path` below."""
         place = self._place(path) if isinstance(path, str) else None
         try:
             return place is not None and self._documents(place) is not None
@@ -285,11 +286,17 @@ class Group(NodeHandle):
     def members(
         self, max_depth: int | None = 0, *, use_consolidated_for_children: bool = True
     ) -> tuple[tuple[str, Node], ...]:
-        """Return the nodes below as (path, node): direct ones, those down to a depth, or all for None.
+        """Return the nodes below as (path, node).
 
-        The metadata of each is read once, several at a time; none at all if it is consolidated, unless
-        `use_consolidated_for_children` is False. A node that cannot be read is left out with a `BrokenNodeWarning` that
-        names it.
+        The metadata of each is read once, several at a time. A node that cannot be read is left out with a
+        `BrokenNodeWarning` that names it.
+
+        Parameters
+        ----------
+        max_depth
+            How many levels between a node and this group; None for all.
+        use_consolidated_for_children
+            Whether consolidated metadata, if there is some, is used in place of the nodes' own.
 
         >>> import zellige
         >>> root = zellige.create_group()
@@ -347,11 +354,11 @@ class Group(NodeHandle):
         return self._members(None)
 
     def visit(self, function: Callable[[str], Any]) -> Any:
-        """Call a function with the path of every node below, until it returns something."""
+        """Call a `function` with the path of every node below, until it returns something."""
         return self.visititems(lambda path, _: function(path))
 
     def visititems(self, function: Callable[[str, Node], Any]) -> Any:
-        """Call a function with the path and the node of every node below, until it returns something."""
+        """Call a `function` with the path and the node of every node below, until it returns something."""
         for path, found in self._members(None):
             if (result := function(path, found)) is not None:
                 return result
@@ -466,10 +473,20 @@ class Group(NodeHandle):
         return made
 
     def require_array(self, name: str, *, shape: Any, dtype: Any = None, exact: bool = False, **options: Any) -> Array:
-        """Return the array at a path below, its `name`, created if there is nothing; raises if its shape differs.
+        """Return the array at a path below, created if there is nothing; raises if its shape differs.
 
-        `dtype` must be one that values of the array can be cast to safely, or with `exact` the same. Options: see
-        `zellige.create_array`.
+        Parameters
+        ----------
+        name
+            The path.
+        shape
+            The shape that it has, or gets.
+        dtype
+            A type that values of the array can be cast to safely.
+        exact
+            Whether the array must have exactly that type.
+        **options
+            Of a new array, as for `zellige.create_array`.
         """
         found = self.get(name)
         if found is None:
@@ -508,28 +525,35 @@ class Group(NodeHandle):
         return self.create_array(name, shape=shape, fill_value=fill_value, **options)
 
     def zeros_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of zeros with the shape, type and chunks of `data`. Options: see `zellige.create`."""
+        """Create an array of zeros like `data`. Parameters: see `full_like`."""
         given = like(data, self._options(options))
         return self._make(name, modern_options({**given, "fill_value": zero(given["dtype"])}))
 
     def ones_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of ones with the shape, type and chunks of `data`. Options: see `zellige.create`."""
+        """Create an array of ones like `data`. Parameters: see `full_like`."""
         return self.full_like(name=name, data=data, fill_value=1, **options)
 
     def empty_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array to be filled with the shape, type and chunks of `data`. Options: see `zellige.create`."""
+        """Create an array like `data` that is to be filled. Parameters: see `full_like`."""
         return self._make(name, modern_options(like(data, self._options(options))))
 
     def full_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of one value, by default the fill value of `data`, with its shape, type and chunks.
+        """Create an array of one value, by default the fill value of `data`.
 
-        Options: see `zellige.create`.
+        Parameters
+        ----------
+        name
+            The path below this group.
+        data
+            Anything array-like, whose shape, type and chunks it gets.
+        **options
+            Other options than those of `data`, as for `zellige.create`; `fill_value` is the value.
         """
         options.setdefault("fill_value", getattr(data, "fill_value", NOT_GIVEN))
         return self.empty_like(name=name, data=data, **options)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Store anything array-like under a name, in place of an array that is there already."""
+        """Store a `value`, anything array-like, under a `name`, in place of an array that is there already."""
         known = isinstance(self.get(name), Array)
         try:
             self.array(name, value, overwrite=known)
@@ -542,7 +566,7 @@ class Group(NodeHandle):
     # -- changing ---------------------------------------------------------------------------------
 
     def __delitem__(self, path: str) -> None:
-        """Remove a member with all nodes below it; files that are not part of them stay.
+        """Remove the member at a `path` with all nodes below it; files that are not part of them stay.
 
         Stopped half-way, it can be repeated.
         """

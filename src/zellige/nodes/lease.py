@@ -312,6 +312,7 @@ def _renew_held(age: float) -> None:
 
 
 _renewer = _Renewer()
+"""The one thread of this process that renews all of its leases."""
 
 
 def _forget_leases() -> None:

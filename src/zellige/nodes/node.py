@@ -655,6 +655,7 @@ def check_writable(handle: NodeHandle) -> None:
 
 _MOST, _LONGEST = 1024, 16 << 10  # blueprints that are remembered, and bytes of the metadata of each
 _known: dict[bytes, Blueprint] = {}
+"""Blueprints by the bytes of their metadata, since opening an array again is mostly parsing."""
 
 
 class Blueprint(NamedTuple):

@@ -249,7 +249,16 @@ def create_group(
 
 
 def group(store: StoreLike = None, *, overwrite: bool = False, **options: Any) -> Group:
-    """Open the group at a place, created if there is nothing; with `overwrite` always anew. Options: see `open_group`.
+    """Open the group at a place, created if there is nothing.
+
+    Parameters
+    ----------
+    store
+        The place, as for `open`; None for a new group in memory.
+    overwrite
+        Whether to remove the group that is there, and create a new one.
+    **options
+        As for `open_group`.
 
     >>> import zellige
     >>> root = zellige.group()
@@ -267,7 +276,16 @@ def _check_known(options: Mapping[str, Any]) -> None:
 
 
 def open_like(a: Any, path: StoreLike, **options: Any) -> Array:
-    """Open the array at `path`, or create it there with the shape, type and chunks of `a`. Options: see `open`.
+    """Open the array at a place, or create it there like another.
+
+    Parameters
+    ----------
+    a
+        Anything array-like, whose shape, type and chunks a new array gets.
+    path
+        The place, as for `open`.
+    **options
+        Other options than those of `a`, as for `open`.
 
     >>> import zellige
     >>> a = zellige.zeros((59, 2), chunks=[[31, 28], 2], dtype="int8")

@@ -124,6 +124,7 @@ class _Kinds(dict[type, Kind]):
 
 
 _kinds = _Kinds()
+"""What instances of each class may be; every task of a graph is looked up here."""
 
 
 def _may_be_array(task: Any) -> bool:

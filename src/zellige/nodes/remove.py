@@ -57,7 +57,7 @@ WORK = f"{node.OWN}_work"
 """Beside the mark while a node is being made: what the operation keeps, such as which parts are done."""
 
 _REMOVING = "a node was being removed from here, or moved here; zellige finishes that when one is created here"
-_MAKING = "is not finished here: run the same call of zellige again, or `zellige vacuum --unfinished` to remove it"
+_UNFINISHED = "is not finished here: run the same call of zellige again, or `zellige vacuum --unfinished` to remove it"
 
 
 # -- the mark -------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Mark:
     def to_bytes(self) -> bytes:
         """Return the mark as it is stored; people can read it."""
         nodes = {path: [(*keys.to_dict().values(), rank) for keys, rank in found] for path, found in self.nodes.items()}
-        about = _REMOVING if self.work is None else f"a {self.work.name} {_MAKING}"
+        about = _REMOVING if self.work is None else f"a {self.work.name} {_UNFINISHED}"
         source = {} if self.source is None else {"source": self.source}
         work = {} if self.work is None else {"work": vars(self.work)}
         return json.dumps({"about": about, "nodes": nodes, **source, **work}).encode()

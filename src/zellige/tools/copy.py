@@ -190,7 +190,7 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     node.check_writable(group)
     plan = Plan(origin, root.path, group, group.path, checked)
     members = origin.load(origin.children(root.path))
-    plan.claim(root)
+    plan.include(root)
     plan.add(members, depth=1)
     return _carry_out(plan, dest)
 
@@ -312,7 +312,7 @@ class Plan:
         hidden = [key for key, what in self.origin.obstacles.items() if what.is_hidden]
         return tuple(key for key in sorted([*self.origin.keys, *hidden]) if key not in self._claimed)
 
-    def claim(self, found: Found) -> None:
+    def include(self, found: Found) -> None:
         """The documents of a node are not left out; raises if something hides its chunks, or members of a group."""
         origin = self.origin
         for key, _ in origin.blocked(found.path, found.metadata):
@@ -405,7 +405,7 @@ class Plan:
             self._claimed.update(self.origin.under(path))
             self.finished += [target] if action == "finish" else []
             return []
-        self.claim(found)
+        self.include(found)
         if action == "merge":
             if metadata.attributes and not self.options.without_attrs:
                 self.merged[target] = metadata.attributes

@@ -133,7 +133,7 @@ def rechunk(
         target = Array(written, path, model.metadata, model.config) if fresh else _at(model, written)
         checkpoint = _Checkpoint.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
         if checkpoint is not None:
-            with _scratch(target) as folder:
+            with _intermediate(target) as folder:
                 _Job.of(source, target, checkpoint, folder, by_middle=by_middle).run(progress, client)
             checkpoint.finish(target)
             if written is not store:
@@ -150,7 +150,7 @@ def _at(array: Array, store: Store) -> Array:
 
 
 @contextmanager
-def _scratch(target: Array) -> Iterator[tuple[Store, str]]:
+def _intermediate(target: Array) -> Iterator[tuple[Store, str]]:
     """Where an intermediate array goes: below the target, but not within a transaction, which may refuse such keys."""
     if not target.store.traits.transactional:
         yield target.store, node.join(target.path, WORK + "/middle")
@@ -300,7 +300,7 @@ class _Job:
 
     @classmethod
     def of(
-        cls, source: Array, target: Array, checkpoint: _Checkpoint, scratch: tuple[Store, str], *, by_middle: bool
+        cls, source: Array, target: Array, checkpoint: _Checkpoint, folder: tuple[Store, str], *, by_middle: bool
     ) -> _Job:
         """The job that fills a target."""
         plan, limits = _plan(source, target, checkpoint.memory, by_middle=by_middle)
@@ -310,7 +310,7 @@ class _Job:
             edges = [np.diff(ends, prepend=0) for ends in plan.middle.ends]
             dtype, fill = source.metadata.data_type, source.metadata.fill_value
             model = create_array(shape=source.shape, dtype=dtype, chunks=edges, fill_value=fill, zarr_format=3)
-            middle = Array(*scratch, model.metadata, model.config)
+            middle = Array(*folder, model.metadata, model.config)
         return cls(source, target, middle, plan, checkpoint, limits)
 
     def run(self, progress: ProgressLike, client: Any) -> None:

@@ -80,7 +80,7 @@ class ZelligeBackend(BackendEntrypoint):
         return _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding)
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
-        """Open a group and all groups below it, by their paths. Parameters as in `open_dataset`."""
+        """Open a group and all groups below it, by their paths. Parameters: as for `open_dataset`."""
         top = _open_group(filename_or_obj, *(options.pop(name, None) for name in _PLACE[1:]))
         drop_variables, fill_as_mask = (options.pop(name, None) for name in _CONTENT)
         members = dict(top.members(max_depth=None))  # all at once, so that a change of the whole tree is seen as one
@@ -92,7 +92,7 @@ class ZelligeBackend(BackendEntrypoint):
         }
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
-        """Open a group and all groups below it as a tree. Parameters as in `open_dataset`."""
+        """Open a group and all groups below it as a tree. Parameters: as for `open_dataset`."""
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 

@@ -478,10 +478,10 @@ class _Writing:
             is_array = isinstance(found, Array)
             kind = errors.ContainsArrayError if is_array else errors.ContainsGroupError
             what = "an array" if is_array else "a group"
-            told = f"variable {name!r}: there is {what} at '{found.name}' in {self.place.store!r} already"
+            taken = f"variable {name!r}: there is {what} at '{found.name}' in {self.place.store!r} already"
             missing = plans[group].metadata
             if missing is None:
-                return kind(f"{told}; give the variable another name")
+                return kind(f"{taken}; give the variable another name")
             remedy = "zellige.repair(…, dry_run=False) restores it"
             if not above and not (self.place / ".zmetadata").exists():
                 remedy = (
@@ -490,7 +490,7 @@ class _Writing:
                 )
             key = next(iter(missing.to_documents()))
             return kind(
-                f"{told}, but no group at '/{above}': the metadata of the group ({key}) is missing. Nothing was "
+                f"{taken}, but no group at '/{above}': the metadata of the group ({key}) is missing. Nothing was "
                 f"written. {remedy}; write again after that"
             )
         return None
