@@ -139,7 +139,7 @@ def unexplained(function: Any, owner: type | None) -> list[str]:
     if re.search(r"Parameters: (see|as)\b", text):
         return []
     entries = re.findall(r"^((?:\*{0,2}\w+(?:, |$))+)\n {4}\S", text, re.MULTILINE)
-    explained = set(re.findall(r"\w+", " ".join(entries))) | set(re.findall(r"`(\w+)\b[^`]*`", text))
+    explained = set(re.findall(r"\w+", " ".join(entries + re.findall(r"`[^`]*`", text))))
     return [name for name in inspect.signature(function).parameters if name not in {"self", "cls", *explained}]
 
 

@@ -407,12 +407,7 @@ class Array(NodeHandle):
     def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
         """Return minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
 
-        Parameters
-        ----------
-        selection
-            As for `get_basic_selection`.
-        progress
-            As for `zellige.copy`.
+        `selection`: as for `get_basic_selection`. `progress`: as for `zellige.copy`.
 
         >>> import zellige
         >>> zellige.array([1.0, float("nan"), 3.0], chunks=2).stats()
@@ -482,45 +477,27 @@ class Array(NodeHandle):
         return self._get(select.basic, selection, out, fields)
 
     def get_orthogonal_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Read, each axis picked on its own: `array.oindex[selection]`.
+        """Read, each axis picked on its own: `array.oindex[selection]`. `out`, `fields`: see `get_basic_selection`.
 
-        Parameters
-        ----------
-        selection
-            For each axis an integer, a slice, a mask or an array of integers; `...` stands for all that are left out.
-        out, fields
-            See `get_basic_selection`.
+        A `selection` has for each axis an integer, a slice, a mask or an array of integers; `...` for the others.
         """
         return self._get(select.orthogonal, selection, out, fields)
 
     def get_coordinate_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Read point by point: `array.vindex[selection]`.
+        """Read point by point: `array.vindex[selection]`. `out`, `fields`: see `get_basic_selection`.
 
-        Parameters
-        ----------
-        selection
-            An array of integers for each axis, which are broadcast to each other; or a mask of the array's shape.
-        out, fields
-            See `get_basic_selection`.
+        A `selection` is an array of integers for each axis, broadcast to each other, or a mask of the array's shape.
         """
         return self._get(select.points, selection, out, fields)
 
     def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Return the elements where a `mask` of the array's shape is true.
-
-        `out`, `fields`: see `get_basic_selection`.
-        """
+        """Return the elements where a boolean `mask` is true. `out`, `fields`: see `get_basic_selection`."""
         return self._get(select.points, np.asarray(mask, bool), out, fields)
 
     def get_block_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """Read whole chunks by their position in the grid: `array.blocks[selection]`.
 
-        Parameters
-        ----------
-        selection
-            For each axis an integer or a slice of chunks.
-        out, fields
-            See `get_basic_selection`.
+        A `selection` has an integer or a slice for each axis. `out`, `fields`: see `get_basic_selection`.
         """
         return self._get(select.blocks, selection, out, fields)
 
@@ -630,37 +607,25 @@ class Array(NodeHandle):
     def set_orthogonal_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """Write `array.oindex[selection] = value`.
-
-        `selection`: see `get_orthogonal_selection`. `value`, `fields`, `casting`: see `set_basic_selection`.
-        """
+        """Write `array.oindex[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
         self._set(select.orthogonal, selection, value, fields, casting)
 
     def set_coordinate_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """Write `array.vindex[selection] = value`.
-
-        `selection`: see `get_coordinate_selection`. `value`, `fields`, `casting`: see `set_basic_selection`.
-        """
+        """Write `array.vindex[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
         self._set(select.points, selection, value, fields, casting)
 
     def set_mask_selection(
         self, mask: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """Write where a `mask` of the array's shape is true.
-
-        `value`, `fields`, `casting`: see `set_basic_selection`.
-        """
+        """Write where a `mask` is true. `value`, `fields`, `casting`: see `set_basic_selection`."""
         self._set(select.points, np.asarray(mask, bool), value, fields, casting)
 
     def set_block_selection(
         self, selection: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """Write `array.blocks[selection] = value`.
-
-        `selection`: see `get_block_selection`. `value`, `fields`, `casting`: see `set_basic_selection`.
-        """
+        """Write `array.blocks[selection] = value`. `fields`, `casting`: see `set_basic_selection`."""
         self._set(select.blocks, selection, value, fields, casting)
 
     def _set(self, way: Way, index: Any, value: Any, fields: Fields, casting: Casting | None) -> None:

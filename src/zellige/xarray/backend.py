@@ -38,7 +38,7 @@ class ZelligeBackend(BackendEntrypoint):
     open_dataset_parameters = (*_PLACE, *_CONTENT, *_DECODING)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether this is a store or a group of zellige, or a path that ends in `.zarr`."""
+        """Return whether `filename_or_obj` is a store or a group of zellige, or a path that ends in `.zarr`."""
         if isinstance(filename_or_obj, str | os.PathLike):
             return os.path.splitext(str(filename_or_obj).rstrip("/"))[1] == ".zarr"
         return isinstance(filename_or_obj, Store | storage.StorePath | Group)
