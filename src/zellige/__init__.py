@@ -91,7 +91,7 @@ _NAMES = {
     "tools.validate": "validate",
     "views": "LazyArray concat stack",
 }
-"""The public names by the modules that they come from, which are imported when a name is first asked for."""
+"""The public names by the modules that they come from, which are imported on first use of a name."""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {"aio", "codecs", "dtype", "errors", "experimental", "kernel", "storage"}
 _GUESTS = {"dask", "xarray", "zarr"}

@@ -39,7 +39,7 @@ from contextvars import copy_context
 from functools import partial, wraps
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 # A line for each name would be long.
@@ -110,7 +110,7 @@ class _Job:
 
 
 async def _outlast(ended: asyncio.Future[None]) -> AsyncGenerator[None, None]:
-    """A generator for an operation that nobody awaits any more: loops finish generators before they close."""
+    """A generator for an operation that is no longer awaited: loops finish generators before they close."""
     try:
         yield
     finally:
@@ -165,6 +165,7 @@ class _Threads:
 
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, _Threads] = WeakKeyDictionary()
+"""The threads of each event loop; they end with it."""
 
 
 async def _run(function: Callable[..., T], /, *args: Any, **options: Any) -> T:
@@ -297,7 +298,7 @@ class Results(Generic[T]):
 
 
 class _known(property, Generic[N, T]):  # noqa: N801  (reads like `property`)
-    """A property of the plain object, for which nobody has to wait."""
+    """A property of the plain object that is known without awaiting."""
 
     def __init__(self, kind: type[N], get: Callable[[N], T]) -> None:
         super().__init__(lambda node: get(node.sync))
@@ -308,7 +309,11 @@ class _known(property, Generic[N, T]):  # noqa: N801  (reads like `property`)
 
     if TYPE_CHECKING:
 
-        def __get__(self, instance: Any, owner: type | None = None, /) -> T: ...  # type: ignore[override]
+        @overload
+        def __get__(self, instance: None, owner: type, /) -> Self: ...
+        @overload
+        def __get__(self, instance: Any, owner: type | None = None, /) -> T: ...
+        def __get__(self, instance: Any, owner: type | None = None, /) -> Any: ...
 
 
 class _Facade(Generic[Plain]):
@@ -346,8 +351,6 @@ class _Facade(Generic[Plain]):
 
     def __eq__(self, other: object) -> bool:
         return self.sync == other.sync if isinstance(other, type(self)) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return repr(self.sync).replace("<zellige.", "<zellige.Async", 1)
@@ -401,7 +404,7 @@ class AsyncArray(_Facade[Array]):
     metadata = _known(Array, lambda a: a.metadata)
 
     def with_config(self, config: Mapping[str, Any] | ArrayConfig) -> AsyncArray:
-        """The same array with some settings changed."""
+        """Return the same array with some settings changed. Parameters: see `Array.with_config`."""
         return AsyncArray(self.sync.with_config(config))
 
     getitem = get_basic_selection = _method(Array.get_basic_selection, _same)

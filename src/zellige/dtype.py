@@ -27,10 +27,18 @@ Endianness: TypeAlias = Literal["little", "big"]
 
 
 def parse_dtype(dtype_spec: Any, *, zarr_format: Literal[2, 3] = 3) -> DataType:
-    """The data type of whatever can be given as `dtype=`; the same for both formats.
+    """Return the data type of whatever can be given as `dtype=`; the same for both formats.
 
     >>> parse_dtype("<u2").name, parse_dtype(Bool).name, parse_dtype([("x", "i4")]).name
     ('uint16', 'bool', 'struct')
+
+    Parameters
+    ----------
+    dtype_spec
+        A name, a numpy or Python type, a class of this module, a data type, or JSON as in metadata.
+    zarr_format
+        Accepted and checked, and no more.
+
     """
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, found {zarr_format!r}")
@@ -170,6 +178,16 @@ class DateTime64(_Time, name="numpy.datetime64"):
 
     >>> DateTime64("s").numpy, DateTime64(unit="us", scale_factor=10).numpy
     (dtype('<M8[s]'), dtype('<M8[10us]'))
+
+    Parameters
+    ----------
+    unit
+        The unit as numpy names it, from "Y" to "as", or "generic" for none.
+    scale_factor
+        How many units make one step.
+    endianness
+        Accepted and checked, and no more.
+
     """
 
 
@@ -189,10 +207,18 @@ class FixedLengthUTF32(_Named, name="fixed_length_utf32"):
 
     >>> FixedLengthUTF32(length=10).numpy
     dtype('<U10')
+
+    Parameters
+    ----------
+    length
+        The most characters of an element.
+    endianness
+        Accepted and checked, and no more.
+
     """
 
     def __new__(cls, length: int, *, endianness: Endianness = "little") -> Any:
-        """The type of this length."""
+        """Return the type of this length."""
         return _make(cls.name, endianness, length_bytes=4 * index(length))
 
 
@@ -205,6 +231,12 @@ class NullTerminatedBytes(_Bytes, name="null_terminated_bytes"):
 
     >>> NullTerminatedBytes(length=10).numpy
     dtype('S10')
+
+    Parameters
+    ----------
+    length
+        The most bytes of an element.
+
     """
 
 
@@ -213,6 +245,12 @@ class RawBytes(_Bytes, name="raw_bytes"):
 
     >>> RawBytes(length=4).numpy, isinstance(parse_dtype("r32"), RawBytes)
     (dtype('V4'), True)
+
+    Parameters
+    ----------
+    length
+        The bytes of an element.
+
     """
 
 
@@ -224,10 +262,16 @@ class Struct(_Named, name="struct"):
 
     >>> Struct(fields=[("x", Float32()), ("n", "int16")]).numpy
     dtype([('x', '<f4'), ('n', '<i2')])
+
+    Parameters
+    ----------
+    fields
+        The name and the data type of each field, as pairs or as a mapping.
+
     """
 
     def __new__(cls, fields: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> Any:
-        """The type of these fields."""
+        """Return the type of these fields."""
         pairs = fields.items() if isinstance(fields, Mapping) else fields
         members = [{"name": name, "data_type": parse_dtype(member).to_json()} for name, member in pairs]
         return _make(cls.name, fields=members)

@@ -264,7 +264,7 @@ class CorruptChunkError(CodecError):
 
 
 class ChunkNotFoundError(ZelligeError, KeyError, ValueError):
-    """A chunk is missing and the array was told to treat that as an error."""
+    """A chunk is missing, and the setting `array.read_missing_chunks` is off."""
 
     coords: tuple[int, ...]
     key: str
@@ -309,7 +309,7 @@ class CredentialsWarning(ZelligeWarning):
 
 
 class RangesIgnoredWarning(ZelligeWarning):
-    """A server sends whole values where only parts were asked for."""
+    """A server sends whole values where only parts were requested."""
 
 
 def as_mapping(given: Any, name: str) -> Mapping[Any, Any]:

@@ -286,6 +286,7 @@ def _parsed(text: str) -> Any:
 
 
 config = Config()
+"""The settings of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +319,7 @@ class ArrayConfig:
         return of_process.changed(given) if given else of_process
 
     def changed(self, given: Mapping[str, Any] | ArrayConfig | None) -> ArrayConfig:
-        """Return these settings with some of them changed; an `ArrayConfig` changes all."""
+        """Return these settings with those `given` changed, by name; a given `ArrayConfig` changes all."""
         if isinstance(given, ArrayConfig):
             return given
         if not given:
@@ -339,5 +340,5 @@ def _array_config(values: tuple[Any, ...]) -> ArrayConfig:
     return ArrayConfig(*values)
 
 
-told: ContextVar[bool | Callable[[int, int, str], object] | None] = ContextVar("progress", default=None)
-"""What operations of this thread report their progress to, as `zellige.progress` sets it; None for nothing."""
+progress_sink: ContextVar[bool | Callable[[int, int, str], object] | None] = ContextVar("progress", default=None)
+"""Where operations of this thread report their progress, as `zellige.progress` sets it; None for nowhere."""

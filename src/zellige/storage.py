@@ -33,7 +33,8 @@ from zellige.types import Kept
 
 if TYPE_CHECKING:
     from zellige.nodes.array import Array
-    from zellige.nodes.sources import graph_reads
+    from zellige.nodes.consolidated import Consolidated
+    from zellige.nodes.provenance import graph_reads
     from zellige.stores.cache import CacheStatistics, CacheStore
     from zellige.stores.fsspec import FsspecStore
     from zellige.stores.object import HTTPStore, ObjectStore
@@ -83,7 +84,7 @@ _ELSEWHERE = dict.fromkeys(("CacheStatistics", "CacheStore"), "stores.cache")
 _ELSEWHERE |= dict.fromkeys(("HTTPStore", "ObjectStore"), "stores.object")
 _ELSEWHERE |= dict.fromkeys(("LatencyStore", "LoggingStore", "PrefixStore", "WrapperStore"), "stores.wrappers")
 _ELSEWHERE |= {"FsspecStore": "stores.fsspec", "ZarrPythonStore": "stores.zarr_python"}
-_ELSEWHERE |= {"ZipStore": "stores.zip", "graph_reads": "nodes.sources"}
+_ELSEWHERE |= {"ZipStore": "stores.zip", "graph_reads": "nodes.provenance"}
 """The modules of names that are imported on first use."""
 
 _MISSING = {
@@ -198,14 +199,16 @@ def check_consolidated(arrays: Iterable[Array], missing: Iterable[StorePath] = (
       ...
     zellige.errors.StaleMetadataError: ...'a': shape [4] in its own metadata, [8] in the consolidated metadata...
     """
-    from zellige.nodes.consolidated import compare, refuse_lost
+    from zellige.nodes.consolidated import compare, holder_of, refuse_lost
 
     for place in missing:
         refuse_lost(place.store, [place.path])
-    found = list(arrays)
-    for holder in {id(array._holder): array._holder for array in found}.values():
-        if holder is not None:
-            compare(holder, {one.path: one.metadata for one in found if one._holder is holder})
+    by_holder: dict[Consolidated, dict[str, Any]] = {}
+    for array in arrays:
+        if (holder := holder_of(array)) is not None:
+            by_holder.setdefault(holder, {})[array.path] = array.metadata
+    for holder, members in by_holder.items():
+        compare(holder, members)
 
 
 @contextmanager
@@ -254,7 +257,7 @@ def places_of(data: Any) -> list[StorePath]:
     >>> [place.path for place in places_of(a.lazy[::2])], places_of([1, 2, 3])
     (['a'], [])
     """
-    from zellige.nodes.sources import reads
+    from zellige.nodes.provenance import reads
 
     return list(dict.fromkeys(found.place for found in reads(data)))
 

@@ -33,14 +33,14 @@ class Kept:
 
 
 class Old(Protocol):
-    """A value that is being changed, for who needs only parts of it."""
+    """A value that is being changed, to be read in parts."""
 
     @property
     def size(self) -> int:
         """How many bytes it has."""
 
     def read(self, start: int, length: int) -> Buffer:
-        """Some of them; a range that reaches beyond the end raises `ShortReadError`."""
+        """Return some of them; a range that reaches beyond the end raises `ShortReadError`."""
 
 
 Part: TypeAlias = Buffer | Kept
@@ -79,7 +79,7 @@ is_key = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*+").fullmatch
 
 
 def not_finite(value: JSON, place: str) -> tuple[str, float] | None:
-    """The first NaN or infinity in a JSON value, for which JSON has no number, with its path.
+    """Return the first NaN or infinity in a JSON value, for which JSON has no number, with its path.
 
     >>> not_finite({"a": 1.5, "b": [0, math.inf]}, "attributes")
     ('attributes.b[1]', inf)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from zellige.codecs.arrays import BytesCodec
 from zellige.codecs.blosc import BloscCodec
+from zellige.codecs.conditional import ConditionalCodec
 from zellige.codecs.crc32c import Crc32cCodec
-from zellige.codecs.extra.conditional import ConditionalCodec
 from zellige.codecs.gzip import GzipCodec
 from zellige.codecs.zstd import ZstdCodec
 from zellige.errors import CodecError, MetadataError, UnknownCodecError

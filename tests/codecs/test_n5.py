@@ -14,8 +14,8 @@ from zellige.codecs.arrays import BytesCodec, TransposeCodec
 from zellige.codecs.base import ArraySpec
 from zellige.codecs.blosc import BloscCodec
 from zellige.codecs.crc32c import Crc32cCodec
-from zellige.codecs.extra.n5_default import N5DefaultCodec
 from zellige.codecs.gzip import GzipCodec
+from zellige.codecs.n5_default import N5DefaultCodec
 from zellige.codecs.zstd import ZstdCodec
 from zellige.dtypes import parse_dtype
 from zellige.errors import CodecError, MetadataError

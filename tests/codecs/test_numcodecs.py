@@ -964,7 +964,7 @@ def read_chunk(codec, stored, spec):
 def test_libraries_are_imported_on_first_use():
     program = (
         "import sys, numpy; before = set(sys.modules)\n"
-        "import zellige.codecs.numcodecs, zellige.codecs.extra.n5_default, zellige.codecs.extra.conditional\n"
+        "import zellige.codecs.numcodecs, zellige.codecs.n5_default, zellige.codecs.conditional\n"
         "heavy = {'numcodecs', 'zfpy', 'pcodec', 'bz2', 'lzma', '_bz2', '_lzma', 'zlib', 'google_crc32c'}\n"
         "sys.exit(str(heavy & (set(sys.modules) - before) or ''))"
     )

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from zellige.codecs.base import ArraySpec
 from zellige.codecs.bitround import BitroundCodec
-from zellige.codecs.cast import bit_length, cast
-from zellige.codecs.extra.cast_value import CastValueCodec
+from zellige.codecs.cast_value import CastValueCodec, bit_length, cast
 from zellige.codecs.scale_offset import ScaleOffsetCodec
 from zellige.dtypes import from_json
 from zellige.errors import CodecError, MetadataError

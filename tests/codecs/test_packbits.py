@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zellige.codecs import packbits as packbits_module
 from zellige.codecs.base import ArraySpec
-from zellige.codecs.extra import packbits as packbits_module
-from zellige.codecs.extra.packbits import PackbitsCodec
+from zellige.codecs.packbits import PackbitsCodec
 from zellige.dtypes import from_json
 from zellige.errors import CodecError, MetadataError, UnknownDataTypeError
 

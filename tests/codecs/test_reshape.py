@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zellige.codecs.arrays import BytesCodec, TransposeCodec
+from zellige.codecs.arrays import BytesCodec, ReshapeCodec, SqueezeCodec, TransposeCodec
 from zellige.codecs.base import ArraySpec
-from zellige.codecs.extra.reshape import ReshapeCodec, SqueezeCodec
 from zellige.dtypes import from_json
 from zellige.errors import MetadataError
 

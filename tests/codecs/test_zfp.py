@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from zellige.codecs.base import ArraySpec, library
-from zellige.codecs.extra.zfp import ZfpCodec
+from zellige.codecs.zfp import ZfpCodec
 from zellige.dtypes import from_json
 from zellige.errors import CodecError, MetadataError
 
@@ -439,7 +439,7 @@ def test_without_zfpy_the_remedy_is_named(monkeypatch):
 def test_importing_the_codecs_imports_no_optional_package():
     code = (
         "import sys, zellige.codecs.scale_offset, zellige.codecs.bitround\n"
-        "from zellige.codecs.extra import cast_value, packbits, zfp\n"
+        "from zellige.codecs import cast_value, packbits, zfp\n"
         "assert not {'zfpy', 'ml_dtypes'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

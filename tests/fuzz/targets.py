@@ -24,8 +24,8 @@ import hostile_corpus as corpus
 import zellige
 from zellige import codecs
 from zellige.errors import CodecError, CorruptChunkError, MetadataError, StoreKeyError, UnsupportedCodecError
+from zellige.metadata.chunks import DefaultChunkKeyEncoding, V2ChunkKeyEncoding
 from zellige.metadata.json import write_json
-from zellige.metadata.keys import DefaultChunkKeyEncoding, V2ChunkKeyEncoding
 from zellige.stores import MemoryStore
 from zellige.stores.base import check_key, is_key
 

@@ -144,8 +144,7 @@ def test_other_libraries_do_what_the_tables_say(library):
 def test_every_codec_type_grid_and_key_encoding_has_a_page():
     from zellige.codecs import _CODECS, NUMCODECS
     from zellige.dtypes.table import TYPES
-    from zellige.metadata.grids import _GRIDS
-    from zellige.metadata.keys import _ENCODINGS
+    from zellige.metadata.chunks import _ENCODINGS, _GRIDS
 
     text = {name: page.read_text() for name, page in format_pages.PAGES.items()}
     codecs = {name for name in _CODECS if "." not in name} - {"endian"}  # a former name

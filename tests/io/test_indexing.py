@@ -619,15 +619,14 @@ def test_points_in_a_grid_too_large_to_number():
     assert sorted(np.arange(4)[found[5, 2**39]].tolist()) == [0, 2]
 
 
-def test_copies_may_be_cut_into_runs():
+def test_a_plan_may_be_cut_into_parts():
     _, model = small(CUBE, 2)
     grid = ChunkGrid.from_sizes(CUBE, [2, [1, 3], 2])
     for index in [(...,), ([0, 2], slice(None), [1, 1]), (slice(None, None, -2),)]:
         plan = plan_for(select.basic(index, model.shape), grid)
         coords = [copy.coords for copy in plan.copies()]
         assert len(coords) == len(set(coords)) == len(plan)
-        for cut in range(len(plan) + 1):
-            assert [copy.coords for copy in (*plan.copies(0, cut), *plan.copies(cut))] == coords
+        assert [plan.copy(number).coords for number in range(len(plan))] == coords
         for most in range(1, len(plan) + 1):
             parts = [*plan_parts(plan, most)]
             assert sorted(copy.coords for part in parts for copy in part.copies()) == sorted(coords)

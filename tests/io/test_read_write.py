@@ -157,7 +157,9 @@ def test_ten_values_of_a_trillion_chunks_are_ten_requests(grid):
 def test_a_trillion_chunks_take_little_memory(chunks):
     store = MemoryStore()
     small = zellige.create_array(shape=(4,), chunks=[[1, 3]], dtype="int8")
-    small.append(np.ones(3, "int8"))  # imports what is imported on first use
+    small.append(np.ones(3, "int8"))  # imports what is imported on first use, as do the next lines
+    assert "(7,)" in repr(small)
+    assert small.info["Shape"] == "(7,)"
     assert zellige.open(small.store, mode="r")[-4:].tolist() == [0, 1, 1, 1]
     tracemalloc.start()
     try:

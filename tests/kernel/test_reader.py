@@ -339,7 +339,7 @@ def test_values_that_change_are_seen_at_once(numbers):
 
 def test_a_reader_of_the_former_grid_does_not_stay(tmp_path, monkeypatch):
     """Another thread follows a resize while this one prepares."""
-    import zellige.io.reader as module
+    import zellige.nodes.array as module
 
     array = zellige.create_array(tmp_path / "a", data=np.arange(6), chunks=4)
     make = module.reader

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import zellige
 from zellige.errors import MetadataError
 from zellige.metadata import DefaultChunkKeyEncoding, V2ChunkKeyEncoding, parse_chunk_key_encoding
-from zellige.metadata.keys import chunk_key_encoding_argument
+from zellige.metadata.chunks import chunk_key_encoding_argument
 
 ENCODINGS = [
     # the document, its key for (1, 23, 45), the key of the only chunk of rank 0

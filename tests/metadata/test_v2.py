@@ -13,7 +13,7 @@ import zellige
 from zellige.codecs.chain import CodecChain
 from zellige.errors import MetadataError, PickleCodecDisabledError, UnknownCodecError
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata.grids import RegularChunkGridMetadata
+from zellige.metadata.chunks import RegularChunkGridMetadata
 from zellige.metadata.json import read_json
 from zellige.metadata.v2 import FILTERS, ArrayV2Metadata
 

@@ -451,6 +451,16 @@ def test_a_reader_who_meets_a_committed_record_applies_it():
     assert shapes(store) == {"t": (59,), "u": (59,)}
 
 
+def test_what_a_reader_lists_can_be_indexed():
+    store = months().store
+    committed(store)
+    root = zellige.open_group(store, mode="r", use_consolidated=False)
+    assert root["v"][:].tolist() == [1, 2, 3]
+    assert {name: root[name].name for name in root} == {"t": "/t", "u": "/u", "v": "/v"}
+    with pytest.raises(zellige.errors.NodeNotFoundError):
+        root["w"]
+
+
 @pytest.mark.parametrize("next_one", ["append", "change", "repair", "vacuum", "create"])
 def test_the_next_writer_finishes_what_was_committed(next_one):
     store = months().store

@@ -119,7 +119,7 @@ def test_a_handle_that_is_behind_removes_nothing_that_others_appended(array, sto
     behind = zellige.open_array(store, mode="r+")
     array.append(MORE)
     store.put(node.PENDING, b"{}")  # as a killed writer leaves it
-    with resize.lease(behind) as held:
+    with resize.shape_lease(behind) as held:
         assert held.grid == array.grid
         held.recover()
     assert zellige.open_array(store, mode="r")[...].tolist() == [*OLD, *MORE]

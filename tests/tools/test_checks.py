@@ -542,13 +542,80 @@ def test_where_nothing_tells_which_document_is_right_both_are_left(dataset, dama
     assert "zellige.consolidate_metadata" in told
 
 
+@pytest.mark.filterwarnings("ignore::zellige.errors.BrokenNodeWarning")
+def test_consolidated_metadata_without_what_is_below_a_broken_group_is_right():
+    store = zellige.MemoryStore()
+    zellige.create_group(store).create_array("g/a", data=range(4), chunks=2)
+    store.put("g/zarr.json", b"nonsense")
+    zellige.consolidate_metadata(store)
+    assert {kind for kind, _ in found(store)} == {"document"}
+
+
+def test_an_entry_is_kept_while_a_mark_lies_beside_a_damaged_document():
+    store = zellige.MemoryStore()
+    zellige.create_group(store).create_array("a", data=range(4), chunks=2)
+    zellige.consolidate_metadata(store)
+    store.put("a/zarr.json", b"nonsense")
+    store.put("a/__zellige_unfinished", b"{}")
+    done = zellige.repair(store, dry_run=False)
+    assert {what for what, one in done.actions if one.kind in ("consolidated", "document")} == {"left"}
+    zellige.repair(store, dry_run=False)
+    assert zellige.validate(store, deep=True).ok
+    assert zellige.open_array(store, path="a", mode="r")[:].tolist() == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def migrated():
+    """A consolidated hierarchy with metadata of both formats, as a migration leaves it."""
+    store = zellige.MemoryStore()
+    zellige.create_group(store, zarr_format=2).create_array("a", data=range(4), chunks=2)
+    zellige.consolidate_metadata(store)
+    zellige.migrate(store, dry_run=False)
+    return store
+
+
+def test_a_migration_that_was_cut_short_leaves_consolidated_metadata_that_is_right(migrated):
+    migrated.delete(["zarr.json"])  # which comes last
+    assert zellige.validate(migrated).findings == ()
+    assert zellige.open_group(migrated, mode="r")["a"][:].tolist() == [0, 1, 2, 3]
+
+
+def test_a_damaged_document_of_a_migrated_node_comes_back(migrated):
+    before = migrated.get("a/zarr.json")
+    migrated.put("a/zarr.json", b"nonsense")
+    assert not zellige.validate(migrated).ok
+    assert [what for what, _ in zellige.repair(migrated, dry_run=False).actions] == ["mended"]
+    assert json.loads(migrated.get("a/zarr.json")) == json.loads(before)
+    assert zellige.validate(migrated, deep=True).ok
+
+
+def test_a_damaged_document_beside_one_of_format_2_is_put_aside(migrated):
+    migrated.delete(["zarr.json"])
+    migrated.put("a/zarr.json", b"nonsense")
+    assert [what for what, _ in zellige.repair(migrated, dry_run=False).actions] == ["mended"]
+    assert migrated.get("a/zarr.json") is None
+    assert migrated.get(f"{QUARANTINE}/a/zarr.json") == b"nonsense"
+    assert zellige.validate(migrated, deep=True).ok
+    assert zellige.open_array(migrated, path="a", mode="r")[:].tolist() == [0, 1, 2, 3]
+
+
+def test_a_document_with_an_unknown_codec_beside_one_of_format_2_stays(migrated):
+    migrated.delete(["zarr.json"])
+    document = json.loads(migrated.get("a/zarr.json"))
+    document["codecs"][-1:] = [{"name": "of_somebody_else"}]
+    migrated.put("a/zarr.json", json.dumps(document).encode())
+    assert {what for what, one in zellige.repair(migrated, dry_run=False).actions if one.kind == "document"} == {"left"}
+    assert json.loads(migrated.get("a/zarr.json")) == document
+
+
 def test_what_a_migration_leaves_of_the_other_format_contradicts_nothing():
     root = zellige.create_group(zellige.MemoryStore(), zarr_format=2)
     root.create_array("b", data=np.arange(1, 5), chunks=2)
     zellige.consolidate_metadata(root.store, zarr_format=2)
     zellige.migrate(root.store, dry_run=False)
     zellige.open_array(root.store, path="b").resize(3)
-    assert "document" not in {kind for kind, _ in found(root.store)}
+    zellige.consolidate_metadata(root.store)  # in zarr.json; .zmetadata is as it was
+    assert found(root.store) == []
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

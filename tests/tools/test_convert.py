@@ -199,7 +199,7 @@ def test_links_are_left_out_and_named(file):
     with pytest.warns(ZelligeWarning):
         root, found = from_file(file)
     assert found.skipped.keys() == {"soft", "external", "hard", "a/up", "type"}
-    assert found.skipped["hard"] == "another name of a/x, which Zarr has not"
+    assert found.skipped["hard"] == "another name of a/x, which Zarr does not have"
     assert [name for name, _ in root.members(max_depth=None)] == ["a", "a/x"]
 
 

@@ -50,7 +50,7 @@ def two_cuts(draw):
 @given(two_cuts())
 def test_boxes_hold_whole_pieces_and_fit_unless_one_piece_does_not(given_):
     (pieces, other), most = given_
-    boxes = plans.group(pieces, other, most)
+    boxes = plans.group_chunks(pieces, other, most)
     for mine, theirs in zip(boxes.ends, pieces.ends, strict=True):
         assert set(mine.tolist()) <= set(theirs.tolist())
         assert mine[-1] == theirs[-1]
@@ -72,7 +72,7 @@ def test_pieces_are_the_overlaps(given_):
 
 def test_boxes_end_where_both_grids_do():
     source, target = (plans.Boxes((plans.ends_of([size] * (60 // size)),)) for size in (15, 10))
-    assert plans.group(target, source, 40).ends[0].tolist() == [30, 60]
+    assert plans.group_chunks(target, source, 40).ends[0].tolist() == [30, 60]
 
 
 def test_rows_to_columns_go_through_an_intermediate_array_and_others_do_not():

@@ -127,7 +127,7 @@ def test_one_process_carries_one_box_at_a_time(source, tmp_path, monkeypatch):
 
     monkeypatch.setattr(rechunking._Job, "carry", carry)
     target = zellige.create_array(tmp_path / "b", shape=(48, 48), dtype=VALUES.dtype, chunks=(6, 16))
-    model = target, rechunking._Record(target.store, "", 1 << 20, fresh=True)
+    model = target, rechunking._Checkpoint(target.store, "", 1 << 20, fresh=True)
     job = rechunking._Job.of(source, *model, (target.store, "m"), by_middle=True)
     threads = [threading.Thread(target=rechunking._carry_there, args=(0, 0, job)) for _ in range(4)]
     for thread in threads:

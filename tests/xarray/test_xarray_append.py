@@ -262,6 +262,13 @@ def test_putting_blocks_together_takes_memory_for_few_chunks(tmp_path):
     assert peak < 4 * chunk
 
 
+def test_two_times_of_one_month_are_as_far_apart_as_their_step():
+    ds = xr.Dataset(coords={"time": pd.to_datetime(["2024-01-01", "2024-01-31"])})
+    assert edges_of(ds, "month") == [2]
+    assert edges_of(ds, "day") == [1, 1]
+    assert edges_of(ds, "year") == [13]  # every 30 days
+
+
 def test_what_cannot_be_cut_says_why():
     ds = daily(end="2021-01-10")
     cases = {

@@ -765,7 +765,7 @@ UNENCODABLE: dict[str, tuple[Any, dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", UNENCODABLE)
 def test_mode_w_keeps_the_old_dataset_if_a_codec_refuses_the_new_one(case, tmp_path, monkeypatch):
     values, encoding, message = UNENCODABLE[case]
-    monkeypatch.setattr("zellige.codecs.extra.zfp.library", _Missing())
+    monkeypatch.setattr("zellige.codecs.zfp.library", _Missing())
     write(everything(), tmp_path / "d.zarr")
     before = paths_below(tmp_path)
     form = 2 if case == "format 2" else 3
@@ -778,7 +778,7 @@ def test_mode_w_keeps_the_old_dataset_if_a_codec_refuses_the_new_one(case, tmp_p
 
 def test_mode_w_keeps_the_old_dataset_if_blocks_need_a_library_that_lacks(tmp_path, monkeypatch):
     encoding = UNENCODABLE["a library that lacks"][1]
-    monkeypatch.setattr("zellige.codecs.extra.zfp.library", _Missing())
+    monkeypatch.setattr("zellige.codecs.zfp.library", _Missing())
     write(everything(), tmp_path / "d.zarr")
     with pytest.raises(ImportError, match="variable 'v': codec 'zfp' needs zfpy"):
         write(xr.Dataset({"v": ("x", FLOATS)}).chunk(), tmp_path / "d.zarr", mode="w", encoding={"v": encoding})
@@ -861,7 +861,7 @@ def test_types_of_pandas_are_refused_with_the_variable(case):
     if isinstance(ds["v"].dtype, np.dtype):
         pytest.skip("this version of xarray holds it as a type of numpy")
     with pytest.raises(
-        TypeError, match=f"variable 'v' has the type .* of pandas, which Zarr has not; store .*{remedy}"
+        TypeError, match=f"variable 'v' has the type .* of pandas, which Zarr does not have; store .*{remedy}"
     ):
         write(ds, {})
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence
 
-from zellige.cli.parser import options_of, parse
+from zellige.cli.parser import parse
 
 ERROR, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
 """Exit codes; the last two are those of a shell for processes that ended by SIGINT and SIGPIPE."""
@@ -38,17 +39,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{start}zellige: interrupted; what is stored is whole, run the same command again", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  (the outermost caller: every error ends as one line and an exit code)
-        return _failed(arguments.command, error)
+        if os.environ.get("ZELLIGE_DEBUG"):
+            import traceback
+
+            traceback.print_exception(error)
+        print(f"zellige {arguments.command}: {error_line(error, arguments)}", file=sys.stderr)
+        return ERROR
     return code
 
 
-def _failed(command: str, error: Exception) -> int:
-    """Say what went wrong in one line; where it did only to those who ask."""
-    if os.environ.get("ZELLIGE_DEBUG"):
-        import traceback
+def error_line(error: Exception, arguments: Namespace) -> str:
+    """Return an error in one line, with the remedy as an option that the command takes."""
+    from zellige import errors
 
-        traceback.print_exception(error)
-    from zellige.cli.output import error_line
-
-    print(f"zellige {command}: {error_line(error, options_of(command))}", file=sys.stderr)
-    return ERROR
+    words = str(error.args[0]) if type(error) is KeyError and error.args else str(error)
+    line = " ".join(words.split()) or type(error).__name__
+    if isinstance(error, errors.NodeNotFoundError):
+        return f"{line}; check the place, or give the node within it by --path"
+    for name in ("overwrite", "if_exists"):
+        if isinstance(error, FileExistsError) and f"{name}=" in line and name in arguments:
+            return f"{line}: here --{name.replace('_', '-')}"
+    if "unsupported='skip'" in line:
+        return f"{line}, here --skip"
+    known = (errors.ZelligeError, OSError, ValueError, TypeError, LookupError, ImportError, MemoryError)
+    if not isinstance(error, known):
+        return f"{type(error).__name__}: {line}; this is a mistake in zellige, ZELLIGE_DEBUG=1 shows where"
+    return line

@@ -1,14 +1,20 @@
-"""The commands: each is a thin layer over a documented function, and returns its exit code."""
+"""The commands: each is a thin layer over a documented function, and returns its exit code.
+
+They print text for people, or with `--json` the same facts for programs.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import os
 import platform
 import re
 import shutil
+import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, requires, version
 from operator import itemgetter
@@ -23,8 +29,57 @@ from zellige import rechunk as rechunk_array
 from zellige import repair as mend
 from zellige import vacuum as clean
 from zellige import validate as check
-from zellige.cli import values
-from zellige.cli.output import counted, emit, paint
+from zellige.cli.parser import parse_chunks, parse_compressor, parse_options, parse_selection
+
+# -- what is printed -------------------------------------------------------------------------------
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "bold": 1, "dim": 2}
+
+
+def paint(text: str, colour: str) -> str:
+    """Text in a colour, if it goes to a terminal and nobody has asked for none (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "chunk"), counted(1000, "chunk")
+    ('1 chunk', '1,000 chunks')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def emit(arguments: Namespace, content: Callable[[], Any], text: Callable[[], str], code: int = 0) -> int:
+    """Print one of two forms, only that one is made; returns the exit code."""
+    print(json.dumps(plain(content()), indent=2, ensure_ascii=False) if arguments.json else text())
+    return int(code)
+
+
+def plain(value: Any) -> Any:
+    """Any value as JSON: NaN and infinities as in Zarr documents, complex numbers as pairs, bytes as base64.
+
+    >>> plain({"a": (1, float("nan")), "b": 1 + 2j, "c": b"ab"})
+    {'a': [1, 'NaN'], 'b': [1.0, 2.0], 'c': 'YWI='}
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(one) for one in value]
+    if isinstance(value, complex):
+        return [plain(value.real), plain(value.imag)]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m"):
+        return plain(value.astype(str).tolist())
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+
 
 # -- places ---------------------------------------------------------------------------------------
 
@@ -32,7 +87,7 @@ from zellige.cli.output import counted, emit, paint
 @contextmanager
 def opened(place: str, path: str, options: list[str], *, read_only: bool) -> Iterator[Any]:
     """A path within a store."""
-    found = storage.open_store(place, path=path, read_only=read_only, storage_options=values.options(options))
+    found = storage.open_store(place, path=path, read_only=read_only, storage_options=parse_options(options))
     with found.store:
         yield found
 
@@ -184,7 +239,7 @@ _SHOWN = 200  # values that are printed before numpy leaves some out
 
 
 def _selection(arguments: Namespace) -> Any:
-    return ... if arguments.selection is None else values.selection(arguments.selection)
+    return ... if arguments.selection is None else parse_selection(arguments.selection)
 
 
 def head(arguments: Namespace) -> int:
@@ -248,7 +303,7 @@ def explain(arguments: Namespace) -> int:
 
 # -- checks ---------------------------------------------------------------------------------------
 
-_COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+_LEVELS = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
 def validate(arguments: Namespace) -> int:
@@ -256,7 +311,7 @@ def validate(arguments: Namespace) -> int:
     with first(arguments) as place:
         report = check(place, **options_from(arguments, "deep"))
     lines = [
-        str(found).replace(f"{found.level}:", paint(f"{found.level}:", _COLOURS[found.level]), 1)
+        str(found).replace(f"{found.level}:", paint(f"{found.level}:", _LEVELS[found.level]), 1)
         for found in report.findings
     ]
     names = ("ok", "arrays", "groups", "chunks", "deep")
@@ -321,9 +376,9 @@ def diff(arguments: Namespace) -> int:
 def _layout(arguments: Namespace) -> dict[str, Any]:
     """The options of new arrays."""
     given = {name: getattr(arguments, name) for name in ("chunks", "shards")}
-    found = {name: values.chunks(text) for name, text in given.items() if text is not None}
+    found = {name: parse_chunks(text) for name, text in given.items() if text is not None}
     if arguments.compressor is not None:
-        found["compressors"] = values.compressor(arguments.compressor)
+        found["compressors"] = parse_compressor(arguments.compressor)
     return found
 
 

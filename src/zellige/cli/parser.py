@@ -1,50 +1,36 @@
-"""The arguments of the command; imports nothing that help does not need."""
+"""The arguments of the command, and what their text means; nothing is evaluated.
+
+Imports nothing that help does not need.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Sequence
 from itertools import takewhile
+from types import EllipsisType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from zellige import __version__
 
-
-class Command(NamedTuple):
-    """What a command is for, and an example."""
-
-    help: str
-    example: str
-
-
-COMMANDS = {
-    "info": Command("what a node is, and what of it is stored", "zellige info demo.zarr/t"),
-    "tree": Command("the nodes below a group", "zellige tree demo.zarr"),
-    "ls": Command("the members of a group", "zellige ls -r demo.zarr"),
-    "head": Command("values of an array", "zellige head demo.zarr/t 0:3,::6,-1"),
-    "stats": Command("minimum, maximum, mean and NaN of an array", "zellige stats demo.zarr/t"),
-    "coverage": Command("which chunks are stored, as a map", "zellige coverage demo.zarr/t"),
-    "explain": Command("what a selection costs to read, and a better layout", "zellige explain demo.zarr/t :,5,5"),
-    "validate": Command("find what is wrong", "zellige validate --deep demo.zarr"),
-    "repair": Command("mend what validate finds", "zellige repair --do demo.zarr"),
-    "vacuum": Command("remove what is of no use", "zellige vacuum demo.zarr"),
-    "diff": Command("how two nodes differ", "zellige diff demo.zarr backup.zarr"),
-    "copy": Command("copy a node, bytes as they are", "zellige copy demo.zarr backup.zarr"),
-    "rechunk": Command("write an array with other chunks", "zellige rechunk demo.zarr/t new.zarr --chunks 30,-1,-1"),
-    "convert": Command("HDF5, netCDF4, .npy, .npz or Zarr format 2 to Zarr format 3", "zellige convert a.h5 a.zarr"),
-    "consolidate": Command("put the metadata of all nodes into that of the group", "zellige consolidate demo.zarr"),
-    "demo": Command("make something to look at", "zellige demo"),
-    "doctor": Command("versions, and what is missing", "zellige doctor"),
-}
-"""All commands; each is a function of its name in `commands.py`."""
-
-
 # -- what the commands take -----------------------------------------------------------------------
-
 
 Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
 """The names and the options that `add_argument` takes."""
+
+
+class Command(NamedTuple):
+    """What a command is for, an example, and its arguments."""
+
+    help: str
+    example: str
+    arguments: tuple[Argument, ...]
+
+
+def _command(help: str, example: str, *arguments: Argument) -> Command:
+    return Command(help, example, arguments)
 
 
 def _argument(*names: str, **options: Any) -> Argument:
@@ -79,7 +65,6 @@ def _selection(help: str = "as in numpy; by default everything") -> Argument:
     return _argument("selection", metavar="SELECTION", nargs="?", default=None, help=help)
 
 
-_IF_EXISTS = ["raise", "replace", "skip"]
 _QUIET = _flag("-q", "--quiet", help="no progress bar")
 _LAYOUT = [
     _argument("--chunks", help="31+28+31,100,-1 or 30*12,50 or time=30,lat=-1 or auto"),
@@ -87,25 +72,59 @@ _LAYOUT = [
     _argument("--compressor", help="zstd, gzip, blosc, … or none, or JSON"),
 ]
 
-ARGUMENTS = {
-    "info": _place(),
-    "tree": [
+COMMANDS = {
+    "info": _command("what a node is, and what of it is stored", "zellige info demo.zarr/t", *_place()),
+    "tree": _command(
+        "the nodes below a group",
+        "zellige tree demo.zarr",
         *_place(),
         _argument("--level", type=int, help="how deep"),
         _argument("--max-nodes", type=int, default=500, help="how many nodes are shown"),
         _flag("--ascii", help="draw with ASCII characters"),
-    ],
-    "ls": [*_place(), _flag("-r", "--recursive", help="also what is in the groups")],
-    "head": [
+    ),
+    "ls": _command(
+        "the members of a group",
+        "zellige ls -r demo.zarr",
+        *_place(),
+        _flag("-r", "--recursive", help="also what is in the groups"),
+    ),
+    "head": _command(
+        "values of an array",
+        "zellige head demo.zarr/t 0:3,::6,-1",
         *_place(),
         _selection("as in numpy, such as 0:10,::2,-1; by default the first 10 along each axis"),
         _flag("--all", help="print every value"),
-    ],
-    "stats": [*_place(), _selection(), _flag("--per-chunk", help="of each chunk"), _QUIET],
-    "coverage": [*_place(), _argument("--svg", metavar="FILE", help="write a picture to scale instead")],
-    "explain": [*_place(), _selection()],
-    "validate": [*_place(), _flag("--deep", help="decode every chunk"), _QUIET],
-    "repair": [
+    ),
+    "stats": _command(
+        "minimum, maximum, mean and NaN of an array",
+        "zellige stats demo.zarr/t",
+        *_place(),
+        _selection(),
+        _flag("--per-chunk", help="of each chunk"),
+        _QUIET,
+    ),
+    "coverage": _command(
+        "which chunks are stored, as a map",
+        "zellige coverage demo.zarr/t",
+        *_place(),
+        _argument("--svg", metavar="FILE", help="write a picture to scale instead"),
+    ),
+    "explain": _command(
+        "what a selection costs to read, and a better layout",
+        "zellige explain demo.zarr/t :,5,5",
+        *_place(),
+        _selection(),
+    ),
+    "validate": _command(
+        "find what is wrong",
+        "zellige validate --deep demo.zarr",
+        *_place(),
+        _flag("--deep", help="decode every chunk"),
+        _QUIET,
+    ),
+    "repair": _command(
+        "mend what validate finds",
+        "zellige repair --do demo.zarr",
         *_place(),
         _flag("--do", help="do it; otherwise only say what would be done"),
         _flag("--drop", help="remove damaged chunks and those beyond the end, instead of putting them aside"),
@@ -113,38 +132,53 @@ ARGUMENTS = {
         _flag("--shrink", help="make arrays of a dataset that disagree about a dimension as long as the shortest one"),
         _flag("--shallow", help="do not decode the chunks"),
         _QUIET,
-    ],
-    "vacuum": [
+    ),
+    "vacuum": _command(
+        "remove what is of no use",
+        "zellige vacuum demo.zarr",
         *_place(),
         _flag("--dry-run", help="only say what would be done"),
         _flag("--quarantine", help="also remove what repair has put aside"),
         _flag("--unfinished", help="also remove what a rechunk, copy or convert has left that was stopped"),
-    ],
-    "diff": [
+    ),
+    "diff": _command(
+        "how two nodes differ",
+        "zellige diff demo.zarr backup.zarr",
         *_place("FIRST"),
         _argument("second", metavar="SECOND", help="a path or URL"),
         _argument("--second-path", default=None, metavar="PATH", help="the node within it; as --path by default"),
         _options("-O", "--second-option", "dest_options", "a storage option of SECOND"),
         _flag("--metadata", help="compare no values"),
         _QUIET,
-    ],
-    "copy": [
+    ),
+    "copy": _command(
+        "copy a node, bytes as they are",
+        "zellige copy demo.zarr backup.zarr",
         *_place("SOURCE"),
         *_target(),
-        _argument("--if-exists", choices=_IF_EXISTS, default="raise", help="what happens to what is there"),
+        _argument(
+            "--if-exists",
+            choices=["raise", "replace", "skip"],
+            default="raise",
+            help="what happens to what is there",
+        ),
         _flag("--verify", help="read everything back and compare"),
         _flag("--dry-run", help="only say what would be done"),
         _QUIET,
-    ],
-    "rechunk": [
+    ),
+    "rechunk": _command(
+        "write an array with other chunks",
+        "zellige rechunk demo.zarr/t new.zarr --chunks 30,-1,-1",
         *_place("SOURCE"),
         *_target(),
         *_LAYOUT,
         _argument("--memory", default="1 GiB", help="how much may be used, such as 500MB"),
         _flag("--overwrite", help="replace an array that is there"),
         _QUIET,
-    ],
-    "convert": [
+    ),
+    "convert": _command(
+        "HDF5, netCDF4, .npy, .npz or Zarr format 2 to Zarr format 3",
+        "zellige convert a.h5 a.zarr",
         *_place("SOURCE", "a .h5, .nc, .npy or .npz file, or Zarr format 2"),
         *_target(nargs="?"),
         *_LAYOUT,
@@ -154,15 +188,19 @@ ARGUMENTS = {
         _flag("--remove-v2", help="in place: remove the metadata of Zarr format 2"),
         _flag("--undo", help="in place: go back to Zarr format 2"),
         _QUIET,
-    ],
-    "consolidate": _place(),
-    "demo": [
+    ),
+    "consolidate": _command(
+        "put the metadata of all nodes into that of the group", "zellige consolidate demo.zarr", *_place()
+    ),
+    "demo": _command(
+        "make something to look at",
+        "zellige demo",
         _argument("place", metavar="PLACE", nargs="?", default="demo.zarr", help="by default demo.zarr"),
         _flag("--overwrite", help="replace what is there"),
-    ],
-    "doctor": [],
+    ),
+    "doctor": _command("versions, and what is missing", "zellige doctor"),
 }
-"""What each command takes, beside `--json`."""
+"""All commands; each is a function of its name in `commands.py`, and takes `--json` as well."""
 
 # -- parsing --------------------------------------------------------------------------------------
 
@@ -184,10 +222,10 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"zellige {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (purpose, example) in COMMANDS.items():
+    for name, (purpose, example, arguments) in COMMANDS.items():
         sentence = f"{purpose[0].upper()}{purpose[1:]}."
         made = commands.add_parser(name, help=purpose, description=sentence, epilog=f"example: {example}")
-        for names, options in [*ARGUMENTS[name], _flag("--json", help="print JSON")]:
+        for names, options in [*arguments, _flag("--json", help="print JSON")]:
             made.add_argument(*names, **options)
     return parser
 
@@ -219,10 +257,93 @@ def protect(argv: Sequence[str]) -> list[str]:
     return [f" {text}" if re.match(r"-[\d:]", text) else text for text in argv]
 
 
-def options_of(command: str) -> set[str]:
-    """The long options that a command takes.
+# -- what the arguments mean -----------------------------------------------------------------------
 
-    >>> sorted(options_of("demo"))
-    ['--overwrite']
+Index: TypeAlias = tuple[int | slice | EllipsisType, ...]
+
+_number = re.compile(r"-?\d+").fullmatch
+_slice = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?").fullmatch
+_run = re.compile(r"(\d+)(?:\*(\d+))?").fullmatch
+
+
+def parse_selection(text: str) -> Index:
+    """A selection as in numpy: numbers, slices and `...`, with commas between them.
+
+    >>> parse_selection("0:10, ::2, -1")
+    (slice(0, 10, None), slice(None, None, 2), -1)
     """
-    return {name for names, _ in ARGUMENTS[command] for name in names if name.startswith("--")}
+    return tuple(_index(part.strip(), text) for part in text.strip().strip("[]").split(","))
+
+
+def _index(part: str, text: str) -> int | slice | EllipsisType:
+    if part == "...":
+        return ...
+    if _number(part):
+        return int(part)
+    found = _slice(part)
+    if found is None:
+        raise ValueError(f"selection {text.strip()!r}: {part!r} is no number, slice or '...'; write it as 0:10,::2,-1")
+    return slice(*(None if bound is None else int(bound) for bound in found.groups()))
+
+
+def parse_chunks(text: str) -> Any:
+    """Chunks as `create_array` takes them: a size, `-1`, `auto` or edges for each axis, with names or without.
+
+    A single number is for all axes.
+
+    >>> parse_chunks("31+28+31,100,-1")
+    [[[31, 1], [28, 1], [31, 1]], 100, -1]
+    >>> parse_chunks("30*12,50"), parse_chunks("time=31+28*2,lat=10"), parse_chunks("auto")
+    ([[[30, 12]], 50], {'time': [[31, 1], [28, 2]], 'lat': 10}, 'auto')
+    """
+    text = text.strip()
+    if text == "auto":
+        return "auto"
+    parts = [part.strip() for part in text.split(",")]
+    named = [part.partition("=") for part in parts]
+    if all(equals for _, equals, _ in named):
+        return {name.strip(): _axis(entry.strip(), text) for name, _, entry in named}
+    axes = [_axis(part, text) for part in parts]
+    return axes[0] if len(axes) == 1 and isinstance(axes[0], int) else axes
+
+
+def _axis(part: str, text: str) -> Any:
+    if part in ("auto", "-1"):
+        return "auto" if part == "auto" else -1
+    if part.isdecimal():
+        return int(part)
+    runs = [_run(run.strip()) for run in part.split("+")]
+    if not all(runs):
+        raise ValueError(
+            f"chunks {text!r}: {part!r} is no size, -1, 'auto' or edges; write it as 31+28+31,100,-1 or 30*12,50"
+        )
+    return [[int(run[1]), int(run[2] or 1)] for run in runs if run]
+
+
+def parse_compressor(text: str) -> Any:
+    """A codec by its name, or as JSON; an empty list for none.
+
+    >>> parse_compressor("gzip"), parse_compressor("none"), parse_compressor('{"name": "zstd"}')
+    ('gzip', [], {'name': 'zstd'})
+    """
+    if text == "none":
+        return []
+    return json.loads(text) if text.startswith(("{", "[")) else text
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, Any] | None:
+    """Storage options out of `key=value`; values that are JSON mean what JSON says. None if there are none.
+
+    >>> parse_options(["anon=true", "region=eu-central-1", "retries=3"])
+    {'anon': True, 'region': 'eu-central-1', 'retries': 3}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ValueError(f"option {pair!r} must be written as key=value")
+        try:
+            found[key] = json.loads(value)
+        except json.JSONDecodeError:
+            found[key] = value
+    return found or None

@@ -19,20 +19,19 @@ from zellige.metadata.json import as_extension
 from zellige.types import JSON, InternalName
 
 if TYPE_CHECKING:
-    from zellige.codecs.arrays import BytesCodec, TransposeCodec
+    from zellige.codecs.arrays import BytesCodec, ReshapeCodec, SqueezeCodec, TransposeCodec
     from zellige.codecs.bitround import BitroundCodec
     from zellige.codecs.blosc import BloscCodec
+    from zellige.codecs.cast_value import CastValueCodec
+    from zellige.codecs.conditional import ConditionalCodec
     from zellige.codecs.crc32c import Crc32cCodec
-    from zellige.codecs.extra.cast_value import CastValueCodec
-    from zellige.codecs.extra.conditional import ConditionalCodec
-    from zellige.codecs.extra.n5_default import N5DefaultCodec
-    from zellige.codecs.extra.packbits import PackbitsCodec
-    from zellige.codecs.extra.reshape import ReshapeCodec, SqueezeCodec
-    from zellige.codecs.extra.zfp import ZfpCodec
     from zellige.codecs.gzip import GzipCodec
+    from zellige.codecs.n5_default import N5DefaultCodec
+    from zellige.codecs.packbits import PackbitsCodec
     from zellige.codecs.scale_offset import ScaleOffsetCodec
     from zellige.codecs.sharding import ShardingCodec
     from zellige.codecs.vlen import VLenBytesCodec, VLenUTF8Codec, VLenV2Codec
+    from zellige.codecs.zfp import ZfpCodec
     from zellige.codecs.zstd import ZstdCodec
 
 __all__ = [
@@ -72,25 +71,25 @@ _CODECS = {
     "bitround": "zellige.codecs.bitround:BitroundCodec",
     "blosc": "zellige.codecs.blosc:BloscCodec",
     "bytes": "zellige.codecs.arrays:BytesCodec",
-    "cast_value": "zellige.codecs.extra.cast_value:CastValueCodec",
-    "conditional": "zellige.codecs.extra.conditional:ConditionalCodec",
+    "cast_value": "zellige.codecs.cast_value:CastValueCodec",
+    "conditional": "zellige.codecs.conditional:ConditionalCodec",
     "crc32c": "zellige.codecs.crc32c:Crc32cCodec",
     "gzip": "zellige.codecs.gzip:GzipCodec",
-    "n5_default": "zellige.codecs.extra.n5_default:N5DefaultCodec",
-    "packbits": "zellige.codecs.extra.packbits:PackbitsCodec",
-    "reshape": "zellige.codecs.extra.reshape:ReshapeCodec",
+    "n5_default": "zellige.codecs.n5_default:N5DefaultCodec",
+    "packbits": "zellige.codecs.packbits:PackbitsCodec",
+    "reshape": "zellige.codecs.arrays:ReshapeCodec",
     "scale_offset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
     "sharding_indexed": "zellige.codecs.sharding:ShardingCodec",
     "transpose": "zellige.codecs.arrays:TransposeCodec",
     "vlen-bytes": "zellige.codecs.vlen:VLenBytesCodec",
     "vlen-utf8": "zellige.codecs.vlen:VLenUTF8Codec",
-    "zarrs.squeeze": "zellige.codecs.extra.reshape:SqueezeCodec",
+    "zarrs.squeeze": "zellige.codecs.arrays:SqueezeCodec",
     "zarrs.vlen_v2": "zellige.codecs.vlen:VLenV2Codec",
-    "zfp": "zellige.codecs.extra.zfp:ZfpCodec",
+    "zfp": "zellige.codecs.zfp:ZfpCodec",
     "zstd": "zellige.codecs.zstd:ZstdCodec",
 }
 _NAMES = {
-    "CastValue": "zellige.codecs.extra.cast_value:CastValueCodec",
+    "CastValue": "zellige.codecs.cast_value:CastValueCodec",
     "ScaleOffset": "zellige.codecs.scale_offset:ScaleOffsetCodec",
     "BloscCname": "zellige.codecs.fields:BloscCname",
     "BloscShuffle": "zellige.codecs.fields:BloscShuffle",
@@ -127,7 +126,7 @@ def _load(place: str) -> type[Codec]:
 
 
 def find(name: str) -> type[Codec]:
-    """The class of the codec that metadata calls by a name."""
+    """Return the class of the codec that metadata calls by a name."""
     if isinstance(name, InternalName):
         return _load(_INTERNAL[name])
     if name in _CODECS:
@@ -143,7 +142,7 @@ def find(name: str) -> type[Codec]:
 
 
 def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
-    """The codec that metadata names.
+    """Return the codec that metadata names.
 
     Parameters
     ----------
@@ -157,7 +156,7 @@ def from_json(name: str, configuration: Mapping[str, JSON]) -> Codec:
 
 
 def from_item(value: JSON) -> Codec:
-    """A codec inside the configuration of another.
+    """Return a codec inside the configuration of another.
 
     Parameters
     ----------
@@ -173,7 +172,7 @@ def from_item(value: JSON) -> Codec:
 
 
 def parse_codec(value: Any) -> Codec:
-    """What a user gives for one codec.
+    """Return the codec that a user gives.
 
     Parameters
     ----------
@@ -204,7 +203,7 @@ def parse_codec(value: Any) -> Codec:
 
 
 def _from_zarr_python(codec: Any, found: Mapping[str, Any]) -> Codec:
-    """The codec that an object of zarr-python means, where `to_dict` does not say all of it.
+    """Return the codec that an object of zarr-python means, where `to_dict` does not say all of it.
 
     Of blosc it has placeholders for what depends on the elements, until an array knows them; `_tunable_attrs` names
     these. A shard may hold such.
@@ -219,7 +218,7 @@ def _from_zarr_python(codec: Any, found: Mapping[str, Any]) -> Codec:
 
 
 def _from_mapping(value: dict[str, JSON]) -> Codec:
-    """The codec of an object as in metadata; an argument may leave out what has a default."""
+    """Return the codec of an object as in metadata; an argument may leave out what has a default."""
     try:
         return from_item(value)
     except UnknownCodecError:
@@ -244,7 +243,7 @@ def _with_defaults(name: str) -> Codec:
 
 
 def parse_codecs(value: Any) -> list[Codec]:
-    """What a user gives for several codecs.
+    """Return the codecs that a user gives.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ EXPANSION = 1 << 15
 
 
 def variable_limit() -> int:
-    """The most bytes of a chunk whose elements have any length, before its compressors."""
+    """Return the most bytes of a chunk whose elements have any length, before its compressors."""
     limit: int = config.get("codecs.max_variable_chunk_bytes")
     return limit
 
@@ -49,7 +49,7 @@ class ArraySpec:
     """The fill value, 0-d. It passes through array-to-array codecs like any other value."""
 
     def refilled(self, fill: AnyArray, dtype: DataType | None = None) -> ArraySpec:
-        """The same shape with an encoded fill value, which becomes read-only, and maybe another type."""
+        """Return the same shape with an encoded fill value, which becomes read-only, and maybe another type."""
         fill.flags.writeable = False
         return ArraySpec(self.shape, dtype or self.dtype, fill)
 
@@ -93,21 +93,21 @@ class Codec(ABC):
         return cls(**values)
 
     def configuration(self) -> dict[str, JSON]:
-        """The configuration for metadata, every value explicit."""
+        """Return the configuration for metadata, every value explicit."""
         values = ((field.key, getattr(self, field.key)) for field in fields_of(type(self)))
         return {key: as_json(value) for key, value in values if value is not None}
 
     def to_json(self) -> dict[str, JSON]:
-        """The object for metadata, with an explicit configuration, which all readers accept."""
+        """Return the object for metadata, with an explicit configuration, which all readers accept."""
         return {"name": self.name, "configuration": self.configuration()}
 
     def to_dict(self) -> dict[str, JSON]:
-        """`to_json` by the name that it has in zarr-python."""
+        """Return `to_json()`, by the name that it has in zarr-python."""
         return self.to_json()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, JSON]) -> Self:
-        """The codec of an object in metadata.
+        """Return the codec of an object in metadata.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class Codec(ABC):
 
     @classmethod
     def _refused(cls, message: str, field: str = "configuration") -> MetadataError:
-        """The error for a configuration, or for a chunk that does not suit it."""
+        """Return the error for a configuration, or for a chunk that does not suit it."""
         return MetadataError(f"codec {cls.name!r}: {message}", field=field)
 
     @classmethod
@@ -130,7 +130,7 @@ class Codec(ABC):
 
     @classmethod
     def _wrong(cls, key: str, message: str) -> MetadataError:
-        """The error for one field of a configuration."""
+        """Return the error for one field of a configuration."""
         return cls._refused(message, f"configuration.{key}")
 
 
@@ -150,7 +150,7 @@ class ArrayArrayCodec(Codec):
 
     @abstractmethod
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """What the next codec sees; raises `MetadataError` if the chunk does not suit this codec.
+        """Return what the next codec sees; raises `MetadataError` if the chunk does not suit this codec.
 
         Parameters
         ----------
@@ -161,7 +161,7 @@ class ArrayArrayCodec(Codec):
 
     @abstractmethod
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The encoded array, of the shape and type that `resolve(spec)` says.
+        """Return the encoded array, of the shape and type that `resolve(spec)` says.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class ArrayArrayCodec(Codec):
 
     @abstractmethod
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk as it was before `encode`; a view where possible.
+        """Return the chunk as it was before `encode`; a view where possible.
 
         Parameters
         ----------
@@ -189,14 +189,15 @@ class ArrayArrayCodec(Codec):
 class ArrayBytesCodec(Codec):
     """Turns a chunk into bytes; every chain has exactly one.
 
-    `spec` is what is known of the chunk: its shape, its type, and its fill value.
+    In all methods, `spec` is what is known of the chunk: its shape, its type, and its fill value; `head` is the
+    beginning of an encoding; `order` names, for each axis that the codec sees, the axis of the array.
     """
 
     def check(self, spec: ArraySpec) -> None:
         """Raise `MetadataError` if the chunk does not suit this codec."""
 
     def encoded_size(self, spec: ArraySpec) -> int | None:
-        """The exact number of bytes, or None if it depends on the values."""
+        """Return the exact number of bytes, or None if it depends on the values."""
         return None
 
     def evolve(self, spec: ArraySpec) -> Self:
@@ -204,29 +205,29 @@ class ArrayBytesCodec(Codec):
         return self
 
     def encoded_bound(self, spec: ArraySpec) -> int:
-        """No honest encoding is longer than this."""
+        """Return a length that no honest encoding exceeds."""
         size = self.encoded_size(spec)
         return size if size is not None else 4 * prod(spec.shape) * spec.dtype.numpy.itemsize + (1 << 20)
 
     def is_variable(self, spec: ArraySpec) -> bool:
-        """Whether elements have any length, so that only a setting bounds the bytes."""
+        """Return whether elements have any length, so that only a setting bounds the bytes."""
         return False
 
     def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
-        """No honest encoding that begins like this is longer; raises `CodecError` if none does begin so."""
+        """Return a length that no honest encoding that begins like this exceeds; `CodecError` if none begins so."""
         return self.encoded_bound(spec)
 
     def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
-        """The stored type, if the bytes are the elements in C order and nothing else."""
+        """Return the stored type, if the bytes are the elements in C order and nothing else."""
         return None
 
     def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard | None:
-        """For codecs that store inner chunks: access to parts of a chunk, whose axes come in this order here."""
+        """Return access to parts of a chunk, whose axes come in this order here; None unless there are inner chunks."""
         return None
 
     @abstractmethod
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        """The chunk as bytes.
+        """Return the chunk as bytes.
 
         Parameters
         ----------
@@ -239,7 +240,7 @@ class ArrayBytesCodec(Codec):
 
     @abstractmethod
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The chunk; may be a read-only view of `raw`. Raises `CodecError` if the bytes are not right.
+        """Return the chunk; may be a read-only view of `raw`. Raises `CodecError` if the bytes are not right.
 
         Parameters
         ----------
@@ -252,7 +253,11 @@ class ArrayBytesCodec(Codec):
 
 
 class BytesBytesCodec(Codec):
-    """Turns bytes into other bytes: compressors and checksums."""
+    """Turns bytes into other bytes: compressors and checksums.
+
+    In all methods, `itemsize` is the size of an element in bytes, `nbytes` the length before `encode`, and `most` how
+    many decoded bytes are enough.
+    """
 
     overhead: ClassVar[int | None] = None
     """How many bytes encoding adds, if that is always the same number."""
@@ -262,16 +267,16 @@ class BytesBytesCodec(Codec):
         return self
 
     def encoded_size(self, nbytes: int) -> int | None:
-        """The exact length after encoding `nbytes`, or None if it depends on the bytes."""
+        """Return the exact length after encoding `nbytes`, or None if it depends on the bytes."""
         return None if self.overhead is None else nbytes + self.overhead
 
     def encoded_bound(self, nbytes: int) -> int:
-        """No honest encoding of `nbytes` is longer than this; generous, since other writers may cut it into pieces."""
+        """Return a length that no honest encoding exceeds; generous, since other writers may cut it into pieces."""
         return 2 * nbytes + 4096 if self.overhead is None else nbytes + self.overhead
 
     @abstractmethod
     def encode(self, raw: Buffer) -> Buffer:
-        """The encoded bytes.
+        """Return the encoded bytes.
 
         Parameters
         ----------
@@ -282,7 +287,7 @@ class BytesBytesCodec(Codec):
 
     @abstractmethod
     def decode(self, raw: Buffer, limit: int) -> Buffer:
-        """The decoded bytes, which may be a view of `raw`.
+        """Return the decoded bytes, which may be a view of `raw`.
 
         Raises `CodecError` for damaged bytes, bytes left over, or more than `limit` bytes of output,
         and never allocates much more than `limit`.
@@ -297,7 +302,7 @@ class BytesBytesCodec(Codec):
         """
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
-        """At most about `most` decoded bytes, of what may be only the beginning of an encoding.
+        """Return at most about `most` decoded bytes of `raw`, which may be only the beginning of an encoding.
 
         None if that takes all of it. Raises `CodecError` if no encoding begins like this.
         """
@@ -309,7 +314,7 @@ class BytesBytesCodec(Codec):
 
 @cache
 def library(codec: str, module: str, package: str) -> Any:
-    """The module that does a codec's work, imported on first use."""
+    """Return the module that does a codec's work, imported on first use."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

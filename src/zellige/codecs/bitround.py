@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
-from zellige.codecs.cast import bit_length
+from zellige.codecs.cast_value import bit_length
 from zellige.codecs.fields import integer
 from zellige.types import AnyArray
 
@@ -31,14 +31,14 @@ class BitroundCodec(ArrayArrayCodec):
     is_view: ClassVar[bool] = True
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The same type; the fill value is rounded."""
+        """Return the same type; the fill value is rounded."""
         dtype = spec.dtype.numpy
         if dtype.name not in _MANTISSA and (dtype.kind not in "iumM" or dtype.isbuiltin == 2):
             raise self._refused(f"{spec.dtype.name} cannot be rounded; integers, floats and times can")
         return spec.refilled(self.encode(spec.fill, spec))
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The rounded numbers."""
+        """Return the rounded numbers."""
         dtype = spec.dtype.numpy
         values = np.asarray(chunk, dtype, order="C").reshape(-1)
         if dtype.name in _MANTISSA:
@@ -49,12 +49,12 @@ class BitroundCodec(ArrayArrayCodec):
         return rounded.view(dtype).reshape(chunk.shape)
 
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk itself."""
+        """Return the chunk itself."""
         return chunk
 
 
 def _round_floats(bits: AnyArray, mantissa: int, keepbits: int) -> AnyArray:
-    """Floats given as bit patterns, rounded to so many bits of their mantissa; NaN and infinities as they are."""
+    """Round floats given as bit patterns to so many bits of their mantissa; NaN and infinities stay."""
     dropped = mantissa - keepbits
     if dropped <= 0:
         return bits
@@ -66,7 +66,7 @@ def _round_floats(bits: AnyArray, mantissa: int, keepbits: int) -> AnyArray:
 
 
 def _round_integers(bits: AnyArray, signed: bool, keepbits: int) -> AnyArray:
-    """Integers given as bit patterns; the addition saturates at the greatest number of the type."""
+    """Round integers given as bit patterns; the addition saturates at the greatest number of the type."""
     length = bit_length(bits).astype(bits.dtype)
     dropped = length - np.minimum(length, min(keepbits, 8 * bits.dtype.itemsize))
     unit = np.ones_like(bits) << dropped

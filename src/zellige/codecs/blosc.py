@@ -59,7 +59,7 @@ class BloscCodec(BytesBytesCodec):
         return found
 
     def configuration(self) -> dict[str, JSON]:
-        """The configuration for metadata: all five, which some readers require."""
+        """Return the configuration for metadata: all five, which some readers require."""
         return Codec.configuration(self.evolve(self.typesize or 1))
 
     def evolve(self, itemsize: int) -> Self:
@@ -69,11 +69,11 @@ class BloscCodec(BytesBytesCodec):
         return replace(self, typesize=self.typesize or itemsize, shuffle=self.shuffle or _suiting(itemsize))
 
     def encoded_bound(self, nbytes: int) -> int:
-        """A container holds what it cannot compress as it is."""
+        """Return the length of a container of bytes that it cannot compress, and holds as they are."""
         return nbytes + _OVERHEAD
 
     def encode(self, raw: Buffer) -> Buffer:
-        """One container."""
+        """Return one container."""
         if len(raw) > _MAX_NBYTES:
             raise CodecError(f"blosc: {len(raw)} bytes are more than the {_MAX_NBYTES} it can hold; use smaller chunks")
         shuffle = SHUFFLES.index(self.shuffle or _suiting(self.typesize or 1))
@@ -87,20 +87,20 @@ class BloscCodec(BytesBytesCodec):
         return container
 
     def decode(self, raw: Buffer, limit: int) -> Buffer:
-        """The content."""
+        """Return the content."""
         nbytes = _content_size(raw)
         if nbytes > limit:
             raise CodecError(f"blosc: at most {limit} bytes expected, {nbytes} stated")
         return _decompress(raw) if nbytes else b""
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
-        """The first block, as a container of its own."""
+        """Return the first block, as a container of its own."""
         block = _first_block(raw, most)
         return None if block is None else self.decode(block, max(_LARGEST_BLOCK, most))
 
 
 def _suiting(itemsize: int) -> Shuffle:
-    """How elements of a size are shuffled best."""
+    """Return how elements of a size are shuffled best."""
     return "bitshuffle" if itemsize == 1 else "shuffle"
 
 
@@ -117,7 +117,7 @@ def _check_memory(blocksize: int) -> None:
 
 
 def _decompress(raw: Buffer) -> bytes:
-    """The content of a container that was checked."""
+    """Return the content of a container that was checked."""
     _check_memory(_word(raw, 8)[0])
     try:
         content: bytes = _blosc().decompress(raw)
@@ -132,7 +132,7 @@ def _decompress(raw: Buffer) -> bytes:
 
 
 def _content_size(raw: Buffer) -> int:
-    """The size of the content; raises `CodecError` unless everything lies within the container."""
+    """Return the size of the content; raises `CodecError` unless everything lies within the container."""
     size = len(raw)
     if size < _OVERHEAD:
         raise CodecError(f"blosc: at least {_OVERHEAD} bytes expected, {size} found")
@@ -171,7 +171,7 @@ def _unknown(version: int, flags: int) -> CodecError:
 
 
 def _first_block(raw: Buffer, most: int) -> bytes | None:
-    """A container with the first block of another, of which only the beginning may be there; None if that is large."""
+    """Return a container of the first block of another, of which only the beginning may be there; None if large."""
     if len(raw) < _OVERHEAD + 4:
         return None
     version, lz, flags, typesize, nbytes, blocksize, _ = _HEADER.unpack_from(raw)
@@ -194,7 +194,7 @@ def _first_block(raw: Buffer, most: int) -> bytes | None:
 
 @lru_cache(4096)
 def _splits(blocksize: int, typesize: int) -> int:
-    """Into how many streams a full block is split; the limits are those of c-blosc's decoder."""
+    """Return into how many streams a full block is split; the limits are those of c-blosc's decoder."""
     if typesize > _MAX_SPLITS or blocksize // typesize < _MIN_SPLIT:
         return 1
     if blocksize % typesize:

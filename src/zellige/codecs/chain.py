@@ -36,15 +36,14 @@ class CodecChain:
     __slots__ = ("filters", "serializer", "compressors", "dtype", "fill", "bound", "program")
 
     program: bytes | None
-    """The chain in the kernel's terms, once it was asked for; see `zellige.kernel.program`."""
+    """The chain in the kernel's terms, made on first use; see `zellige.kernel.program`."""
 
     def __init__(self, chain: Sequence[Codec], dtype: DataType, fill: AnyArray, shape: Shape) -> None:
         """Check the chain against one chunk shape of the array, and so against its rank and type."""
         self.filters, self.serializer, compressors = _by_kind(chain)
         self.dtype, self.fill = dtype, fill
         self.bound = _Bound(self)
-        last = self.specs(shape)[-1]
-        itemsize = 1 if last.dtype.numpy.hasobject else last.dtype.numpy.itemsize
+        itemsize = self.specs(shape)[-1].dtype.item_size or 1
         self.compressors = tuple(codec.evolve(itemsize) for codec in compressors)
         self.bound[shape]
 
@@ -52,7 +51,7 @@ class CodecChain:
     def from_json(
         cls, items: Sequence[tuple[str, dict[str, JSON]]], dtype: DataType, fill: AnyArray, shape: Shape
     ) -> CodecChain:
-        """The chain that metadata declares; errors name the place in `codecs`."""
+        """Return the chain that metadata declares; errors name the place in `codecs`."""
         chain = []
         for i, (name, configuration) in enumerate(items):
             try:
@@ -62,11 +61,11 @@ class CodecChain:
         return cls(chain, dtype, fill, shape)
 
     def shard(self, shape: Shape) -> BoundShard | None:
-        """How inner chunks lie in chunks of this shape, if these are shards, whatever is around them."""
+        """Return how inner chunks lie in chunks of this shape, if these are shards, also behind other codecs."""
         return self.bound[shape].holds
 
     def specs(self, shape: Shape) -> list[ArraySpec]:
-        """What each array-to-array codec sees, and at last the array-to-bytes codec."""
+        """Return what each array-to-array codec sees, and at last the array-to-bytes codec."""
         return resolved(ArraySpec(shape, self.dtype, self.fill), self.filters)
 
     def __iter__(self) -> Any:
@@ -74,7 +73,7 @@ class CodecChain:
 
 
 def resolved(spec: ArraySpec, filters: Sequence[Codec]) -> list[ArraySpec]:
-    """What each array-to-array codec sees, and at last the codec after them; other codecs are passed over."""
+    """Return what each array-to-array codec sees, and at last the codec after them; other codecs are passed over."""
     specs = [spec]
     for position, codec in enumerate(filters):
         if not isinstance(codec, ArrayArrayCodec):
@@ -87,7 +86,7 @@ def resolved(spec: ArraySpec, filters: Sequence[Codec]) -> list[ArraySpec]:
 
 
 class _Bound(dict[Shape, "BoundChain"]):
-    """The chain for each chunk shape, bound when first asked for."""
+    """The chain for each chunk shape, bound on first use."""
 
     def __init__(self, chain: CodecChain) -> None:
         self._chain = chain
@@ -100,7 +99,7 @@ class _Bound(dict[Shape, "BoundChain"]):
 
 
 def _at(error: MetadataError, position: int) -> MetadataError:
-    """The same error with the codec's place in the metadata."""
+    """Return the same error with the codec's place in the metadata."""
     field = f"codecs[{position}].{error.field}"
     return type(error)(f"{field}: {error}", field=field)
 
@@ -154,16 +153,16 @@ class BoundChain:
                 field="codecs",
             )
         self.holds = None if order is None else shard
-        """For chunks that are shards, whatever is around them."""
+        """How inner chunks lie in these chunks, if they are shards, also behind other codecs."""
         self.shard = None if self._steps else self.holds
-        """For chunks that are shards, with nothing around them that hides their parts."""
+        """The same, unless a compressor around the shards prevents reading parts of them."""
         stored = chain.serializer.layout(spec)
         self._direct = stored is not None and not chain.filters and stored == self.dtype and stored.kind != "b"
         """Whether the bytes before the compressors are those of the chunk in memory."""
         self.strides = None if stored is None or self._steps else self._stored_strides(stored)
 
     def _stored_strides(self, stored: np.dtype[Any]) -> tuple[int, ...] | None:
-        """The strides of a decoded chunk within its bytes, if decoding only makes views."""
+        """Return the strides of a decoded chunk within its bytes, if decoding only makes views."""
         if not all(codec.is_view for codec, _ in self._filters) or self.nbytes >= 2**63:
             return None
         shape = self._spec.shape
@@ -176,7 +175,7 @@ class BoundChain:
     # -- whole chunks -----------------------------------------------------------------------------
 
     def encode(self, chunk: AnyArray) -> Buffer:
-        """The bytes of a chunk, which has this shape and the array's type; `EncodeError` if a codec refuses it."""
+        """Return the bytes of a chunk of this shape and the array's type; `EncodeError` if a codec refuses it."""
         try:
             if self._direct and chunk.flags.c_contiguous:
                 raw: Buffer = _as_bytes(chunk)
@@ -193,7 +192,7 @@ class BoundChain:
         return raw
 
     def decode(self, raw: Buffer) -> AnyArray:
-        """The chunk; it may be a read-only view of `raw`."""
+        """Return the chunk; it may be a read-only view of `raw`."""
         if self.variable:
             raw = self._unpacked(raw)
         else:
@@ -209,7 +208,7 @@ class BoundChain:
         return chunk
 
     def _unpacked(self, raw: Buffer) -> Buffer:
-        """The bytes of elements of any length: if they are more than a few, after a look at how they begin."""
+        """Return the bytes of elements of any length: if they are more than a few, after a look at how they begin."""
         if not self._steps:
             return raw
         try:
@@ -224,7 +223,7 @@ class BoundChain:
         return self._run(raw, self._serializer.bound_by_head(head, self._spec))
 
     def _run(self, raw: Buffer, most: int) -> Buffer:
-        """The bytes before the compressors, at most so many."""
+        """Return the bytes before the compressors, at most so many."""
         compressors = [codec for codec, _, _ in reversed(self._steps)]
         for codec, limit, _ in decoding_steps(compressors, most, exact=False)[0]:
             raw = codec.decode(raw, limit)
@@ -233,7 +232,7 @@ class BoundChain:
     # -- parts of uncompressed chunks -------------------------------------------------------------
 
     def part(self, inside: tuple[slice | Indices, ...], order: tuple[int, ...] | None, gap: int = SEEK) -> Part | None:
-        """How to read only some bytes, if that pays: of each element, from the first to the last, or of some planes.
+        """Return how to read only some bytes, if that pays: of each element, from first to last, or of some planes.
 
         `order` permutes the axes before `inside` picks from them. A range of its own costs about as much as reading
         `gap` bytes more.
@@ -249,7 +248,7 @@ class BoundChain:
     def _points(
         self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any], gap: int
     ) -> Part | None:
-        """A range for each element that arrays pick, or for several that lie close to each other."""
+        """Return a range for each element that arrays pick, or for several that lie close to each other."""
         picks = [pick for pick in inside if isinstance(pick, np.ndarray)]
         if not picks or len(picks) != len(inside) or np.broadcast(*picks).size * gap > self.nbytes:
             return None
@@ -271,7 +270,7 @@ class BoundChain:
         return Part(spans, (total // size,), (size,), (index,), stored)
 
     def _box(self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any]) -> Part | None:
-        """One range, from the first to the last element that is picked."""
+        """Return one range, from the first to the last element that is picked."""
         start, last = 0, 0
         shape, steps, rest = [], [], []
         for pick, stride in zip(inside, strides, strict=True):
@@ -292,7 +291,7 @@ class BoundChain:
     def _planes(
         self, inside: tuple[slice | Indices, ...], strides: tuple[int, ...], stored: np.dtype[Any], gap: int
     ) -> Part | None:
-        """A range for each plane that an array picks along the first axis."""
+        """Return a range for each plane that an array picks along the first axis."""
         picked, plane = inside[0] if inside else None, strides[0] if strides else 0
         if not isinstance(picked, np.ndarray) or plane * self.shape[0] != self.nbytes:
             return None
@@ -313,7 +312,7 @@ class Part(NamedTuple):
     dtype: np.dtype[Any]
 
     def decode(self, found: Sequence[Buffer]) -> AnyArray:
-        """The picked elements, from the bytes of the ranges."""
+        """Return the picked elements, from the bytes of the ranges."""
         whole = found[0] if len(found) == 1 else b"".join(found)
         picked: AnyArray = np.ndarray(self.shape, self.dtype, whole, strides=self.strides)[self.inside]
         check_elements(picked)
@@ -325,7 +324,7 @@ def _as_bytes(array: AnyArray) -> memoryview:
 
 
 def permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...] | None:
-    """What filters that only reorder axes come to; None if another is among them."""
+    """Return the permutation that filters amount to if they only reorder axes; None if another is among them."""
     order = tuple(range(rank))
     for codec in filters:
         step = codec.permutation
@@ -338,7 +337,7 @@ def permutation(filters: Sequence[ArrayArrayCodec], rank: int) -> tuple[int, ...
 def decoding_steps(
     compressors: Iterable[BytesBytesCodec], bound: int, *, exact: bool
 ) -> tuple[list[tuple[BytesBytesCodec, int, bool]], int, bool]:
-    """The bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly.
+    """Return the bytes-to-bytes codecs in decoding order, with the most that each may produce, and whether exactly.
 
     `bound` is the most of the last one. Also the most bytes at last, and whether their number is always the same.
     """

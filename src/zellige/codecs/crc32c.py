@@ -1,4 +1,4 @@
-"""Checksums: four bytes that tell whether the others are damaged; and `crc32c`, the one of Zarr itself."""
+"""Checksums, four bytes that reveal damage to the others; and `crc32c`, the one in the Zarr specification."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Checksum(BytesBytesCodec):
 
     @abstractmethod
     def _checksum(self, body: AnyArray) -> int:
-        """The checksum of an array of bytes."""
+        """Return the checksum of an array of bytes."""
 
     def encode(self, raw: Buffer) -> bytes:
-        """The bytes and their checksum."""
+        """Return the bytes and their checksum."""
         checksum = self._checksum(np.frombuffer(raw, np.uint8)).to_bytes(4, "little")
         return b"".join((raw, checksum) if self.location == "end" else (checksum, raw))
 
     def decode(self, raw: Buffer, limit: int) -> memoryview:
-        """A view of the bytes without the checksum, once it is verified."""
+        """Return a view of the bytes without the checksum, once it is verified."""
         if not 4 <= len(raw) <= limit + 4:
             raise CodecError(f"{self.name}: from 4 to {limit + 4} bytes expected, {len(raw)} found")
         view = memoryview(raw)
@@ -42,7 +42,7 @@ class Checksum(BytesBytesCodec):
         return body
 
     def head(self, raw: Buffer, most: int) -> memoryview:
-        """The bytes as they are."""
+        """Return the bytes as they are."""
         start = 0 if self.location == "end" else 4
         return memoryview(raw)[start : start + most]
 

@@ -43,17 +43,17 @@ class Absent(NamedTuple):
 
 
 def integer(low: int, high: int) -> Rule:
-    """An integer from `low` to `high`; booleans and floats are none."""
+    """Accept an integer from `low` to `high`; booleans and floats are none."""
     return Rule(f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
 
 
 def number(expected: str = "a finite number", low: float = -_MOST, high: float = _MOST) -> Rule:
-    """A finite number from `low` to `high`, which `expected` says in words."""
+    """Accept a finite number from `low` to `high`, which `expected` says in words."""
     return Rule(expected, lambda value: type(value) in (int, float) and low <= value <= high)
 
 
 def one_of(*choices: Any) -> Rule:
-    """One of a few words or numbers; True is no number."""
+    """Accept one of a few words or numbers; True is no number."""
     kinds = tuple({type(choice) for choice in choices})
     return Rule(
         f"one of {', '.join(map(repr, choices))}",
@@ -62,19 +62,19 @@ def one_of(*choices: Any) -> Rule:
 
 
 def tuple_of(expected: str, accepts: Callable[[tuple[Any, ...]], bool]) -> Rule:
-    """A tuple of which all is accepted; a list in metadata."""
-    return Rule(expected, lambda value: isinstance(value, tuple) and accepts(value), lambda value, _: as_tuple(value))
+    """Accept a tuple all of which is accepted; a list in metadata."""
+    return Rule(expected, lambda value: isinstance(value, tuple) and accepts(value), lambda value, _: as_tuples(value))
 
 
-def as_tuple(value: Any) -> Any:
-    """A list as a tuple, and those in it too."""
+def as_tuples(value: Any) -> Any:
+    """Return a list as a tuple, and those in it too."""
     if not isinstance(value, list | tuple):
         return value
     return tuple(tuple(item) if isinstance(item, list) else item for item in value)
 
 
 def codecs_of(kind: type, words: str = "codecs") -> Rule:
-    """Codecs of a kind, at least one."""
+    """Accept codecs of a kind, at least one."""
     return Rule(
         f"a list of {words}, at least one",
         lambda value: isinstance(value, tuple) and bool(value) and all(isinstance(codec, kind) for codec in value),
@@ -111,7 +111,7 @@ class Field(NamedTuple):
 
 @cache
 def fields_of(kind: type) -> tuple[Field, ...]:
-    """The fields that a class of codecs writes into metadata; those that begin with an underscore are its own."""
+    """Return the fields that a class of codecs writes into metadata: all that do not begin with an underscore."""
     if not is_dataclass(kind):
         return ()
     hints = get_type_hints(kind, include_extras=True)
@@ -133,7 +133,7 @@ def _field(key: str, hint: Any, default: Any) -> Field:
 
 
 def as_json(value: Any) -> JSON:
-    """The value of a field for metadata."""
+    """Return the value of a field for metadata."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, Mapping):

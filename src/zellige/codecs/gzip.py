@@ -34,14 +34,14 @@ class GzipCodec(BytesBytesCodec):
     name: ClassVar[str] = "gzip"
 
     def encode(self, raw: Buffer) -> bytes:
-        """One member, without a time stamp, so that equal chunks give equal bytes."""
+        """Return one member, without a time stamp, so that equal chunks give equal bytes."""
         isal = _isal() if self.level in ISAL_LEVELS else None
         engine, level = (_zlib(), self.level) if isal is None else (isal, ISAL_LEVELS[self.level])
         member: bytes = engine.compress(raw, level, wbits=_WBITS)
         return member
 
     def decode(self, raw: Buffer, limit: int) -> bytes:
-        """The content of all members, one after the other; checksums and lengths are verified."""
+        """Return the content of all members, one after the other; checksums and lengths are verified."""
         view, engine = memoryview(raw), _isal() or _zlib()
         decoder = engine.decompressobj(wbits=_WBITS)
         parts: list[bytes] = []
@@ -64,7 +64,7 @@ class GzipCodec(BytesBytesCodec):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def head(self, raw: Buffer, most: int) -> bytes:
-        """What the first members begin with."""
+        """Return what the first members begin with."""
         engine, found, start = _isal() or _zlib(), b"", 0
         try:
             for _ in range(_LOOK):
@@ -81,7 +81,7 @@ class GzipCodec(BytesBytesCodec):
 
 @cache
 def _isal() -> Any:
-    """ISA-L's zlib, or None where it is not installed."""
+    """Return ISA-L's zlib, or None where it is not installed."""
     try:
         return import_module("isal.isal_zlib")
     except ImportError:

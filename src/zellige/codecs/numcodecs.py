@@ -24,6 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 
 from zellige import codecs
+from zellige.codecs import zfp
 from zellige.codecs.base import (
     ArrayArrayCodec,
     ArrayBytesCodec,
@@ -36,7 +37,6 @@ from zellige.codecs.base import (
 from zellige.codecs.bitround import BitroundCodec
 from zellige.codecs.blosc import MAX_INT, SHUFFLES, BloscCodec, Cname
 from zellige.codecs.crc32c import Checksum, Crc32cCodec
-from zellige.codecs.extra import zfp
 from zellige.codecs.fields import Rule, integer, number, one_of
 from zellige.codecs.gzip import GzipCodec
 from zellige.codecs.zstd import ZstdCodec
@@ -63,7 +63,7 @@ class NumcodecsCodec(Codec):
         return self.name.removeprefix("numcodecs.")
 
     def get_config(self) -> dict[str, JSON]:
-        """The configuration as numcodecs has it."""
+        """Return the configuration as numcodecs has it."""
         return {"id": self.codec_id, **self.configuration()}
 
 
@@ -78,27 +78,32 @@ def _octets(raw: Buffer) -> AnyArray:
 # -- the compressors of Zarr itself ---------------------------------------------------------------
 
 
-class _Core(NumcodecsCodec, BytesBytesCodec):
+class CoreCodec(NumcodecsCodec, BytesBytesCodec):
     """Another configuration for one of the codecs of Zarr itself, which does the work."""
 
     @abstractmethod
-    def core(self) -> BytesBytesCodec: ...
+    def core(self) -> BytesBytesCodec:
+        """Return the codec of Zarr itself that makes the same bytes."""
 
     def encoded_bound(self, nbytes: int) -> int:
+        """Return the bound of the core codec."""
         return self.core().encoded_bound(nbytes)
 
     def encode(self, raw: Buffer) -> Buffer:
+        """Return what the core codec makes of the bytes."""
         return self.core().encode(raw)
 
     def decode(self, raw: Buffer, limit: int) -> Buffer:
+        """Return what the core codec made the bytes of."""
         return self.core().decode(raw, limit)
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
+        """Return what the core codec finds at the beginning."""
         return self.core().head(raw, most)
 
 
 @dataclass(frozen=True)
-class Blosc(_Core):
+class Blosc(CoreCodec):
     """Blosc with `shuffle` as a number: 0 none, 1 bytes, 2 bits, -1 bits for elements of one byte, else bytes.
 
     The element size for shuffling is the chain's, unless `typesize` is given, which older readers do not know.
@@ -116,7 +121,7 @@ class Blosc(_Core):
         return replace(self, _itemsize=itemsize)
 
     def core(self) -> BloscCodec:
-        """The same container."""
+        """Return the same container."""
         shuffle = None if self.shuffle == -1 else SHUFFLES[self.shuffle]
         size = self.typesize or self._itemsize
         codec = BloscCodec(self.cname, self.clevel, shuffle, size, self.blocksize)
@@ -124,25 +129,25 @@ class Blosc(_Core):
 
 
 @dataclass(frozen=True)
-class Zstd(_Core):
+class Zstd(CoreCodec):
     """Zstandard; without a checksum by default, other than `ZstdCodec`."""
 
     level: Annotated[int, integer(-131072, 22)] = 0
     checksum: bool = False
 
     def core(self) -> ZstdCodec:
-        """The same frame."""
+        """Return the same frame."""
         return ZstdCodec(self.level, self.checksum)
 
 
 @dataclass(frozen=True)
-class GZip(_Core):
+class GZip(CoreCodec):
     """Gzip."""
 
     level: Annotated[int, integer(0, 9)] = 1
 
     def core(self) -> GzipCodec:
-        """The same member."""
+        """Return the same member."""
         return GzipCodec(self.level)
 
 
@@ -187,7 +192,7 @@ class _Stream(NumcodecsCodec, BytesBytesCodec):
         return self._begin(raw, most)[0]
 
     def _begin(self, raw: Buffer, most: int) -> tuple[bytes, Any]:
-        """At most so many bytes of the content, and the decoder after them."""
+        """Return at most so many bytes of the content, and the decoder after them."""
         with LibraryCall(f"{self.name}: the bytes are damaged"):
             decoder = self._decoder()
             content: bytes = decoder.decompress(raw, most)
@@ -223,7 +228,7 @@ _MEMORY = _MAX_DICT + (8 << 20)
 
 
 def _is_filter(value: object) -> bool:
-    """Whether this could be a filter of the `lzma` module, which decides when it is used."""
+    """Return whether this could be a filter of the `lzma` module, which decides when it is used."""
     if not isinstance(value, Mapping) or value.get("id") not in _FILTERS:
         return False
     options = {key: option for key, option in value.items() if key != "id"}
@@ -286,17 +291,17 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
     acceleration: Annotated[int, integer(-MAX_INT - 1, MAX_INT)] = 1
 
     def encoded_bound(self, nbytes: int) -> int:
-        """Blocks grow by one byte in 255 at most."""
+        """Return the bound for blocks, which grow by one byte in 255 at most."""
         return nbytes + nbytes // 255 + 20
 
     def encode(self, raw: Buffer) -> bytes:
-        """The size and the block."""
+        """Return the size and the block."""
         with LibraryCall(self.name):
             encoded: bytes = _numcodecs(self.name, "lz4").compress(_octets(raw), self.acceleration)
         return encoded
 
     def decode(self, raw: Buffer, limit: int) -> bytes:
-        """The content, if it is as long as stated."""
+        """Return the content, if it is as long as stated."""
         if len(raw) < 5:
             raise CodecError(f"{self.name}: at least 5 bytes expected, {len(raw)} found")
         size = int.from_bytes(raw[:4], "little")
@@ -311,7 +316,7 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
         return content
 
     def head(self, raw: Buffer, most: int) -> bytes:
-        """What the block begins with."""
+        """Return what the block begins with."""
         block, out, pos = memoryview(raw)[4:], bytearray(), 0
         try:
             while len(out) < most:
@@ -334,7 +339,7 @@ class LZ4(NumcodecsCodec, BytesBytesCodec):
 
 
 def _lz4_length(block: memoryview, pos: int, count: int) -> tuple[int, int]:
-    """A length that begins with four bits of a token, and where it ends; or as far as it is there."""
+    """Return a length that begins with four bits of a token, and where it ends; or as far as it is there."""
     if count < 15 or not (full := _FULL.match(block, pos)):
         return count, pos
     count, pos = count + 255 * (full.end() - full.start()), full.end()
@@ -357,17 +362,17 @@ class Shuffle(NumcodecsCodec, BytesBytesCodec):
         return replace(self, elementsize=itemsize) if self.elementsize is None else self
 
     def encode(self, raw: Buffer) -> Buffer:
-        """The bytes in their new order."""
+        """Return the bytes in their new order."""
         return self._reordered(raw, "encode")
 
     def decode(self, raw: Buffer, limit: int) -> Buffer:
-        """The bytes in their old order."""
+        """Return the bytes in their old order."""
         if len(raw) > limit:
             raise CodecError(f"{self.name}: at most {limit} bytes expected, {len(raw)} found")
         return self._reordered(raw, "decode")
 
     def head(self, raw: Buffer, most: int) -> memoryview | None:
-        """The bytes as they are, if there is nothing to do."""
+        """Return the bytes as they are, if there is nothing to do."""
         return memoryview(raw)[:most] if self.elementsize in (0, 1) else None
 
     def _reordered(self, raw: Buffer, verb: str) -> Buffer:
@@ -444,7 +449,7 @@ _SPELLING = re.compile(r"[<>|=]?(\?|[biufc][0-9]{0,2}|[a-z]{3,10}[0-9]{0,3})")
 
 @lru_cache(256)
 def _named(name: str) -> DataType | None:
-    """The type called "<f4" or "float32", None for others; in memory its byte order does not matter."""
+    """Return the type called "<f4" or "float32", None for others; in memory its byte order does not matter."""
     try:
         return parse_dtype(name)
     except MetadataError:
@@ -452,7 +457,7 @@ def _named(name: str) -> DataType | None:
 
 
 def _type_of(kinds: str) -> Rule:
-    """The name of a type."""
+    """Accept the name of a type."""
 
     def accepts(value: Any) -> bool:
         found = _named(value) if isinstance(value, str) and _SPELLING.fullmatch(value) else None
@@ -469,7 +474,7 @@ class Conversion(NumcodecsCodec, ArrayArrayCodec):
     """The fields that name the decoded and the encoded type; None stands for the chunk's, and for the decoded."""
 
     def _types(self, spec: ArraySpec) -> tuple[DataType, DataType]:
-        """The decoded and the encoded type, in native byte order."""
+        """Return the decoded and the encoded type, in native byte order."""
         if spec.dtype.numpy.kind not in self.kinds:
             raise self._refused(f"needs {_KINDS[self.kinds]} type, the chunk has {spec.dtype.name}", "name")
         before, after = (getattr(self, key) for key in self.types)
@@ -483,7 +488,7 @@ class Conversion(NumcodecsCodec, ArrayArrayCodec):
         return decoded, encoded
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The same shape with the encoded type; the fill value is encoded like a chunk of one element."""
+        """Return the same shape with the encoded type; the fill value is encoded like a chunk of one element."""
         decoded, encoded = self._types(spec)
         try:
             with np.errstate(all="ignore"):
@@ -493,28 +498,28 @@ class Conversion(NumcodecsCodec, ArrayArrayCodec):
         return spec.refilled(fill, encoded)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The encoded chunk, of the same shape."""
+        """Return the encoded chunk, of the same shape."""
         decoded, encoded = self._types(spec)
         with np.errstate(all="ignore"):
             return self._encoded(_vector(chunk, decoded), encoded.numpy, spec.fill).reshape(chunk.shape)
 
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The chunk, as far as the encoded type could hold it."""
+        """Return the chunk, as far as the encoded type could hold it."""
         decoded, encoded = self._types(spec)
         with np.errstate(all="ignore"):
             return self._decoded(_vector(chunk, encoded), decoded.numpy).reshape(chunk.shape)
 
     def _encoded(self, chunk: AnyArray, dtype: np.dtype[Any], fill: AnyArray) -> AnyArray:
-        """A chunk of the decoded type as one of `dtype`."""
+        """Return a chunk of the decoded type as one of `dtype`."""
         return chunk.astype(dtype, copy=False)
 
     def _decoded(self, chunk: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-        """A chunk of the encoded type as one of `dtype`."""
+        """Return a chunk of the encoded type as one of `dtype`."""
         return chunk.astype(dtype, copy=False)
 
 
 def _vector(chunk: AnyArray, dtype: DataType) -> AnyArray:
-    """The chunk in native byte order with at least one axis: of none, numpy's results are scalars."""
+    """Return the chunk in native byte order with at least one axis: of none, numpy's results are scalars."""
     return np.atleast_1d(np.asarray(chunk, dtype.numpy))
 
 
@@ -529,7 +534,7 @@ class Delta(Conversion):
     astype: Annotated[str | None, _type_of("iufc")] = None
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The differences, of the same shape."""
+        """Return the differences, of the same shape."""
         encoded = super().encode(chunk, spec)
         integers = {encoded.dtype.kind, spec.dtype.numpy.kind} <= {"i", "u"}
         narrow = encoded.dtype.itemsize < spec.dtype.numpy.itemsize  # else it holds what wrapped around
@@ -627,19 +632,19 @@ class PackBits(NumcodecsCodec, ArrayArrayCodec):
     """
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """One axis of bytes."""
+        """Return one axis of bytes."""
         if spec.dtype.numpy.kind != "b":
             raise self._refused(f"needs bool, the chunk has {spec.dtype.name}", "name")
         dtype = parse_dtype("uint8")
         return ArraySpec((1 + -(-prod(spec.shape) // 8),), dtype, dtype.cast_fill(0))
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The count of padding and the bits."""
+        """Return the count of padding and the bits."""
         padding = np.array([-chunk.size % 8], np.uint8)
         return np.concatenate((padding, np.packbits(chunk.reshape(-1))))
 
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The bools; raises `CodecError` if the padding is not that of the shape."""
+        """Return the bools; raises `CodecError` if the padding is not that of the shape."""
         size = prod(spec.shape)
         if chunk[0] != -size % 8:
             raise CodecError(f"{self.name}: {-size % 8} bits of padding expected, {chunk[0]} stated")
@@ -656,7 +661,7 @@ class BitRound(NumcodecsCodec, BitroundCodec):
     keepbits: Annotated[int, integer(0, 52)]
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The same shape and type."""
+        """Return the same shape and type."""
         dtype = spec.dtype.numpy
         if dtype.kind != "f" or dtype.isbuiltin != 1:  # ml_dtypes has one of this kind
             raise self._refused(f"needs floats, the chunk has {spec.dtype.name}", "name")
@@ -703,7 +708,7 @@ class ZFPY(_Serializer):
         return super().from_configuration({k: v for k, v in configuration.items() if k != "compression_kwargs"})
 
     def configuration(self) -> dict[str, JSON]:
-        """The mode and its parameter; the other parameters mean nothing."""
+        """Return the mode and its parameter; the other parameters mean nothing."""
         return {"mode": self.mode, **self._parameter()}
 
     def _parameter(self) -> dict[str, float]:
@@ -711,7 +716,7 @@ class ZFPY(_Serializer):
         return {key: getattr(self, key)}
 
     def check(self, spec: ArraySpec) -> None:
-        """From one to four axes, as long as a header can tell."""
+        """Refuse all but one to four axes, as long as a header can tell."""
         super().check(spec)
         rank = len(spec.shape)
         if not 1 <= rank <= 4:
@@ -724,14 +729,14 @@ class ZFPY(_Serializer):
             raise self._must_be("rate", f"at least {least} for {spec.dtype.name} with {rank} axes", self.rate)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> bytes:
-        """One stream."""
+        """Return one stream."""
         native = np.ascontiguousarray(chunk, spec.dtype.numpy)
         with LibraryCall(self.name):
             stream: bytes = _zfpy().compress_numpy(native, write_header=True, **self._parameter())
         return stream
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The chunk that the header describes, if it is the right one and whole: other damage gives other numbers.
+        """Return the chunk that the header describes, if it is the right one and whole; other damage goes unnoticed.
 
         Versions of numcodecs before 0.10 gave all elements to the library as one axis, and the header says so.
         """
@@ -787,7 +792,7 @@ class PCodec(_Serializer):
             raise self._must_be("delta_encoding_order", "left out unless delta_spec is 'try_consecutive'", order)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> bytes:
-        """One file of the standalone format."""
+        """Return one file of the standalone format."""
         flat = np.ascontiguousarray(chunk, spec.dtype.numpy).reshape(-1)
         with LibraryCall(self.name):
             file: bytes = _pcodec("pcodec.standalone").simple_compress(flat, self._chunk_config())
@@ -809,7 +814,7 @@ class PCodec(_Serializer):
         )
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The numbers of all chunks of the file, which are as many as expected."""
+        """Return the numbers of all chunks of the file, which are as many as expected."""
         flat = np.empty(prod(spec.shape), spec.dtype.numpy)
         with LibraryCall(f"{self.name}: the bytes are damaged"):
             _read_file(bytes(raw), flat)

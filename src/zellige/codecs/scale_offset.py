@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 
 from zellige.codecs.base import ArrayArrayCodec, ArraySpec
-from zellige.codecs.cast import cast, is_float, is_integer
+from zellige.codecs.cast_value import cast, is_float, is_integer
 from zellige.codecs.fields import Rule
 from zellige.dtypes import DataType
 from zellige.dtypes.cast import limits
@@ -43,7 +43,7 @@ class ScaleOffsetCodec(ArrayArrayCodec):
     name: ClassVar[str] = "scale_offset"
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
-        """The same type, with the fill value scaled."""
+        """Return the same type, with the fill value scaled."""
         dtype = spec.dtype.numpy
         if not (is_integer(dtype) or is_float(dtype)):
             raise self._refused(f"{spec.dtype.name} does not hold real numbers")
@@ -56,12 +56,12 @@ class ScaleOffsetCodec(ArrayArrayCodec):
             raise self._refused(message) from error
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The scaled numbers."""
+        """Return the scaled numbers."""
         offset, scale = self._constants(spec)
         return _computed(chunk, spec, (operator.sub, offset), (operator.mul, scale))
 
     def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
-        """The numbers as they were, up to the rounding of floats."""
+        """Return the numbers as they were, up to the rounding of floats."""
         offset, scale = self._constants(spec)
         divide = operator.floordiv if is_integer(spec.dtype.numpy) else operator.truediv
         return _computed(chunk, spec, (divide, scale), (operator.add, offset))
@@ -73,7 +73,7 @@ class ScaleOffsetCodec(ArrayArrayCodec):
 
 @lru_cache(_CONSTANTS_KEPT)
 def _constant(value: str, dtype: DataType, key: str) -> AnyArray:
-    """A number of the configuration as a value of the chunk's type."""
+    """Return a number of the configuration as a value of the chunk's type."""
     field = f"configuration.{key}"
     try:
         found = dtype.read_fill(json.loads(value))
@@ -85,7 +85,7 @@ def _constant(value: str, dtype: DataType, key: str) -> AnyArray:
 
 
 def _computed(chunk: AnyArray, spec: ArraySpec, *steps: _Step) -> AnyArray:
-    """What some steps make of a chunk, in its own type."""
+    """Return what some steps make of a chunk, in its own type."""
     dtype = spec.dtype.numpy
     result = values = np.asarray(chunk, dtype).reshape(-1)
     if not values.size:
@@ -104,7 +104,7 @@ def _computed(chunk: AnyArray, spec: ArraySpec, *steps: _Step) -> AnyArray:
 
 
 def _integers(values: AnyArray, steps: Sequence[_Step]) -> AnyArray:
-    """The same for integers; every step is monotonic, so that the extremes speak for all values."""
+    """Compute the same for integers; every step is monotonic, so that the extremes speak for all values."""
     dtype, (low, high) = values.dtype, limits(values.dtype)
     work = values.astype(np.int8) if dtype.isbuiltin == 2 else values  # numpy cannot compute with those of ml_dtypes
     for extreme in (int(work.min()), int(work.max())):

@@ -62,7 +62,7 @@ class ShardingCodec(ArrayBytesCodec):
         super().__post_init__()
 
     def check(self, spec: ArraySpec) -> None:
-        """The inner shape has the rank of the shard, and both chains are valid."""
+        """Refuse an inner shape of another rank than the shard, and chains that are not valid."""
         self._plain(spec).inner  # noqa: B018  (made on first use, and so checked)
 
     def evolve(self, spec: ArraySpec) -> Self:
@@ -72,18 +72,18 @@ class ShardingCodec(ArrayBytesCodec):
         return replace(self, codecs=(*chain.filters, serializer, *chain.compressors))
 
     def encoded_bound(self, spec: ArraySpec) -> int:
-        """Generous: all inner chunks at their longest, the index, and the gaps that other writers may leave."""
+        """Return a generous bound: all inner chunks at their longest, the index, and gaps that other writers leave."""
         shard = self._plain(spec)
         # Elements of any length have a bound for all together, which is that of a chunk.
         count = 1 if shard.inner.variable else prod(shard.counts)
         return 2 * (count * shard.inner.encoded_bound + shard.index.size) + 4096
 
     def is_variable(self, spec: ArraySpec) -> bool:
-        """Whether the inner chunks are."""
+        """Return whether the inner chunks are."""
         return self._plain(spec).inner.variable
 
     def shard(self, spec: ArraySpec, order: tuple[int, ...]) -> BoundShard:
-        """The codec for shards of one shape."""
+        """Return the codec for shards of one shape."""
         plain = self._plain(spec)
         if order == plain.order:
             return plain
@@ -92,9 +92,9 @@ class ShardingCodec(ArrayBytesCodec):
         return turned
 
     def _plain(self, spec: ArraySpec) -> BoundShard:
-        """The codec for shards of one shape, their axes in order.
+        """Return the codec for shards of one shape, their axes in order.
 
-        The last one is kept: a chain asks several times, and nested ones would ask twice as often at each level.
+        The last one is kept: a chain needs it several times, and nested chains twice as often at each level.
         """
         kept: BoundShard | None = self.__dict__.get("_kept")
         if kept is None or kept.spec is not spec:
@@ -105,16 +105,16 @@ class ShardingCodec(ArrayBytesCodec):
         return type(self), (self.chunk_shape, self.codecs, self.index_codecs, self.index_location)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        """The whole shard."""
+        """Return the whole shard."""
         return b"".join(self._plain(spec).encode(chunk, keep_empty=False))
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """All elements of the shard."""
+        """Return all elements of the shard."""
         return self._plain(spec).decode(raw)
 
 
 def chunk_chain(chain: CodecChain) -> CodecChain:
-    """The codecs of the chunks that users see: those inside of shards, if shards are all that a chain makes."""
+    """Return the codecs of the chunks that users see: those inside of shards, if shards are all that a chain makes."""
     shard = chain.serializer
     if not isinstance(shard, ShardingCodec) or chain.filters or chain.compressors:
         return chain
@@ -134,7 +134,7 @@ class Uneven(NamedTuple):
 
 
 def uneven(chain: CodecChain, dimensions: Sequence[DimensionGrid]) -> Uneven | None:
-    """The first axis along which inner chunks do not divide every shard, also within other shards; None if they do."""
+    """Return the first axis along which inner chunks, also of nested shards, do not divide every shard."""
     shard = chain.shard(tuple(next(iter(dim.unique_edge_lengths)) for dim in dimensions))
     if shard is None:
         return None
@@ -185,7 +185,7 @@ class BoundShard:
     # -- whole shards -----------------------------------------------------------------------------
 
     def decode(self, raw: Buffer) -> AnyArray:
-        """All elements of a shard, its axes in the codec's order."""
+        """Return all elements of a shard, its axes in the codec's order."""
         index, view = self.index.of(raw), memoryview(raw)
         out = np.empty(self.shape, self.spec.dtype.numpy)
         for number, coords in enumerate(np.ndindex(*self.counts)):
@@ -197,14 +197,14 @@ class BoundShard:
         return out
 
     def decode_inner(self, raw: Buffer, coords: Coords, shape: Shape) -> AnyArray:
-        """One inner chunk; errors name it."""
+        """Return one inner chunk; errors name it."""
         try:
             return self.chain.bound[shape].decode(raw)
         except CodecError as error:
             raise inner_error(error, coords) from error
 
     def encode(self, chunk: AnyArray, *, keep_empty: bool) -> list[Buffer]:
-        """A whole shard, its axes in the array's order: the bytes of its inner chunks, and its index.
+        """Return a whole shard, its axes in the array's order: the bytes of its inner chunks, and its index.
 
         With `keep_empty`, inner chunks of fill values are stored all the same.
         """
@@ -217,7 +217,7 @@ class BoundShard:
         return self.join(stored)
 
     def encode_inner(self, chunk: AnyArray, coords: Coords, *, keep_empty: bool) -> Buffer | None:
-        """The bytes of an inner chunk; None for one of fill values, which need not be stored."""
+        """Return the bytes of an inner chunk; None for one of fill values, which need not be stored."""
         if not keep_empty and equals_fill(chunk, self.spec.fill):
             return None
         inner = self.chain.bound[chunk.shape]
@@ -229,7 +229,7 @@ class BoundShard:
             raise inner_error(error, coords) from error
 
     def join(self, stored: Mapping[int, Any]) -> list[Any]:
-        """Inner chunks by their numbers, in row-major order, with their index."""
+        """Return the parts of a shard: inner chunks, given by their numbers, in row-major order, and their index."""
         table = np.full((prod(self.counts), 2), EMPTY, np.uint64)
         numbers = sorted(stored)
         body = [stored[number] for number in numbers]
@@ -242,7 +242,7 @@ class BoundShard:
 
 
 def inner_error(error: CodecError | ShortReadError, coords: Coords) -> CodecError:
-    """The same error, naming the inner chunk; what is only unsupported here is not damaged."""
+    """Return the same error, naming the inner chunk; what is only unsupported here is not damaged."""
     kind = type(error) if isinstance(error, CodecError) else CodecError
     return kind(f"inner chunk {coords}: {error}", inner=coords)
 
@@ -256,13 +256,12 @@ class ShardIndex:
     __slots__ = ("table", "entries")
 
     def __init__(self, table: npt.NDArray[np.uint64]) -> None:
-        self.table = table.reshape(-1, 2)
-        flat = np.ascontiguousarray(table, np.uint64).reshape(-1)
         # Numpy may name the byte order in the type, which a memoryview does not index; a view has the plain type.
-        self.entries = flat.view(np.uint64).data
+        self.table = np.array(table, np.uint64, order="C").view(np.uint64).reshape(-1, 2)
+        self.entries = self.table.reshape(-1).data
 
     def span(self, number: int) -> tuple[int, int] | None:
-        """Offset and length of an inner chunk, or None if it is empty."""
+        """Return offset and length of an inner chunk, or None if it is empty."""
         offset = self.entries[2 * number]
         return None if offset == EMPTY else (offset, self.entries[2 * number + 1])
 
@@ -281,7 +280,7 @@ class IndexLayout:
         self.size: int = size
 
     def encode(self, table: npt.NDArray[np.uint64]) -> Buffer:
-        """The bytes of an index."""
+        """Return the bytes of an index."""
         return self._bound.encode(table.reshape(*self.counts, 2))
 
     @property
@@ -295,7 +294,7 @@ class IndexLayout:
             table = self._bound.decode(raw)
         except CodecError as error:
             raise CodecError(f"the shard's index: {error}") from error
-        index = ShardIndex(np.array(table, np.uint64))
+        index = ShardIndex(table)
         self._check(index.table, total)
         return index
 
@@ -317,23 +316,23 @@ class IndexLayout:
             raise self.bad_entry(int(used[order[1:][over.argmax()]]), "lies over another inner chunk")
 
     def bad_entry(self, number: int, what: str) -> CodecError:
-        """The error for an inner chunk that the index places wrongly."""
+        """Return the error for an inner chunk that the index places wrongly."""
         coords = tuple(int(k) for k in np.unravel_index(number, self.counts))
         return CodecError(f"the shard's index: inner chunk {coords} {what}", inner=coords)
 
     def of(self, raw: Buffer) -> ShardIndex:
-        """The index of a whole shard."""
+        """Return the index of a whole shard."""
         start, end = self.place(len(raw))
         return self.parse(raw[start : start + self.size], end)
 
     def place(self, total: int) -> tuple[int, int]:
-        """Where the index of a shard of so many bytes starts, and where its inner chunks end."""
+        """Return where the index of a shard of so many bytes starts, and where its inner chunks end."""
         if total < self.size:
             raise CodecError(f"the shard has {total} bytes, its index alone needs {self.size}")
         return (0, total) if self.at_start else (total - self.size, total - self.size)
 
     def number(self, coords: Coords) -> int:
-        """The position of an inner chunk in the index."""
+        """Return the position of an inner chunk in the index."""
         number = 0
         for k, count in zip(coords, self.counts, strict=True):
             number = number * count + k
@@ -341,7 +340,7 @@ class IndexLayout:
 
 
 def nested_chain(chain: Sequence[Codec], dtype: Any, fill: AnyArray, shape: Shape, key: str) -> CodecChain:
-    """A chain inside the configuration of a shard; errors name its place there."""
+    """Return a chain inside the configuration of a shard; errors name its place there."""
     try:
         return CodecChain(chain, dtype, fill, shape)
     except MetadataError as error:

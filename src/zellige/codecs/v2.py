@@ -1,8 +1,10 @@
 """What only Zarr v2 has: filters of numcodecs between the chunk and its bytes (spec: 10).
 
 Filters see the chunk in the type that the metadata declares, byte order included, and each sees what the one before
-made of it. They are run by numcodecs itself, so that whatever they do is right. Other than there, every step knows
-how many bytes it must get before it is run, and compressors among the filters are ours, which stop in time.
+made of it. They are run by numcodecs itself, so that whatever they do is right. Unlike there, the number of bytes is
+checked before each step, and compressors among the filters are ours, which stop at a limit.
+
+At the end are the two ways between the formats: `v2_config` and `to_v3`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
 
@@ -29,12 +31,16 @@ from zellige.codecs.base import (
     variable_limit,
 )
 from zellige.codecs.blosc import SHUFFLES
-from zellige.codecs.numcodecs import CLASSES
+from zellige.codecs.numcodecs import CLASSES, CoreCodec
 from zellige.codecs.vlen import VLenCodec
 from zellige.dtypes import from_numpy
-from zellige.dtypes.v2 import CONVERSIONS, as_native, conversion, declared, filter_type
+from zellige.dtypes.v2 import CONVERSIONS, V2DataType, as_native, byte_orders, conversion, declared, filter_type
 from zellige.errors import CodecError, MetadataError, UnknownCodecError
-from zellige.types import JSON, AnyArray, Buffer, InternalName, Shape
+from zellige.metadata.groups import GroupMetadata
+from zellige.metadata.json import Extension
+from zellige.metadata.v2 import DIMENSIONS, FILTERS, ArrayV2Metadata, Step, bytes_codec, steps_of
+from zellige.metadata.v3 import ArrayV3Metadata
+from zellige.types import JSON, AnyArray, Buffer, Shape
 
 _BYTE = np.dtype(np.uint8)
 _LONGEST_NUMBER = 16
@@ -62,9 +68,9 @@ class FiltersCodec(ArrayBytesCodec):
     declared: np.dtype[Any] = field(repr=False, compare=False)
     first: ArrayBytesCodec | None = field(repr=False, compare=False)
     """For elements of any kind."""
-    steps: tuple[_Step, ...] = field(repr=False, compare=False)
+    steps: tuple[_Filter, ...] = field(repr=False, compare=False)
 
-    name: ClassVar[str] = InternalName("zarr2.filters")
+    name: ClassVar[str] = FILTERS
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, JSON]) -> Self:
@@ -72,38 +78,38 @@ class FiltersCodec(ArrayBytesCodec):
         dtype, filters = configuration["dtype"], tuple(configuration["filters"])
         objects = _OBJECTS.get(filters[0]["id"]) if filters else None
         first = None if objects is None else _made(0, objects, filters[0], declared(dtype))
-        steps = [_made(i, _step, item) for i, item in enumerate(filters) if i or first is None]
+        steps = [_made(i, _filter, item) for i, item in enumerate(filters) if i or first is None]
         return cls(dtype, filters, declared(dtype), first, tuple(steps))
 
     def configuration(self) -> dict[str, JSON]:
-        """The declared type and the filters."""
+        """Return the declared type and the filters."""
         return {"dtype": self.dtype, "filters": list(self.filters)}
 
     def check(self, spec: ArraySpec) -> None:
-        """Every filter suits what comes to it."""
+        """Refuse a filter that does not suit what comes to it."""
         if self.first is not None:
             self.first.check(spec)
         self._stages(spec)
 
     def encoded_size(self, spec: ArraySpec) -> int | None:
-        """As many as the filters make of a chunk, if that is always the same."""
+        """Return how many bytes the filters make of a chunk, if that is always the same."""
         last = self._stages(spec)[-1]
         return None if last is None else last.nbytes
 
     def encoded_bound(self, spec: ArraySpec) -> int:
-        """What the filters can make of a chunk; objects may have any length, but readers must know when to stop."""
+        """Return the most that the filters make of a chunk; a setting bounds objects, which may have any length."""
         return self._bounds(spec, None, len(self.steps))[-1]
 
     def is_variable(self, spec: ArraySpec) -> bool:
-        """Whether the elements are objects."""
+        """Return whether the elements are objects."""
         return self.first is not None
 
     def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
-        """As the filter for objects says, and others after it can make of that."""
+        """Return the bound of the filter for objects, or what others after it can make of that."""
         return self._bounds(spec, head, len(self.steps))[-1]
 
     def _bounds(self, spec: ArraySpec, head: Buffer | None, count: int) -> list[int]:
-        """The most bytes before each of the first so many steps, and after them, where the bytes begin like this."""
+        """Return the most bytes before each of the first `count` steps, and after them, for bytes with this head."""
         stages = self._stages(spec)
         bounds = [self._objects_bound(spec, head, count) if stages[0] is None else stages[0].nbytes]
         for step, stage in zip(self.steps[:count], stages[1 : count + 1], strict=True):
@@ -116,7 +122,7 @@ class FiltersCodec(ArrayBytesCodec):
         return variable_limit() if head is None or self.first is None else self.first.bound_by_head(head, spec)
 
     def _stages(self, spec: ArraySpec) -> list[_Stage | None]:
-        """What is known before each step, and at last of the bytes."""
+        """Return what is known before each step, and at last of the bytes."""
         stages = [_Stage(spec.shape, self.declared) if self.first is None else None]
         for i, step in enumerate(self.steps, start=self.first is not None):
             try:
@@ -126,7 +132,7 @@ class FiltersCodec(ArrayBytesCodec):
         return stages
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        """The bytes that numcodecs would make of the chunk."""
+        """Return the bytes that numcodecs would make of the chunk."""
         # A copy of objects, because numcodecs takes no array that is read-only.
         value: Any = np.array(chunk, self.declared, order="C", copy=True if self.declared.hasobject else None)
         if self.first is not None:
@@ -138,7 +144,7 @@ class FiltersCodec(ArrayBytesCodec):
         return value if isinstance(value, bytes) else _as_buffer(value)
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The chunk in native byte order."""
+        """Return the chunk in native byte order."""
         value: Any = raw
         stages = self._stages(spec)
         for k, step in reversed([*enumerate(self.steps)]):
@@ -158,7 +164,7 @@ class FiltersCodec(ArrayBytesCodec):
 
 
 def _made(i: int, make: Callable[..., T], *arguments: Any) -> T:
-    """A filter; whatever is wrong with its configuration is an error of the metadata."""
+    """Make a filter; whatever is wrong with its configuration is an error of the metadata."""
     try:
         return make(*arguments)
     except (ImportError, MemoryError):
@@ -171,14 +177,14 @@ def _made(i: int, make: Callable[..., T], *arguments: Any) -> T:
 
 
 def _at(error: MetadataError, i: int) -> MetadataError:
-    """The same error with the filter's place."""
+    """Return the same error with the filter's place."""
     place = f"configuration.filters[{i}]"
     rest = error.field.removeprefix("configuration")
     return type(error)(f"{place}: {error}", field=place + rest if rest.startswith(".") else place)
 
 
 def _as_bytes(value: Any) -> AnyArray:
-    """What a filter made, as bytes in the order of its memory."""
+    """Return what a filter made, as bytes in the order of its memory."""
     array = value if isinstance(value, np.ndarray) else np.frombuffer(value, np.uint8)
     if array.dtype.hasobject:
         raise CodecError("a filter made objects, where there should be bytes")
@@ -214,7 +220,7 @@ _CHECKED = ("fixedscaleoffset", "quantize", "bitround", "packbits")
 """Filters whose parameters are checked by the codecs that Zarr v3 has of them."""
 
 
-class _Step:
+class _Filter:
     """A filter after the chunk has become an array of bytes, or of something else, as numcodecs runs it."""
 
     def __init__(self, configuration: Mapping[str, JSON]) -> None:
@@ -225,7 +231,7 @@ class _Step:
         self._codec = _numcodecs(configuration)
 
     def after(self, stage: _Stage | None) -> _Stage | None:
-        """What it makes of an array; None if that depends on the values. Raises `MetadataError` if it cannot."""
+        """Return what it makes of an array; None if that depends on the values. Raises `MetadataError` if it cannot."""
         if self.id == "bitround":
             return stage
         if self.id == "packbits":
@@ -249,15 +255,15 @@ class _Step:
         return _Stage(stage.shape if keeps else (count,), after)
 
     def bound(self, nbytes: int) -> int:
-        """The most that it can make of so many bytes."""
+        """Return the most that it can make of so many bytes."""
         return 4 * nbytes + (1 << 20)
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
-        """As of codecs from bytes to bytes; None for all others."""
+        """See `BytesBytesCodec.head`; None for a filter that is none."""
         return None
 
     def encode(self, value: Any, stage: _Stage | None) -> Any:
-        """What follows from an array or bytes."""
+        """Return what follows from an array or bytes."""
         encoded = self._codec.encode(value)
         if self.id == "delta" and self._types is not None:
             before, after = self._types
@@ -267,12 +273,12 @@ class _Step:
         return encoded
 
     def decode(self, value: Any, stage: _Stage | None, most: int) -> Any:
-        """What there was before `encode`; `stage` is what is known of it, `most` how many bytes it can have."""
+        """Return what there was before `encode`; `stage` is what is known of it, `most` how many bytes it can have."""
         return value if self.id == "bitround" else self._codec.decode(value)
 
 
 def _types_of(configuration: Mapping[str, JSON]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The types that a filter goes between, if it can."""
+    """Return the types that a filter goes between, if it can."""
     name, keys = configuration["id"], CONVERSIONS[configuration["id"]]
     decoded, encoded = conversion(name, configuration, "configuration")
     for key, dtype in zip(keys, (decoded, encoded), strict=True):
@@ -283,7 +289,7 @@ def _types_of(configuration: Mapping[str, JSON]) -> tuple[np.dtype[Any], np.dtyp
     return decoded, encoded
 
 
-class _Bytes(_Step):
+class _Bytes(_Filter):
     """A codec from bytes to bytes that is followed by one that is not: ours, which knows when to stop."""
 
     _codec: BytesBytesCodec
@@ -310,7 +316,7 @@ class _Bytes(_Step):
         return self._codec.head(raw, most)
 
 
-class _Numbers(_Step):
+class _Numbers(_Filter):
     """A compressor of numbers that other filters have made: ours, which checks the bytes."""
 
     _codec: ArrayBytesCodec
@@ -336,15 +342,15 @@ class _Numbers(_Step):
         return self._codec.decode(_as_buffer(value), self._spec(stage))
 
 
-def _step(configuration: Mapping[str, JSON]) -> _Step:
+def _filter(configuration: Mapping[str, JSON]) -> _Filter:
     ours = CLASSES.get(f"numcodecs.{configuration['id']}", Codec)
     if issubclass(ours, BytesBytesCodec):
         return _Bytes(configuration)
-    return (_Numbers if issubclass(ours, ArrayBytesCodec) else _Step)(configuration)
+    return (_Numbers if issubclass(ours, ArrayBytesCodec) else _Filter)(configuration)
 
 
 def _numcodecs(configuration: Mapping[str, JSON]) -> Any:
-    """The codec that numcodecs has for a configuration."""
+    """Return the codec that numcodecs has for a configuration."""
     name = configuration["id"]
     registry = library(name, "numcodecs.registry", "numcodecs")
     if name == "msgpack2":
@@ -404,7 +410,7 @@ class _Listed(ArrayBytesCodec):
 
     @abstractmethod
     def _begins(self, head: bytes) -> bool:
-        """Whether a list can begin like this."""
+        """Return whether a list can begin like this."""
 
     @abstractmethod
     def _loaded(self, raw: bytes) -> Any: ...
@@ -479,7 +485,7 @@ class _MsgPack2(_Listed):
 
 
 def _variable(configuration: Mapping[str, JSON], _: np.dtype[Any]) -> ArrayBytesCodec:
-    """`vlen-utf8` or `vlen-bytes` of Zarr v3, with other filters after them."""
+    """Return `vlen-utf8` or `vlen-bytes` of Zarr v3, with other filters after them."""
     return _ours(configuration["id"], configuration, ArrayBytesCodec)
 
 
@@ -497,12 +503,12 @@ _OBJECTS: dict[str, Callable[[Mapping[str, JSON], np.dtype[Any]], ArrayBytesCode
 _SHARED = ("blosc", "zstd", "gzip", "crc32c", "vlen-utf8", "vlen-bytes")
 """Codecs that Zarr v2 and v3 have by the same name."""
 _NEEDED = {"astype": "decode_dtype", "fixedscaleoffset": "dtype", "quantize": "dtype"}
-"""What numcodecs needs to know, and a chain finds out by itself."""
+"""What numcodecs needs in a configuration, and a chain derives from the chunk."""
 _HINT = "give one of numcodecs, its configuration as {'id': …}, or its name"
 
 
 def v2_config(value: Any) -> dict[str, JSON]:
-    """What users give for a filter or the compressor of a v2 array, as its metadata has it.
+    """Read what users give for a filter or the compressor of a v2 array; return it as its metadata has it.
 
     >>> v2_config("gzip"), v2_config({"id": "delta", "dtype": "<i4"})
     ({'id': 'gzip', 'level': 5}, {'id': 'delta', 'dtype': '<i4'})
@@ -521,7 +527,7 @@ def v2_config(value: Any) -> dict[str, JSON]:
 
 
 def _of_codec(codec: Codec) -> dict[str, JSON]:
-    """One of our codecs, if Zarr v2 has it."""
+    """Return one of our codecs, if Zarr v2 has it."""
     name, options = codec.name, codec.configuration()
     if name.startswith("numcodecs."):
         name = name.removeprefix("numcodecs.")
@@ -558,3 +564,156 @@ def _as_json(found: dict[str, JSON]) -> dict[str, JSON]:
     if plain["id"] == "zstd" and plain.get("checksum") is False:
         del plain["checksum"]  # the default, and TensorStore does not know the word
     return plain
+
+
+# -- from Zarr v2 to v3 (spec: 10.4) ---------------------------------------------------------------
+
+
+class NotConvertibleError(MetadataError):
+    """Zarr v3 cannot say what metadata of Zarr v2 says; `field` is the part of it that it cannot."""
+
+
+@overload
+def to_v3(metadata: ArrayV2Metadata) -> ArrayV3Metadata: ...
+@overload
+def to_v3(metadata: GroupMetadata) -> GroupMetadata: ...
+def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupMetadata:
+    """Return the metadata of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
+
+    The names of axes that xarray keeps among the attributes become `dimension_names`, where it looks for them in
+    Zarr v3. Fields that Zarr v2 does not define are left out, and so is the consolidated metadata of a group.
+
+    A chunk of Zarr v2 goes through one list: filters and a compressor, each of which takes whatever bytes or elements
+    it gets for what it likes. A chain of Zarr v3 is stricter: codecs from arrays to arrays, one from an array to bytes,
+    codecs from bytes to bytes, and every array has the type that the codec before has made. What does not fit is
+    refused.
+
+    >>> document = {"zarr_format": 2, "shape": [9], "chunks": [4], "dtype": ">i2", "fill_value": None, "order": "C"}
+    >>> found = to_v3(ArrayV2Metadata.from_documents({".zarray": document | {"compressor": {"id": "zlib"}}}))
+    >>> [codec.to_json() for codec in found.codecs]  # doctest: +NORMALIZE_WHITESPACE
+    [{'name': 'bytes', 'configuration': {'endian': 'big'}},
+     {'name': 'numcodecs.zlib', 'configuration': {}}]
+    >>> to_v3(GroupMetadata({"title": "tides"}, zarr_format=2)).to_dict()
+    {'zarr_format': 3, 'node_type': 'group', 'attributes': {'title': 'tides'}}
+    """
+    if isinstance(metadata, GroupMetadata):
+        return GroupMetadata(dict(metadata.attributes), 3)
+    _check_type(metadata)
+    names = metadata.dimension_names
+    attributes = {key: value for key, value in metadata.attributes.items() if names is None or key != DIMENSIONS}
+    return ArrayV3Metadata(
+        shape=metadata.shape,
+        data_type=metadata.data_type,
+        chunk_grid=metadata.chunk_grid,
+        chunk_key_encoding=metadata.chunk_key_encoding,
+        fill_value=metadata.fill_value,
+        codecs=tuple(_codecs(metadata)),
+        attributes=attributes,
+        dimension_names=names or None,
+    )
+
+
+def _check_type(metadata: ArrayV2Metadata) -> None:
+    if not isinstance(metadata.data_type, V2DataType):
+        return
+    if metadata.data_type.numpy.hasobject:
+        codec = metadata.filters[0]["id"] if metadata.filters else None
+        raise _refused("dtype", f"of objects Zarr v3 has strings and bytes only, not what {codec!r} is for")
+    raise _refused("dtype", "Zarr v3 has no structs with fields that are arrays")
+
+
+def _refused(place: str, reason: str) -> NotConvertibleError:
+    return NotConvertibleError(f"{place}: {reason}", field=place)
+
+
+def _codecs(metadata: ArrayV2Metadata) -> list[Extension]:
+    """Return the same chain, by the names that Zarr v3 has for its codecs."""
+    found: list[Extension] = []
+    for codec in metadata.codecs:
+        if codec.name == FILTERS:
+            found += _filtered(metadata, codec.configuration["filters"])
+        else:
+            found.append(_renamed(codec, metadata.data_type.item_size or 1))
+    return found
+
+
+def _renamed(codec: Extension, itemsize: int) -> Extension:
+    """Return a codec by its name in Zarr v3, that of the specification if it is there.
+
+    Where blosc sees elements of another size than `itemsize`, that of the array's, its configuration says so.
+    """
+    name, given = codec.name.removeprefix("numcodecs."), _given(codec.configuration)
+    if name == "crc32c" and given.get("location", "end") == "end":
+        return Extension("crc32c", {})
+    kind: type[Codec] = CLASSES.get(codec.name, Codec)
+    if not issubclass(kind, CoreCodec):
+        return Extension(codec.name, given)
+    try:
+        core = kind.from_configuration(given).evolve(itemsize).core()
+    except MetadataError as error:
+        raise _refused(error.field.replace("configuration", name, 1), str(error)) from error
+    return Extension(core.name, core.configuration())
+
+
+def _given(configuration: dict[str, JSON]) -> dict[str, JSON]:
+    """Return a configuration without the nulls by which numcodecs says that something is not given."""
+    return {key: value for key, value in configuration.items() if value is not None}
+
+
+# -- filters to codecs ----------------------------------------------------------------------------
+
+
+def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> list[Extension]:
+    """Return the codecs for filters before those from bytes to bytes."""
+    filters = steps_of(metadata.filters, metadata.compressor)[: len(items)]
+    stored = declared(metadata.dtype)
+    found: list[Extension] = []
+    for i, step in enumerate(filters):
+        codec = Extension(f"numcodecs.{step.id}", _given(step.configuration))
+        if issubclass(CLASSES.get(codec.name, Codec), ArrayBytesCodec) and i == len(filters) - 1:
+            if not stored.isnative:
+                raise _refused(step.place, f"{step.id!r} in Zarr v3 knows no byte order, the elements are {stored.str}")
+            return [*found, codec]
+        stored = _after(step, stored, filters[i + 1 :])
+        found.append(codec)
+    orders = byte_orders(stored)
+    if len(orders) > 1:
+        raise _refused("dtype", "fields have different byte orders, and Zarr v3 has one for all of them")
+    return [*found, bytes_codec(orders)]
+
+
+def _after(step: Step, stored: np.dtype[Any], others: list[Step]) -> np.dtype[Any]:
+    """Return the type that a filter makes of elements of another, byte order included."""
+    if step.id in CONVERSIONS and step.id != "categorize":
+        return _converted(step, stored)
+    if step.id == "bitround":
+        return stored
+    if step.id == "packbits":
+        if stored.kind != "b":
+            raise _refused(step.place, f"'packbits' in Zarr v3 takes bools only, the elements are {stored.str}")
+        return np.dtype(np.uint8)
+    if others:
+        reason = f"{step.id!r} does not make an array, so {others[0].id!r} cannot follow it in Zarr v3"
+        raise _refused(step.place, reason)
+    raise _refused(step.place, f"Zarr v3 has no codec for {step.id!r}")
+
+
+def _converted(step: Step, stored: np.dtype[Any]) -> np.dtype[Any]:
+    decoded, encoded = conversion(step.id, step.configuration, step.place)
+    if decoded != stored:
+        # numcodecs would look at the bytes as if they were of that type.
+        reason = f"{step.id!r} is for {decoded.str}, the elements are {stored.str}, and Zarr v3 does not reinterpret"
+        raise _refused(f"{step.place}.{CONVERSIONS[step.id][0]}", reason)
+    for dtype in (decoded, encoded):
+        if dtype.kind not in "biufc":
+            raise _refused(step.place, f"{step.id!r} in Zarr v3 is for numbers, not for {dtype.str}")
+    if step.id == "delta" and _sums_otherwise(decoded, encoded):
+        raise _refused(step.place, f"'delta' in Zarr v3 does not sum {encoded.str} by way of floats to {decoded.str}")
+    return encoded
+
+
+def _sums_otherwise(decoded: np.dtype[Any], encoded: np.dtype[Any]) -> bool:
+    """Return whether numcodecs sums differences to integers by way of floats, which are rounded and never wrap."""
+    if decoded.kind not in "iu":
+        return False
+    return encoded.kind not in "iu" or (encoded.itemsize == 8 and np.result_type(decoded, encoded).kind == "f")

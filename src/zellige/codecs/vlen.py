@@ -28,7 +28,7 @@ class VLenCodec(ArrayBytesCodec):
     """The data types that the codec takes."""
 
     def check(self, spec: ArraySpec) -> None:
-        """The type suits the codec."""
+        """Refuse types that do not suit the codec."""
         if spec.dtype.name not in self.types:
             raise MetadataError(
                 f"codec {self.name!r} is for {' and '.join(self.types)}, not for {spec.dtype.name}; "
@@ -37,15 +37,15 @@ class VLenCodec(ArrayBytesCodec):
             )
 
     def encoded_bound(self, spec: ArraySpec) -> int:
-        """The most that is written."""
+        """Return the most that is written."""
         return variable_limit()
 
     def is_variable(self, spec: ArraySpec) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def bound_by_head(self, head: Buffer, spec: ArraySpec) -> int:
-        """What the lengths come to, if all of them are there."""
+        """Return what the lengths come to, if all of them are there."""
         view, most, count = memoryview(head), variable_limit(), prod(spec.shape)
         found = int.from_bytes(view[:_WORD], "little")
         if len(view) >= _WORD and found != count:
@@ -63,7 +63,7 @@ class VLenCodec(ArrayBytesCodec):
         return min(end, most)
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        """The number of elements, then each with its length."""
+        """Return the number of elements, then each with its length."""
         # A copy, because numcodecs takes no array that is read-only.
         raw: Buffer = self._coder(spec).encode(np.array(chunk, object, order="C").reshape(-1))
         if len(raw) > (most := variable_limit()):
@@ -74,7 +74,7 @@ class VLenCodec(ArrayBytesCodec):
         return raw
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The elements; the bytes must be these and no others."""
+        """Return the elements; the bytes must be these and no others."""
         expected, found = prod(spec.shape), int.from_bytes(raw[:_WORD], "little")
         if len(raw) < _WORD or found != expected:
             raise CodecError(f"{self.name}: {expected} elements expected, {found} found in {len(raw)} bytes")
@@ -92,12 +92,12 @@ class VLenCodec(ArrayBytesCodec):
         return items.astype(spec.dtype.numpy, copy=False).reshape(spec.shape)
 
     def _coder(self, spec: ArraySpec) -> Any:
-        """What walks along the lengths, in C."""
+        """Return what walks along the lengths, in C."""
         module = library(spec.dtype.codec, "numcodecs.vlen", "numcodecs")
         return module.VLenUTF8() if spec.dtype.codec == "vlen-utf8" else module.VLenBytes()
 
     def _content_size(self, items: list[Any]) -> int:
-        """How many bytes elements take without their lengths."""
+        """Return how many bytes elements take without their lengths."""
         if not isinstance(items[0], str):
             return sum(map(len, items))
         return len("".join(items).encode())

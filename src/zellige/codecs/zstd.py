@@ -38,12 +38,12 @@ class ZstdCodec(BytesBytesCodec):
     name: ClassVar[str] = "zstd"
 
     def encode(self, raw: Buffer) -> bytes:
-        """One frame."""
+        """Return one frame."""
         frame: bytes = _compressor(self.level, self.checksum).compress(raw)
         return frame
 
     def decode(self, raw: Buffer, limit: int) -> bytes:
-        """The content of all frames."""
+        """Return the content of all frames."""
         frames = _frames(raw, limit)
         # The limit may be far more than there is.
         room, left = max([_ROOM, 8 * len(raw), *[size for _, _, size in frames if size]]), limit
@@ -64,7 +64,7 @@ class ZstdCodec(BytesBytesCodec):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def head(self, raw: Buffer, most: int) -> bytes:
-        """What the first frames begin with."""
+        """Return what the first frames begin with."""
         try:
             reader = _decompressor().stream_reader(raw, read_across_frames=True)
             found: bytes = reader.read(most)
@@ -99,7 +99,7 @@ def _compressor(level: int, checksum: bool) -> Any:
 
 
 def _frames(raw: Buffer, limit: int) -> list[_Frame]:
-    """All frames of `raw`; raises `CodecError` if they are not whole or state more than `limit` bytes."""
+    """Return all frames of `raw`; raises `CodecError` if they are not whole or state more than `limit` bytes."""
     frames: list[_Frame] = []
     pos, stated = 0, 0
     try:
@@ -127,7 +127,7 @@ def _frames(raw: Buffer, limit: int) -> list[_Frame]:
 
 
 def _frame(raw: Buffer, start: int) -> _Frame:
-    """The frame at `start`; raises `IndexError` if `raw` ends within it, or returns an end beyond `raw`."""
+    """Return the frame at `start`; raises `IndexError` if `raw` ends within it, or returns an end beyond `raw`."""
     flags = raw[start + 4]
     if flags & 3:
         raise CodecError("zstd: the frame needs a dictionary, which Zarr does not have")

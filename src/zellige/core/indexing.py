@@ -82,12 +82,15 @@ class OrthogonalIndexer:
             if _arrays(kept) > 1 or (_arrays(kept) and any(dropped)):
                 kept = _mesh(kept)
             rest = iter(kept)
-            chunk = tuple(pick.start if gone else next(rest) for pick, gone in zip(inside, dropped, strict=True))  # type: ignore[union-attr]
+            chunk = tuple(
+                pick.start if gone and isinstance(pick, slice) else next(rest)
+                for pick, gone in zip(inside, dropped, strict=True)
+            )
             yield ChunkProjection(copy.coords, chunk, tuple(_mesh(out) if _arrays(out) > 1 else out), copy.whole)
 
 
 def _resolve(chunk_grid: ChunkGrid | ChunkGridMetadata, shape: Shape) -> ChunkGrid:
-    """A grid, made of metadata if that is what was given."""
+    """Return a grid, made of metadata if that is what was given."""
     if isinstance(chunk_grid, ChunkGridMetadata):
         warnings.warn(
             "passing the metadata of a grid to an indexer is deprecated; use ChunkGrid.from_sizes(shape, chunks)",
@@ -103,7 +106,7 @@ def _resolve(chunk_grid: ChunkGrid | ChunkGridMetadata, shape: Shape) -> ChunkGr
 
 
 def _reversed(place: Any, axis: tuple[int, bool]) -> Any:
-    """Where a part goes along an axis of this length, if the step is negative: plans are in ascending order."""
+    """Return where a part goes along an axis of this length, if the step is negative: plans are in ascending order."""
     length, back = axis
     if not back:
         return place
@@ -116,7 +119,7 @@ def _arrays(picks: Sequence[Pick]) -> int:
 
 
 def _mesh(picks: Sequence[Pick]) -> list[Any]:
-    """Arrays that pick the product of the axes."""
+    """Return arrays that pick the product of the axes."""
     return [*np.ix_(*(_positions(pick) if isinstance(pick, slice) else pick for pick in picks))]
 
 

@@ -74,16 +74,13 @@ class Handle:
     error there takes a worker down.
     """
 
-    __slots__ = ("_documents", "_flight", "_found", "_guard", "_name", "_place", "writes")
+    __slots__ = ("_documents", "_flight", "_found", "_guard", "_name", "_place", "_writes")
 
     _found: Array | None
-    writes: bool
-    """Whether tasks write to the array."""
 
     def __init__(
         self,
         array: Array,
-        name: str | None = None,
         *,
         stored: bool = True,
         writes: bool = False,
@@ -92,7 +89,9 @@ class Handle:
     ) -> None:
         self._found, self._place = array, (array.store, array.path, array.config)
         self._documents = None if stored else array.metadata.to_documents()
-        self._name, self.writes = name or tokenize(array.metadata.to_documents()), writes
+        # Writers get a new name each time: what was written before is to be written again.
+        self._name = uuid4().hex if writes else tokenize(array.metadata.to_documents())
+        self._writes = writes
         self._guard, self._flight = guard, flight
 
     @property
@@ -148,20 +147,20 @@ class Handle:
         store = self._place[0]
         if isinstance(store, MemoryStore):
             raise TypeError(_no_way_out(store))
-        if self.writes and store.traits.transactional:
+        if self._writes and store.traits.transactional:
             raise TypeError(
                 f"{store!r} is a transaction of this process, and what others write to copies of it would be lost; "
                 "have the cluster ready when you call store or write, without compute=False"
             )
-        return self._place, self._documents, self._name, self.writes, self._guard
+        return self._place, self._documents, self._name, self._writes, self._guard
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._place, self._documents, self._name, self.writes, self._guard = state
+        self._place, self._documents, self._name, self._writes, self._guard = state
         self._found = self._flight = None
 
 
 class Flight:
-    """The writes of one computation that threads of this process are at.
+    """The writes of one computation that are in flight in this process.
 
     When one task fails, dask returns while others are still running. Nothing may be written after that.
     """

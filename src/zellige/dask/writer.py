@@ -212,9 +212,9 @@ def store_parts(
     if fork is None:
         here = compute and not elsewhere
         stored = [_stored(part, chunks, flight, here=here) for part, chunks in zip(ready, moved, strict=True)]
-        later = _joined(dask.optimize(*stored), partial(_finish, then))
     else:
-        later = _joined(list(map(_stored_in_forks, ready, moved)), _merged)
+        stored = list(map(_stored_in_forks, ready, moved))
+    later = _joined(dask.optimize(*stored), partial(_finish, then) if fork is None else _merged)
     if flight is None:
         return later
     try:
@@ -256,8 +256,7 @@ def _starts(part: Part) -> list[int]:
 
 def _stored(part: Part, chunks: Chunks | None, flight: Flight | None, *, here: bool) -> da.Array:
     """A dask array whose blocks are written once it is computed; `here` is whether that is in this process."""
-    # A new name each time: what was written before is to be written again.
-    handle = Handle(part.target, uuid4().hex, stored=part.stored, writes=True, guard=part.guard, flight=flight)
+    handle = Handle(part.target, stored=part.stored, writes=True, guard=part.guard, flight=flight)
     if chunks is not None and here:
         return _assembled(part, chunks, handle)
     source = part.source if chunks is None else part.source.rechunk(chunks)
@@ -293,7 +292,7 @@ def _compute(later: Delayed, progress: bool) -> Any:
         if progress:
             from distributed import progress as show
 
-            show(future, notebook=False)  # type: ignore[no-untyped-call]
+            show(future, notebook=False)
         return future.result()
     except BaseException:
         future.cancel()
@@ -456,22 +455,17 @@ def _overlaps(chunks: Sequence[int], blocks: Sequence[int]) -> list[list[tuple[i
 
 def _stored_in_forks(part: Part, chunks: Chunks | None) -> da.Array:
     """A dask array whose blocks, once computed, are forks of the target's store to which they were written."""
-    (x,) = dask.optimize(part.source if chunks is None else part.source.rechunk(chunks))
+    source = part.source if chunks is None else part.source.rechunk(chunks)
     # With its metadata: each fork is a store of its own, and what others have opened is not to be used for it.
-    handle = Handle(part.target, stored=False)
-    name, starts = f"zellige-fork-{uuid4().hex}", _starts(part)
-    layer: dict[Any, Any] = {}
-    for key, block in zip(flatten(x.__dask_keys__()), da.core.slices_from_chunks(x.chunks), strict=True):
-        region = tuple(slice(s.start + start, s.stop + start) for s, start in zip(block, starts, strict=True))
-        layer[(name, *key[1:])] = (partial(_write_fork, handle, region), key)
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=[x])
-    return da.Array(graph, name, x.chunks, dtype=object)
+    write = partial(_write_fork, Handle(part.target, stored=False), _starts(part))
+    meta = np.empty((0,) * source.ndim, object)
+    return source.map_blocks(write, name=f"zellige-fork-{uuid4().hex}", dtype=object, meta=meta)
 
 
-def _write_fork(handle: Handle, region: Slices, block: Any) -> Store:
+def _write_fork(handle: Handle, starts: Sequence[int], block: Any, block_info: Any = None) -> Store:
     """Write a block to a copy of the transaction, which knows of nothing else that other tasks write."""
-    array = handle.fork()
-    array[region] = block
+    array, location = handle.fork(), block_info[0]["array-location"]
+    array[tuple(slice(a + start, b + start) for (a, b), start in zip(location, starts, strict=True))] = block
     return array.store
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import Token
 from typing import Any, Self, TextIO, TypeAlias
 
-from zellige.settings import told
+from zellige.settings import progress_sink
 
 ProgressLike: TypeAlias = bool | Callable[[int, int, str], object] | None
 """True for a bar, a function of (done, total, name), False for neither, None for what `progress()` around it says."""
@@ -43,11 +43,11 @@ def progress(show: bool | Callable[[int, int, str], object] = True) -> Iterator[
     2 2 c/1
     """
     check_progress(show)
-    token = told.set(show)
+    token = progress_sink.set(show)
     try:
         yield
     finally:
-        told.reset(token)
+        progress_sink.reset(token)
 
 
 def check_progress(given: Any) -> None:
@@ -57,13 +57,13 @@ def check_progress(given: Any) -> None:
 
 
 class Progress:
-    """Counts what an operation has done, and tells those who want to know.
+    """Counts what an operation has done, and reports it.
 
     Operations within this one, such as the reads of a copy, report nothing of their own.
     """
 
     def __init__(self, given: ProgressLike, total: int, verb: str = "done", unit: str = "keys") -> None:
-        around = told.get()
+        around = progress_sink.get()
         chosen = around if given is None or around is False else given
         self._shown = _show(verb, unit) if chosen is True else None
         self._report = self._shown if chosen is True else chosen if callable(chosen) else None
@@ -83,13 +83,13 @@ class Progress:
         self._done += count
 
     def __enter__(self) -> Self:
-        if told.get() is not None:
-            self._token = told.set(None)
+        if progress_sink.get() is not None:
+            self._token = progress_sink.set(None)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._token is not None:
-            told.reset(self._token)
+            progress_sink.reset(self._token)
         if self._shown is not None:
             self._shown.close()
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from zellige.types import AnyArray
 
+_WIDTH = 360  # pixels of a picture
 _CLOSE = 3.0  # pixels; closer lines run into each other
 _DENSE = 7.0  # pixels; lines that are closer than this on average are drawn faintly, or they would be a black box
 _LETTER = 7.0  # pixels that a digit takes
@@ -126,7 +127,7 @@ def grid_svg(
     inner: Sequence[int] | None = None,
     stored: AnyArray | None = None,
     names: Sequence[str | None] | None = None,
-    width: int = 360,
+    width: int = _WIDTH,
     height: int = 260,
 ) -> str:
     """The last two axes of a grid, to scale; one axis is a row of cells.
@@ -155,9 +156,9 @@ def grid_svg(
     return _svg(edge, foot + 2, parts, _described(grid))
 
 
-def ruler_svg(dim: Axis, *, width: int = 360) -> str:
+def ruler_svg(dim: Axis) -> str:
     """One axis as a row of cells, with the sizes of the chunks below where there is room."""
-    across = _axis(dim, float(width))
+    across = _axis(dim, float(_WIDTH))
     down = _Axis(12.0, [0.0, 12.0], [0, 1], [None])
     parts = [*_cells(down, across, None), *_lines(down, across), *_labels_below(across, down.length)]
     return _svg(across.length, down.length + _ROW + 4, parts, describe_axis(dim))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, Literal, Self, TypeAlias
@@ -12,7 +12,7 @@ import numpy as np
 
 from zellige.dtypes.cast import as_values, is_complex, unmasked
 from zellige.dtypes.fill import unfit
-from zellige.errors import CodecError, MaskedValueError, MetadataError, fail
+from zellige.errors import CodecError, MaskedValueError, MetadataError
 from zellige.types import JSON, AnyArray, Buffer, Shape
 
 Endian: TypeAlias = Literal["little", "big"] | None
@@ -50,11 +50,11 @@ class DataType:
         return f"DataType({', '.join(f'{fact}={getattr(self, fact)!r}' for fact in facts)})"
 
     def to_json(self) -> JSON:
-        """The form for metadata: types without parameters are plain strings, which every reader knows."""
+        """Return the form for metadata: types without parameters are plain strings, which every reader knows."""
         return self.name if self.configuration is None else {"name": self.name, "configuration": self.configuration}
 
     def to_native_dtype(self) -> np.dtype[Any]:
-        """The numpy type, in the byte order of this machine."""
+        """Return the numpy type, in the byte order of this machine."""
         return self.numpy
 
     @property
@@ -75,19 +75,19 @@ class DataType:
     # -- fill values, as 0-d arrays, which keep every bit -----------------------------------------
 
     def default(self) -> AnyArray:
-        """The fill value of arrays that are created without one."""
+        """Return the fill value of arrays that are created without one."""
         return np.zeros((), self.numpy)
 
     def read_fill(self, value: JSON) -> AnyArray:
-        """A JSON fill value as a 0-d array, to the bit."""
+        """Return a JSON fill value as a 0-d array, to the bit."""
         return self._checked(self._read(value), value)
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The JSON form of a fill value."""
+        """Return the JSON form of a fill value."""
         raise NotImplementedError
 
     def cast_fill(self, value: Any) -> AnyArray:
-        """A user's fill value as a 0-d array; refuses a value that the type cannot hold."""
+        """Return a user's fill value as a 0-d array; refuses a value that the type cannot hold."""
         try:
             value = unmasked(value) if isinstance(value, np.ndarray | list | tuple) else value
         except MaskedValueError as error:
@@ -104,19 +104,19 @@ class DataType:
         return read_only(fill)
 
     def _expected(self) -> str:
-        """What fill values are, for messages."""
+        """Return what fill values are, for messages."""
         raise NotImplementedError
 
     def _read(self, value: JSON) -> AnyArray | None:
-        """The fill value that a JSON value spells; None if it spells none."""
+        """Return the fill value that a JSON value spells; None if it spells none."""
         raise NotImplementedError
 
     def _cast(self, value: Any) -> AnyArray | None:
-        """The fill value that a user means; None if the type does not have it."""
+        """Return the fill value that a user means; None if the type does not have it."""
         return self._element(value, self.numpy)
 
     def _element(self, value: Any, dtype: np.dtype[Any]) -> AnyArray | None:
-        """A value as an element of a type, by the rules for elements."""
+        """Return a value as an element of a type, by the rules for elements."""
         try:
             found = as_values(value, dtype)
         except (TypeError, ValueError, OverflowError):
@@ -125,7 +125,7 @@ class DataType:
 
 
 def read_only(fill: AnyArray) -> AnyArray:
-    """The same array, which can no longer be changed."""
+    """Return the same array, which can no longer be changed."""
     fill.flags.writeable = False
     return fill
 
@@ -154,18 +154,18 @@ class Storage:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> Storage | None:
-        """The storage of a type; None if numpy's memory is all there is, or the `bytes` codec knows it, as `bool`."""
+        """Return the storage of a type; None if numpy's memory is all there is, or for `bool`, which `bytes` knows."""
         carrier = _carrier(dtype)
         is_partial = any(_BITS.match(leaf.name) for leaf in leaves(dtype))
         is_checked = any(leaf.kind in "bU" for leaf in leaves(dtype)) and dtype.kind != "b"
         return cls(carrier, is_partial, is_checked) if is_partial or is_checked or carrier != dtype else None
 
     def is_plain(self, endian: Endian) -> bool:
-        """Whether elements are stored in this byte order as they are in memory, with nothing to check."""
+        """Return whether elements are stored in this byte order as they are in memory, with nothing to check."""
         return not (self.is_partial or self.is_checked) and self._stored(endian) == self.carrier
 
     def encode(self, chunk: AnyArray, dtype: np.dtype[Any], endian: Endian) -> AnyArray:
-        """The bytes of the elements in C order."""
+        """Return the bytes of the elements in C order."""
         elements = np.asarray(chunk, dtype, order="C").reshape(-1).view(self.carrier)
         if self.is_checked:
             check_elements(elements)
@@ -175,7 +175,7 @@ class Storage:
         return elements.astype(self._stored(endian), copy=False).view(np.uint8)
 
     def decode(self, raw: Buffer, shape: Shape, dtype: np.dtype[Any], endian: Endian) -> AnyArray:
-        """The elements, which may be a view of `raw`; their number has been checked."""
+        """Return the elements, which may be a view of `raw`; their number has been checked."""
         stored: AnyArray = np.ndarray(prod(shape), self._stored(endian), raw)
         if self.is_checked:
             check_elements(stored)
@@ -189,7 +189,7 @@ class Storage:
 
 
 def leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
-    """The types without fields that a type is made of."""
+    """Yield the types without fields that a type is made of."""
     if dtype.subdtype is not None:
         yield from leaves(dtype.subdtype[0])
     elif dtype.names is None:
@@ -228,26 +228,3 @@ def check_elements(elements: AnyArray) -> None:
         characters = np.ascontiguousarray(elements).reshape(-1).view(f"{dtype.byteorder}u4")
         if (most := int(characters.max(initial=0))) > _LAST_CHARACTER:
             raise CodecError(f"bytes: {most:#x} is not a character of Unicode")
-
-
-# -- checking configurations ----------------------------------------------------------------------
-
-FIELD = "data_type.configuration"
-
-
-def only_keys(name: str, configuration: Mapping[str, JSON], *known: str) -> None:
-    """Refuse keys that the type's schema does not have, and demand those that it has."""
-    if unknown := sorted(configuration.keys() - set(known)):
-        field, takes = (f"{FIELD}.{unknown[0]}", ", ".join(known)) if known else (FIELD, "none")
-        raise MetadataError(f"{FIELD}: {name!r} takes {takes}, found {unknown[0]!r}", field=field)
-    for key in known:
-        if key not in configuration:
-            raise MetadataError(f"{FIELD}.{key} is missing; {name!r} needs it", field=f"{FIELD}.{key}")
-
-
-def integer(configuration: Mapping[str, JSON], key: str, low: int, high: int) -> int:
-    """An integer within limits; booleans and floats are not integers."""
-    value = configuration[key]
-    if type(value) is not int or not low <= value <= high:
-        fail(f"{FIELD}.{key}", f"an integer from {low} to {high}", value)
-    return value

@@ -32,22 +32,22 @@ from zellige.types import AnyArray, Casting, Shape
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is a number or a boolean, of numpy or of ml_dtypes."""
+    """Return whether a type is a number or a boolean, of numpy or of ml_dtypes."""
     return dtype.kind in "biufc" or dtype.isbuiltin == 2
 
 
 def is_complex(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is a complex number, of numpy or of ml_dtypes."""
+    """Return whether a type is a complex number, of numpy or of ml_dtypes."""
     return dtype.kind == "c" or (dtype.isbuiltin == 2 and "complex" in dtype.name)
 
 
-def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is an integer or a boolean, of numpy or of ml_dtypes."""
+def is_integral(dtype: np.dtype[Any]) -> bool:
+    """Return whether a type is an integer or a boolean, of numpy or of ml_dtypes."""
     return dtype.kind in "biu" or (dtype.isbuiltin == 2 and dtype.name.startswith(("int", "uint")))
 
 
 def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The least and the greatest integer of a type."""
+    """Return the least and the greatest integer of a type."""
     if dtype.kind == "b":
         return 0, 1
     bits = int(dtype.name.lstrip("uint"))
@@ -55,14 +55,14 @@ def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
-    """Whether a type of numbers holds all of another one."""
+    """Return whether a type of numbers holds all of another one."""
     # ml_dtypes says of many of its types that they hold what they do not, as `int8` in `float4_e2m1fn`.
     return 2 not in (dtype.isbuiltin, source.isbuiltin) and np.can_cast(source, dtype, "safe")
 
 
 @cache
 def _end(dtype: np.dtype[Any]) -> float:
-    """Where numbers begin that a type takes for its greatest one; infinite if the type has something beyond that."""
+    """Return where numbers begin that a type takes for its greatest one; infinity if it has something beyond."""
     if dtype.isbuiltin != 2 or not np.isfinite(np.array(math.inf).astype(dtype)):
         return math.inf
     codes = np.arange(1 << 8, dtype=np.uint8).view(dtype).astype(np.float64)
@@ -74,7 +74,7 @@ def _end(dtype: np.dtype[Any]) -> float:
 
 
 def as_value(value: Any, dtype: np.dtype[Any], casting: Casting = "same_value") -> AnyArray:
-    """A value as an array; numbers that numpy can cast keep their type until they are written, chunk by chunk.
+    """Return a value as an array; numbers that numpy can cast keep their type until they are written, chunk by chunk.
 
     Values that the type cannot hold raise `LossyCastError`, unless `casting` is "unsafe".
     """
@@ -89,7 +89,7 @@ def as_value(value: Any, dtype: np.dtype[Any], casting: Casting = "same_value") 
 
 
 def as_values(value: Any, dtype: np.dtype[Any], casting: Casting = "same_value") -> AnyArray:
-    """Anything array-like as an array of a type."""
+    """Return anything array-like as an array of a type."""
     with np.errstate(all="ignore"):
         return as_value(value, dtype, casting).astype(dtype, copy=False)
 
@@ -99,7 +99,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> AnyArray:
-    """Arrays as they are; lists as arrays of objects, so that numpy neither pads nor cuts what is in them."""
+    """Return arrays as they are; lists as arrays of objects, of which numpy neither pads nor cuts anything."""
     if _is_array(value):
         return np.asarray(value)
     return np.array(bytes(value) if isinstance(value, bytearray | memoryview) else value, object)
@@ -112,7 +112,7 @@ def _objects_of(items: list[Any], shape: Shape) -> AnyArray:
 
 
 def _refused(array: AnyArray, dtype: np.dtype[Any], wanted: str, *usual: str) -> TypeError:
-    """The error for values of another kind; objects of the `usual` types are not named as the cause."""
+    """Return the error for values of another kind; objects of the `usual` types are not named as the cause."""
     if array.dtype.kind == "O":
         odd = {type(item).__name__ for item in array.flat} - set(usual) or set(usual)
         found = f"objects of type {', '.join(sorted(odd))}"
@@ -153,7 +153,7 @@ def _numbers(value: Any, dtype: np.dtype[Any], checked: bool) -> AnyArray:
     if array.dtype == dtype:
         return array
     if array.dtype.isbuiltin == 2:  # ml_dtypes has no casts between some of its types
-        wide = np.complex64 if is_complex(array.dtype) else np.int8 if is_integer(array.dtype) else np.float32
+        wide = np.complex64 if is_complex(array.dtype) else np.int8 if is_integral(array.dtype) else np.float32
         array = array.astype(wide)
     if checked:
         _check_numbers(array, dtype)
@@ -164,18 +164,18 @@ def _numbers(value: Any, dtype: np.dtype[Any], checked: bool) -> AnyArray:
 
 
 def _plain_numbers(value: Any, array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """What numpy made of Python's numbers, unless it rounded integers that an integer type may hold."""
-    rounded = array.dtype.kind == "f" and is_integer(dtype) and not (np.abs(array) < 2.0**53).all()
+    """Return what numpy made of Python's numbers, unless it rounded integers that an integer type may hold."""
+    rounded = array.dtype.kind == "f" and is_integral(dtype) and not (np.abs(array) < 2.0**53).all()
     return np.array(value, object) if rounded else array
 
 
 def _number_objects(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> AnyArray:
-    """Numbers of Python; text is read as Python reads it, as numpy does."""
+    """Convert numbers of Python; text is read as Python reads it, as numpy does."""
     items = [
         _spelt(item, dtype, place, array.shape) if isinstance(item, str | bytes) else item
         for place, item in enumerate(array.ravel().tolist())
     ]
-    nothing = () if is_integer(dtype) else (type(None),)  # NaN to numpy
+    nothing = () if is_integral(dtype) else (type(None),)  # NaN to numpy
     if not all(isinstance(item, (Number, np.bool_, *nothing)) for item in items):
         raise _refused(array, dtype, "numbers", "bool", "int", "float", "complex", "str")
     found = _objects_of(items, array.shape)
@@ -187,8 +187,8 @@ def _number_objects(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> Any
 
 
 def _spelt(text: str | bytes, dtype: np.dtype[Any], place: int, shape: Shape) -> Any:
-    """The number that text spells."""
-    read: Callable[[Any], Any] = int if is_integer(dtype) else complex if is_complex(dtype) else float
+    """Return the number that text spells."""
+    read: Callable[[Any], Any] = int if is_integral(dtype) else complex if is_complex(dtype) else float
     try:
         return read(text)
     except (ValueError, TypeError):  # complex reads no bytes
@@ -199,14 +199,14 @@ def _spelt(text: str | bytes, dtype: np.dtype[Any], place: int, shape: Shape) ->
 
 
 def _other_numbers(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Numbers of Python that numpy has no type for, such as fractions and integers of any length."""
-    integers = is_integer(dtype)
+    """Convert numbers of Python that numpy has no type for, such as fractions and integers of any length."""
+    integers = is_integral(dtype)
     low, high = limits(dtype) if integers else (0, 0)
     kind: Any = int if integers else complex if is_complex(dtype) else float
     nothing = complex(math.nan, math.nan) if is_complex(dtype) else math.nan  # what numpy makes of None
 
     def read(item: Any) -> Any:
-        """The item as a plain number; None if there is none."""
+        """Return the item as a plain number; None if there is none."""
         try:
             number: Any = nothing if item is None else kind(item)
         except (ValueError, OverflowError):  # integers are neither NaN nor infinite, and floats not of any length
@@ -225,12 +225,12 @@ def _check_numbers(array: AnyArray, dtype: np.dtype[Any]) -> None:
     """Raise if one of these numbers, in a type of numpy, is another one as `dtype`."""
     if not array.size or _holds_all(dtype, array.dtype):
         return
-    if is_integer(dtype) and is_integer(array.dtype):
+    if is_integral(dtype) and is_integral(array.dtype):
         low, high = limits(dtype)
         if int(array.min()) < low or int(array.max()) > high:
             _refuse_first(array, (array < low) | (array > high), dtype)
         return
-    lost = _lost_as_integer if is_integer(dtype) else _lost_as_float
+    lost = _lost_as_integer if is_integral(dtype) else _lost_as_float
     with np.errstate(all="ignore"):
         if any(lost(piece, dtype).any() for piece in _pieces(array, "K")):
             start = 0
@@ -240,7 +240,7 @@ def _check_numbers(array: AnyArray, dtype: np.dtype[Any]) -> None:
 
 
 def _pieces(array: AnyArray, order: Literal["C", "K"]) -> Iterator[AnyArray]:
-    """All elements in flat pieces, in C order or as they lie in memory, which is faster."""
+    """Yield all elements in flat pieces, in C order or as they lie in memory, which is faster."""
     if array.size <= _PIECE:
         yield array.ravel(order)
         return
@@ -270,7 +270,7 @@ def _lost_as_float(piece: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
 
 
 def _not_rounded(wide: AnyArray, found: AnyArray, end: float) -> AnyArray:
-    """Where floats are not what they were, but for rounding."""
+    """Return where floats are not what they were, but for rounding."""
     same = (np.isnan(wide) & np.isnan(found)) | (np.isinf(wide) & (found.astype(wide.dtype) == wide))
     return ~np.where(np.isfinite(wide), np.isfinite(found) & (np.abs(wide) < end), same)
 
@@ -303,7 +303,7 @@ def _fixed_text(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> AnyArra
 
 
 def _fixed_bytes(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> AnyArray:
-    """Bytes with zeros at their end, which numpy does not tell from padding."""
+    """Convert bytes with zeros at their end, which numpy does not tell from padding."""
     if array.dtype.kind == "O" and all(isinstance(item, bytes) for item in array.flat):
         array = array.astype(f"S{max(map(len, array.flat), default=0) or 1}")
     if array.dtype.kind != "S":
@@ -323,14 +323,14 @@ def _check_lengths(array: AnyArray, dtype: np.dtype[Any], most: int, unit: str) 
 
 
 def _raw_bytes(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> AnyArray:
-    """Bytes of one length, with zeros after those that are shorter."""
+    """Convert bytes to one length, with zeros after those that are shorter."""
     if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.isbuiltin != 2:
         array = array.view(f"S{array.dtype.itemsize}") if array.dtype.itemsize else array.astype("S1")
     return _fixed_bytes(array, np.dtype(f"S{dtype.itemsize}"), checked).view(dtype)
 
 
 def _objects(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> AnyArray:
-    """Bytes, or any objects at all where the type says so."""
+    """Convert bytes, or any objects at all where the type says so."""
     if dtype.metadata:
         return array.astype(dtype, copy=False)
     if array.dtype.kind == "S":
@@ -348,7 +348,7 @@ def _objects(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> AnyArray:
 
 
 def _times(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> AnyArray:
-    """Times of numpy and Python, dates as text, and integers, which count units."""
+    """Convert times of numpy and Python, dates as text, and integers, which count units."""
     kind, items = array.dtype.kind, array.ravel().tolist() if array.dtype.kind == "O" else []
     known = kind in dtype.kind + ("OiuUT" if dtype.kind == "M" else "Oiu")
     if not known or any(isinstance(item, bool | float) for item in items):  # numpy refuses what else is no time
@@ -370,7 +370,7 @@ def _times(array: AnyArray, dtype: np.dtype[Any], checked: bool) -> AnyArray:
 
 
 def _lost_as_time(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Where times, or dates as text, are others in the units of `dtype`: numpy lets those wrap around that do not fit.
+    """Return where times, or dates as text, are others in the units of `dtype`: numpy lets what does not fit wrap.
 
     They are compared in their own unit. Text and objects have none: they are compared in seconds, which all of them
     fit, and in the finest unit that any of them needs. In that one they may wrap around, but both sides alike, by more
@@ -390,7 +390,7 @@ def _lost_as_time(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
 
 
 def _structs(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
-    """Structs field by field, in their order, as numpy assigns them; other values go into each field."""
+    """Convert structs field by field, in their order, as numpy assigns them; other values go into each field."""
     array = np.asarray(value) if _is_array(value) else np.array(value, _loose(dtype))
     if array.dtype.kind == "O":
         array = np.array(array.ravel().tolist(), _loose(dtype)).reshape(array.shape)
@@ -412,7 +412,7 @@ def _structs(value: Any, dtype: np.dtype[Any], casting: Casting) -> AnyArray:
 
 
 def _loose(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """A struct with the same fields, which takes any objects, so that numpy changes nothing before it is checked."""
+    """Return a struct with the same fields that takes any objects: numpy changes nothing before it is checked."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return np.dtype((_loose(base), shape))
@@ -439,7 +439,7 @@ _REMEDY = "an array cannot store; write x.filled(a.fill_value), or x.data to sto
 
 
 def unmasked(value: Any) -> Any:
-    """Anything with `__array__` as a plain array of numpy, other values as they are; raises if an element is masked.
+    """Return anything with `__array__` as a plain array, other values as they are; raise if an element is masked.
 
     numpy drops masks when it assigns, and would store what lies under them.
     """
@@ -462,14 +462,14 @@ def unmasked(value: Any) -> Any:
 
 
 def _mask(array: AnyArray) -> AnyArray | None:
-    """Where the elements of an array are masked; None if it has no mask."""
+    """Return where the elements of an array are masked; None if it has no mask."""
     if type(array) is np.ndarray or "numpy.ma" not in sys.modules or not isinstance(array, np.ma.MaskedArray):
         return None
     return _joined(np.asarray(array.mask), array.ndim)
 
 
 def _joined(mask: AnyArray, rank: int) -> AnyArray:
-    """A mask of so many axes; that of structs is set where one of their fields is masked."""
+    """Return a mask of so many axes; that of structs is set where one of their fields is masked."""
     if mask.dtype.names is not None:
         fields = [_joined(mask[name], rank) for name in mask.dtype.names]
         return np.asarray(np.logical_or.reduce(fields), bool)
@@ -477,7 +477,7 @@ def _joined(mask: AnyArray, rank: int) -> AnyArray:
 
 
 def _holds_masked(items: Sequence[Any]) -> bool:
-    """Whether a masked element is somewhere in nested lists."""
+    """Return whether a masked element is somewhere in nested lists."""
     if not any(issubclass(kind, list | tuple | np.ndarray) for kind in {*map(type, items)}):
         return False
     masks = [_mask(item) for item in items if isinstance(item, np.ndarray)]
@@ -506,7 +506,7 @@ def check_output(out: Any, shape: Shape, dtype: np.dtype[Any], casting: Casting)
 
 
 def direct_output(out: AnyArray, dtype: np.dtype[Any]) -> AnyArray | None:
-    """The memory of an array, if values of a type can be read into it unchecked; None otherwise."""
+    """Return the memory of an array, if values of a type can be read into it unchecked; None otherwise."""
     held = out.dtype == dtype or (is_number(dtype) and out.dtype != object and _holds_all(out.dtype, dtype))
     return None if not held or isinstance(out, np.ma.MaskedArray) else out.view(np.ndarray)
 

@@ -19,7 +19,7 @@ from zellige.types import JSON, AnyArray
 
 
 def unfit(value: Any, dtype: np.dtype[Any], reason: str) -> MetadataError:
-    """The error for a fill value that the type cannot hold, with the reason."""
+    """Return the error for a fill value that the type cannot hold, with the reason."""
     return MetadataError(f"fill_value {shown(value)} does not fit {dtype}: {reason}", field="fill_value")
 
 
@@ -27,7 +27,7 @@ def unfit(value: Any, dtype: np.dtype[Any], reason: str) -> MetadataError:
 
 
 def is_finite(value: JSON) -> bool:
-    """Whether a JSON value is a number within the reach of floats; 1e400 is read as infinity by `json`."""
+    """Return whether a JSON value is a number within the reach of floats; 1e400 is read as infinity by `json`."""
     try:
         return type(value) in (int, float) and math.isfinite(value)
     except OverflowError:  # an integer of hundreds of digits
@@ -35,12 +35,12 @@ def is_finite(value: JSON) -> bool:
 
 
 def hex_bits(text: str, digits: int) -> int | None:
-    """The bits that "0x" and exactly so many digits spell."""
+    """Return the bits that "0x" and exactly so many digits spell."""
     return int(text, 16) if re.fullmatch(rf"0x[0-9a-fA-F]{{{digits}}}", text) else None
 
 
 def read_bytes(value: JSON) -> bytes | None:
-    """What a list of integers or base64 spells; None if it is neither."""
+    """Return what a list of integers or base64 spells; None if it is neither."""
     if isinstance(value, list) and all(type(b) is int and 0 <= b <= 255 for b in value):
         return bytes(value)
     if not isinstance(value, str):
@@ -52,7 +52,7 @@ def read_bytes(value: JSON) -> bytes | None:
 
 
 def to_base64(data: bytes) -> str:
-    """The spelling that others read."""
+    """Return the spelling that others read."""
     return b2a_base64(data, newline=False).decode()
 
 
@@ -60,14 +60,14 @@ def to_base64(data: bytes) -> str:
 
 
 def boxed(value: Any) -> AnyArray:
-    """Any object as a 0-d array that holds it."""
+    """Return any object as a 0-d array that holds it."""
     box = np.empty((), object)
     box[()] = value
     return box
 
 
 def padded(data: bytes, dtype: np.dtype[Any]) -> AnyArray | None:
-    """An element that begins with these bytes, and has zeros after them; None if they are too many."""
+    """Return an element that begins with these bytes, and has zeros after them; None if they are too many."""
     if len(data) > dtype.itemsize:
         return None
     fill = np.zeros((), dtype)  # which costs nothing until it is touched, however long metadata says it is
@@ -79,7 +79,7 @@ def padded(data: bytes, dtype: np.dtype[Any]) -> AnyArray | None:
 
 
 def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
-    """Whether every element has the bits of the fill value: -0.0 is not 0.0, one NaN is not another."""
+    """Return whether every element has the bits of the fill value: -0.0 is not 0.0, one NaN is not another."""
     if array.dtype.kind == "O":
         wanted = fill.item()
         return all(_same(item, wanted) for item in array.flat)
@@ -93,7 +93,7 @@ def equals_fill(array: AnyArray, fill: AnyArray) -> bool:
 
 
 def _bits(array: AnyArray) -> AnyArray:
-    """The same elements as plain bits, which compare exactly; strings do so themselves."""
+    """Return the same elements as plain bits, which compare exactly; strings do so themselves."""
     size = array.dtype.itemsize
     if array.dtype.hasobject:
         return array
@@ -101,7 +101,7 @@ def _bits(array: AnyArray) -> AnyArray:
 
 
 def _same(item: Any, wanted: Any) -> bool:
-    """Whether two objects are the same in every bit; those of types that are not known here are not."""
+    """Return whether two objects are the same in every bit; those of types that are not known here are not."""
     if item is wanted:
         return True
     if type(item) is not type(wanted):
@@ -120,7 +120,7 @@ def _same(item: Any, wanted: Any) -> bool:
 
 
 def fill_bits(fill: AnyArray) -> bytes | str:
-    """What tells one fill value from another of the same type."""
+    """Return what tells one fill value from another of the same type."""
     if not fill.dtype.hasobject:
         return fill.tobytes()
     item = fill.item()

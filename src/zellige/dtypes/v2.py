@@ -41,7 +41,7 @@ _TIMES = re.compile(r"[<>][Mm]8\[([1-9][0-9]{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs
 
 
 def declared(value: JSON) -> np.dtype[Any]:
-    """The numpy type that metadata declares: a name, or a list of fields; in the byte orders that it declares."""
+    """Return the numpy type that metadata declares, by a name or a list of fields, in the declared byte orders."""
     return np.dtype(object) if value == "|O" else _declared(value, "dtype", 0)
 
 
@@ -94,7 +94,7 @@ _FLOATS = re.compile(r"float(16|32|64)|complex(64|128)")
 
 
 def filter_type(value: JSON, field: str) -> np.dtype[Any]:
-    """The type that the configuration of a filter names; the byte order may be missing, or the name numpy's own."""
+    """Return the type that a filter's configuration names; the byte order may be missing, or the name numpy's own."""
     if isinstance(value, str) and (value == "|O" or _NAMED.fullmatch(value) or _FLOATS.fullmatch(value)):
         return np.dtype(value)
     if not isinstance(value, str):
@@ -113,7 +113,7 @@ CONVERSIONS = {
 
 
 def conversion(name: str, configuration: Mapping[str, JSON], field: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The types that a filter goes between."""
+    """Return the types that a filter goes between."""
     before, after = CONVERSIONS[name]
     decoded = filter_type(configuration.get(before), f"{field}.{before}")
     if configuration.get(after) is not None:
@@ -122,14 +122,14 @@ def conversion(name: str, configuration: Mapping[str, JSON], field: str) -> tupl
 
 
 def has_subarrays(dtype: np.dtype[Any]) -> bool:
-    """Whether a field is an array, at whatever depth."""
+    """Return whether a field is an array, at whatever depth."""
     if dtype.subdtype is not None:
         return True
     return any(has_subarrays(dtype[name]) for name in dtype.names or ())
 
 
 def byte_orders(dtype: np.dtype[Any]) -> set[Literal["little", "big"]]:
-    """The byte orders of the parts that have one."""
+    """Return the byte orders of the parts that have one."""
     native: Literal["little", "big"] = "little" if np.little_endian else "big"
     names: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big", "=": native}
     return {names[part.byteorder] for part in leaves(dtype) if part.byteorder in names}
@@ -144,7 +144,7 @@ class V2DataType(DataType):
     __slots__ = ()
 
     def to_json(self) -> JSON:
-        """Refused: Zarr v3 has no name for it."""
+        """Refuse: Zarr v3 has no name for it."""
         raise UnknownDataTypeError(f"Zarr v3 has no data type for {self.label}")
 
     @property
@@ -160,14 +160,14 @@ class Objects(V2DataType):
     codec: ClassVar[str] = "zarr2.filters"
 
     def default(self) -> AnyArray:
-        """None."""
+        """Return None."""
         return boxed(None)
 
     def _read(self, value: JSON) -> AnyArray | None:
         return boxed(value)
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The object in JSON."""
+        """Return the object in JSON."""
         return self._written(fill.item())
 
     def _written(self, value: Any) -> JSON:
@@ -191,11 +191,11 @@ class Arrays(Objects):
         return f"a list of {self.items}"
 
     def default(self) -> AnyArray:
-        """An array without items."""
+        """Return an array without items."""
         return boxed(np.array([], self.items))
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The items as a list."""
+        """Return the items as a list."""
         return self._written(fill.item().tolist())
 
     def _read(self, value: Any) -> AnyArray | None:
@@ -221,7 +221,7 @@ class SubarrayStruct(V2DataType):
         return None
 
     def write_fill(self, fill: AnyArray) -> JSON:
-        """The bytes of the element in base64."""
+        """Return the bytes of the element in base64."""
         return to_base64(fill.tobytes())
 
 
@@ -233,7 +233,7 @@ _ANY = np.dtype(object, metadata={"zellige": "object"})
 
 
 def from_v2(value: JSON, object_codec: str | None, items: JSON = None) -> DataType:
-    """The data type of a v2 `dtype`; for objects, the `id` of the first filter says what they are.
+    """Return the data type of a v2 `dtype`; for objects, the `id` of the first filter says what they are.
 
     If they are arrays, `items` is the `dtype` of that filter.
     """
@@ -273,7 +273,7 @@ def _of_objects(codec: str | None, items: JSON) -> DataType:
 
 
 def to_v2(value: Any, endian: Literal["little", "big"] | None = None) -> JSON:
-    """The `dtype` for metadata, of a data type or of whatever users give for one.
+    """Return the `dtype` for metadata, of a data type or of whatever users give for one.
 
     Without `endian` a numpy type keeps its byte orders, and all else is little-endian.
     """
@@ -288,7 +288,7 @@ def to_v2(value: Any, endian: Literal["little", "big"] | None = None) -> JSON:
 
 
 def _as_numpy(value: Any) -> np.dtype[Any] | None:
-    """What a user gives as numpy has it, with its byte order."""
+    """Return what a user gives as numpy has it, with its byte order."""
     if isinstance(value, DataType | dict):
         return None
     try:
@@ -319,7 +319,7 @@ def _spelled_field(dtype: np.dtype[Any]) -> list[JSON]:
 
 
 def as_native(elements: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Elements of a declared type in native byte order; raises `CodecError` for bytes that mean nothing."""
+    """Return elements of a declared type in native byte order; `CodecError` for bytes that mean nothing."""
     check_elements(elements)
     return elements.astype(dtype, copy=False)
 
@@ -333,7 +333,7 @@ _WORDS = ("NaN", "Infinity", "-Infinity")
 
 
 def read_v2_fill(data_type: DataType, declared: np.dtype[Any], value: JSON) -> AnyArray:
-    """A JSON fill value as a 0-d array; null stands for zero, for nothing, or for no time at all."""
+    """Return a JSON fill value as a 0-d array; null stands for zero, for nothing, or for no time at all."""
     if value is None:
         return read_only(data_type.default())
     if data_type.numpy.kind == "V":
@@ -342,7 +342,7 @@ def read_v2_fill(data_type: DataType, declared: np.dtype[Any], value: JSON) -> A
 
 
 def write_v2_fill(data_type: DataType, declared: np.dtype[Any], fill: AnyArray) -> JSON:
-    """The JSON form of a fill value; there is only one NaN."""
+    """Return the JSON form of a fill value; there is only one NaN."""
     kind = data_type.numpy.kind
     if kind == "V":
         return to_base64(fill.astype(declared).tobytes())
@@ -359,12 +359,12 @@ def _without_bits(value: JSON) -> JSON:
 
 
 def _is_zero(value: JSON) -> bool:
-    """Whether this is the number 0, which older writers put where text and bytes belong."""
+    """Return whether this is the number 0, which older writers put where text and bytes belong."""
     return type(value) in (int, float) and value == 0
 
 
 def _as_in_v3(value: JSON, data_type: DataType) -> JSON:
-    """The same fill value as Zarr v3 spells it; what neither format has is left to be refused."""
+    """Return the same fill value as Zarr v3 spells it; what neither format has is left to be refused."""
     kind, is_bytes = data_type.numpy.kind, data_type.numpy.kind == "S" or data_type.name == "bytes"
     if isinstance(data_type, Arrays):
         return [] if _is_zero(value) else value
@@ -382,7 +382,7 @@ def _as_in_v3(value: JSON, data_type: DataType) -> JSON:
 
 
 def _float_as_in_v3(value: JSON, dtype: np.dtype[Any]) -> JSON:
-    """A number also for text with one, but no bits in hex, which came later."""
+    """Return a number also for text with one, but no bits in hex, which came later."""
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):  # a bare token, which Python's json reads
@@ -394,7 +394,7 @@ def _float_as_in_v3(value: JSON, dtype: np.dtype[Any]) -> JSON:
 
 
 def _read_packed(value: JSON, dtype: np.dtype[Any], declared: np.dtype[Any]) -> AnyArray:
-    """The bytes of one element as they are stored."""
+    """Return the bytes of one element as they are stored."""
     if _is_zero(value):
         return np.zeros((), dtype)
     data = read_bytes(value) if isinstance(value, str) else None

@@ -12,10 +12,11 @@ Each kind answers the same questions, and callers never ask which kind it is.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NoReturn, Protocol, Self, TypeAlias, TypeGuard, cast, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 
@@ -51,29 +52,78 @@ class DimensionGrid(Protocol):
         """Every chunk size that occurs, once."""
 
     def index_to_chunk(self, idx: int) -> int:
-        """The chunk that holds an element; IndexError outside the array."""
+        """Return the chunk that holds an element; IndexError outside the array.
+
+        Parameters
+        ----------
+        idx
+            The position of the element along the axis, from 0.
+
+        """
 
     def indices_to_chunks(self, indices: Indices) -> Indices:
-        """`index_to_chunk` for an array of elements inside the array."""
+        """Return `index_to_chunk` for an array of elements inside the array.
+
+        Parameters
+        ----------
+        indices
+            The positions of the elements.
+
+        """
 
     def chunk_offset(self, chunk_ix: int) -> int:
-        """The first element of a chunk; IndexError if there is no such chunk."""
+        """Return the first element of a chunk; IndexError if there is no such chunk.
+
+        Parameters
+        ----------
+        chunk_ix
+            The position of the chunk along the axis, from 0.
+
+        """
 
     def chunk_size(self, chunk_ix: int) -> int:
-        """The length that the codecs see."""
+        """Return the length that the codecs see.
+
+        Parameters
+        ----------
+        chunk_ix
+            The position of the chunk along the axis, from 0.
+
+        """
 
     def data_size(self, chunk_ix: int) -> int:
-        """The length that lies inside the array."""
+        """Return the length that lies inside the array.
+
+        Parameters
+        ----------
+        chunk_ix
+            The position of the chunk along the axis, from 0.
+
+        """
 
     def with_extent(self, new_extent: int) -> DimensionGrid:
-        """The same edges for another extent."""
+        """Return the same edges for another extent.
+
+        Parameters
+        ----------
+        new_extent
+            The length of the array, which the edges must reach.
+
+        """
 
     def resize(self, new_extent: int) -> DimensionGrid:
-        """The dimension after a resize. Existing edges stay."""
+        """Return the dimension after a resize. Existing edges stay.
+
+        Parameters
+        ----------
+        new_extent
+            The length of the array after it.
+
+        """
 
 
 class Axis(DimensionGrid, Protocol):
-    """What plans and documents ask of a dimension besides: our own kinds have it, `as_axis` gives it to others."""
+    """What plans and metadata need beyond `DimensionGrid`: our own kinds have it, `as_axis` adds it to others."""
 
     @property
     def data_runs(self) -> Edges:
@@ -84,15 +134,60 @@ class Axis(DimensionGrid, Protocol):
         """How the axis is cut, without its extent."""
 
     def locate(self, idx: int) -> tuple[int, int, int]:
-        """The chunk that holds an element inside the array, where it begins, and its chunk size."""
+        """Return the chunk that holds an element inside the array, where it begins, and its chunk size."""
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
-        """The dimension after a resize; `chunks` says how the new region is cut. Existing edges stay."""
+        """Return the dimension after a resize; `chunks` says how the new region is cut. Existing edges stay."""
+
+
+class _Dimension(ABC):
+    """What our own kinds share: the answers about a single chunk."""
+
+    __slots__ = ()
+
+    extent: int
+
+    @property
+    @abstractmethod
+    def data_runs(self) -> Edges: ...
+
+    @abstractmethod
+    def _bounds(self, chunk_ix: int) -> tuple[int, int]:
+        """Return the first element of a chunk and its chunk size; raises `BoundsCheckError` if there is none."""
+
+    @property
+    def data_sizes(self) -> Sizes:
+        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
+        return as_tuple(self.data_runs)
+
+    def chunk_offset(self, chunk_ix: int) -> int:
+        """Return the first element of a chunk."""
+        return self._bounds(chunk_ix)[0]
+
+    def chunk_size(self, chunk_ix: int) -> int:
+        """Return the length that the codecs see."""
+        return self._bounds(chunk_ix)[1]
+
+    def data_size(self, chunk_ix: int) -> int:
+        """Return the length that lies inside the array."""
+        start, size = self._bounds(chunk_ix)
+        return max(0, min(size, self.extent - start))
 
 
 @dataclass(frozen=True, slots=True)
-class FixedDimension:
-    """Uniform chunks; the last one may reach over the end, and is still encoded at full size."""
+class FixedDimension(_Dimension):
+    """Uniform chunks; the last one may reach over the end, and is still encoded at full size.
+
+    Methods: see `DimensionGrid`.
+
+    Parameters
+    ----------
+    size
+        The length of every chunk.
+    extent
+        The length of the array along this axis.
+
+    """
 
     size: int
     extent: int
@@ -115,13 +210,8 @@ class FixedDimension:
         return (self.size,)
 
     @property
-    def data_sizes(self) -> Sizes:
-        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
-        return as_tuple(self.data_runs)
-
-    @property
     def data_runs(self) -> Edges:
-        """The same as runs."""
+        """The data size of every chunk that overlaps the array, as runs."""
         whole, rest = divmod(self.extent, self.size) if self.size else (0, 0)
         return Edges.of_runs(run for run in ((self.size, whole), (rest, int(rest > 0))) if run[1])
 
@@ -133,45 +223,32 @@ class FixedDimension:
     declared = chunks
 
     def index_to_chunk(self, idx: int) -> int:
-        """The chunk that holds an element."""
+        """Return the chunk that holds an element. Parameters: see `DimensionGrid`."""
         if not 0 <= idx < self.extent or not self.size:
             raise _no_element(idx, self.extent)
         return idx // self.size
 
     def indices_to_chunks(self, indices: Indices) -> Indices:
-        """The chunks that hold some elements."""
+        """Return the chunks that hold some elements. Parameters: see `DimensionGrid`."""
         return indices // self.size
 
     def locate(self, idx: int) -> tuple[int, int, int]:
-        """The chunk that holds an element, where it begins, and its size."""
+        """Return the chunk that holds the element `idx`, where it begins, and its size."""
         chunk = idx // self.size
         return chunk, chunk * self.size, self.size
 
-    def chunk_offset(self, chunk_ix: int) -> int:
-        """The first element of a chunk."""
-        self._check_chunk(chunk_ix)
-        return chunk_ix * self.size
-
-    def chunk_size(self, chunk_ix: int) -> int:
-        """The length that the codecs see: the same for all."""
-        self._check_chunk(chunk_ix)
-        return self.size
-
-    def data_size(self, chunk_ix: int) -> int:
-        """The length that lies inside the array."""
-        self._check_chunk(chunk_ix)
-        return max(0, min(self.size, self.extent - chunk_ix * self.size))
-
-    def _check_chunk(self, chunk_ix: int) -> None:
-        if not 0 <= chunk_ix * self.size < self.extent or not self.size:
+    def _bounds(self, chunk_ix: int) -> tuple[int, int]:
+        start = chunk_ix * self.size
+        if not 0 <= start < self.extent or not self.size:
             raise no_chunk(chunk_ix, self.nchunks)
+        return start, self.size
 
     def with_extent(self, new_extent: int) -> Self:
-        """The same size for another extent."""
+        """Return the same size for another extent. Parameters: see `DimensionGrid`."""
         return type(self)(self.size, new_extent)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> DimensionGrid:
-        """Uniform chunks stay uniform, unless `chunks` cuts the new region otherwise."""
+        """Return uniform chunks up to `new_extent`, unless `chunks` cuts the new region otherwise."""
         reach = self.nchunks * self.size
         same = is_size(chunks) and chunks == self.size
         if chunks is None or new_extent <= reach or same:
@@ -191,18 +268,18 @@ class BoundedDimension(FixedDimension):
         whole = (self.size,) if self.extent >= self.size or not rest else ()
         return (*whole, rest) if rest else whole
 
-    def chunk_size(self, chunk_ix: int) -> int:
-        """The length that the codecs see: what lies inside the array."""
-        return self.data_size(chunk_ix)
+    def _bounds(self, chunk_ix: int) -> tuple[int, int]:
+        start, size = FixedDimension._bounds(self, chunk_ix)
+        return start, min(size, self.extent - start)
 
     def locate(self, idx: int) -> tuple[int, int, int]:
-        """The chunk that holds an element, where it begins, and its size."""
+        """Return the chunk that holds the element `idx`, where it begins, and its size."""
         chunk = idx // self.size
         start = chunk * self.size
         return chunk, start, min(self.size, self.extent - start)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> BoundedDimension:
-        """The same; another extent is refused, since the last chunks of a stored array would have to be rewritten."""
+        """Refuse another extent, since the last chunks of a stored array would have to be rewritten."""
         if new_extent != self.extent:
             raise ChunkShapeError(
                 f"an array with a 'zarrs.regular_bounded' grid keeps its shape, found {new_extent} for an axis of "
@@ -212,24 +289,32 @@ class BoundedDimension(FixedDimension):
         return self
 
 
-class VaryingDimension:
+@dataclass(frozen=True, init=False, repr=False)
+class VaryingDimension(_Dimension):
     """Explicit edges, kept as runs. The last chunks may reach over the end, or lie wholly beyond it.
 
-    `edges` are lengths and `[length, count]` runs, mixed as you like.
+    Methods: see `DimensionGrid`.
 
     >>> months = VaryingDimension([31, 28, 31], 90)
     >>> months.index_to_chunk(31), months.chunk_offset(2)
     (1, 59)
     >>> VaryingDimension([[1, 10**12]], 10**12).nchunks
     1000000000000
-    """
 
-    __slots__ = ("declared", "extent", "nchunks")
+    Parameters
+    ----------
+    edges
+        Lengths and `[length, count]` runs, mixed as you like.
+    extent
+        The length of the array along this axis; the edges must reach it.
+
+    """
 
     declared: Edges
     """The edges as runs."""
     extent: int
     nchunks: int
+    """How many chunks overlap the array."""
 
     def __init__(self, edges: EdgeEntries, extent: int) -> None:
         declared = Edges.of(edges)
@@ -242,9 +327,6 @@ class VaryingDimension:
         nchunks = declared.chunk_of(extent - 1) + 1 if extent else 0
         for name, value in (("declared", declared), ("extent", extent), ("nchunks", nchunks)):
             object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise FrozenInstanceError(f"a VaryingDimension does not change; make a new one instead of setting {name!r}")
 
     @property
     def edges(self) -> Sizes:
@@ -270,85 +352,59 @@ class VaryingDimension:
         return self.declared.unique()
 
     @property
-    def data_sizes(self) -> Sizes:
-        """The data size of every chunk that overlaps the array; a tuple of up to a million."""
-        return as_tuple(self.data_runs)
-
-    @property
     def data_runs(self) -> Edges:
-        """The same as runs."""
+        """The data size of every chunk that overlaps the array, as runs."""
         return self.declared.clipped(self.extent)
 
     def index_to_chunk(self, idx: int) -> int:
-        """The chunk that holds an element."""
+        """Return the chunk that holds an element. Parameters: see `DimensionGrid`."""
         if not 0 <= idx < self.extent:
             raise _no_element(idx, self.extent)
         return self.declared.chunk_of(idx)
 
     def indices_to_chunks(self, indices: Indices) -> Indices:
-        """The chunks that hold some elements."""
+        """Return the chunks that hold some elements. Parameters: see `DimensionGrid`."""
         indices = np.asarray(indices)
         return self.declared.chunks_of(np.atleast_1d(indices)).reshape(indices.shape)
 
     def locate(self, idx: int) -> tuple[int, int, int]:
-        """The chunk that holds an element, where it begins, and its size."""
+        """Return the chunk that holds the element `idx`, where it begins, and its size."""
         return self.declared.locate(idx)
 
-    def chunk_offset(self, chunk_ix: int) -> int:
-        """The first element of a chunk."""
-        self._check_chunk(chunk_ix)
-        return self.declared.offset(chunk_ix)
-
-    def chunk_size(self, chunk_ix: int) -> int:
-        """The length that the codecs see: the declared edge."""
-        self._check_chunk(chunk_ix)
-        return self.declared[chunk_ix]
-
-    def data_size(self, chunk_ix: int) -> int:
-        """The length that lies inside the array."""
-        self._check_chunk(chunk_ix)
-        return max(0, min(self.declared[chunk_ix], self.extent - self.declared.offset(chunk_ix)))
-
-    def _check_chunk(self, chunk_ix: int) -> None:
+    def _bounds(self, chunk_ix: int) -> tuple[int, int]:
         if not 0 <= chunk_ix < len(self.declared):
             raise no_chunk(chunk_ix, len(self.declared))
+        return self.declared.bounds(chunk_ix)
 
     def with_extent(self, new_extent: int) -> VaryingDimension:
-        """The same edges for another extent, which they must reach."""
+        """Return the same edges for another extent, which they must reach. Parameters: see `DimensionGrid`."""
         return VaryingDimension(self.declared, new_extent)
 
     def resize(self, new_extent: int, chunks: int | EdgeEntries | None = None) -> VaryingDimension:
-        """Shrinking keeps the edges. Growing uses their slack, then `chunks`, or repeats the last edge."""
+        """Keep the edges to shrink to `new_extent`. To grow, use slack, then `chunks`, or repeat the last edge."""
         missing = new_extent - self.declared.total
         if missing <= 0:
             return self.with_extent(new_extent)
         new = _new_edges(self.declared[-1] if chunks is None else chunks, missing)
         return VaryingDimension(self.declared.joined(new.runs), new_extent)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, VaryingDimension):
-            return NotImplemented
-        return self.extent == other.extent and self.declared == other.declared
-
     def __hash__(self) -> int:
+        # Edges hash like the tuple that they stand for, which may be far too long.
         return hash((VaryingDimension, self.extent, len(self.declared), self.declared.total))
 
     def __repr__(self) -> str:
         return f"VaryingDimension(edges={self.declared!r}, extent={self.extent})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return VaryingDimension, (self.declared, self.extent)
-
 
 def as_axis(dimension: DimensionGrid) -> Axis:
-    """A dimension with the answers of `Axis`, which are worked out for a kind that is not ours."""
+    """Return a dimension with the answers of `Axis`, which are worked out for a kind that is not ours."""
     if isinstance(dimension, FixedDimension | VaryingDimension):
         return dimension
     return cast("Axis", _Foreign(dimension))  # which has all names of the dimension, too
 
 
 class _Foreign:
-    """A dimension of somebody else, seen as an `Axis`."""
+    """A dimension of a class that is not ours, as an `Axis`."""
 
     def __init__(self, dimension: DimensionGrid) -> None:
         self._dimension = dimension
@@ -376,7 +432,7 @@ class _Foreign:
 
 
 def from_chunks(chunks: AxisChunks, extent: int) -> FixedDimension | VaryingDimension:
-    """A dimension from a size or edges; uniform edges that fit the extent exactly are a size."""
+    """Return a dimension from a size or edges; uniform edges that fit the extent exactly are a size."""
     if isinstance(chunks, int):
         return FixedDimension(chunks, extent)
     dimension = VaryingDimension(chunks, extent)
@@ -386,7 +442,7 @@ def from_chunks(chunks: AxisChunks, extent: int) -> FixedDimension | VaryingDime
 
 
 def _new_edges(chunks: int | EdgeEntries, missing: int) -> Edges:
-    """The edges that cover `missing` elements beyond the present ones."""
+    """Return the edges that cover `missing` elements beyond the present ones."""
     if isinstance(chunks, int | np.integer):
         size = positive_integer(chunks, "chunks for the new region")
         return Edges.of_runs([(size, -(-missing // size))])
@@ -410,10 +466,10 @@ def _no_element(idx: int, extent: int) -> BoundsCheckError:
 
 
 def no_chunk(chunk_ix: int, count: int) -> BoundsCheckError:
-    """The error for a chunk outside the grid."""
+    """Return the error for a chunk outside the grid."""
     return BoundsCheckError(f"chunk {chunk_ix} is out of bounds for an axis of {count} chunks")
 
 
 def is_size(chunks: object) -> TypeGuard[int]:
-    """Whether this is one chunk size, not edges; booleans are neither."""
+    """Return whether this is one chunk size, not edges; booleans are neither."""
     return isinstance(chunks, int | np.integer) and not isinstance(chunks, bool)

@@ -45,7 +45,7 @@ EdgeEntries = Iterable[Any]
 
 @total_ordering
 class LazyTuple(Sequence[int]):
-    """Integers that are computed when they are asked for, in a sequence that behaves like a tuple of them.
+    """Integers computed on access, in a sequence that behaves like a tuple of them.
 
     It compares, orders and hashes like the tuple, joins with tuples by `+` on either side, and its slices of up to a
     million entries are tuples. `json.dumps(sizes, default=list)` writes all of them, `to_rle` is their short form.
@@ -65,7 +65,7 @@ class LazyTuple(Sequence[int]):
 
     @abstractmethod
     def _at(self, position: int) -> int:
-        """The entry at a position, 0 <= position < len."""
+        """Return the entry at a position, 0 <= position < len."""
 
     @property
     @abstractmethod
@@ -73,15 +73,15 @@ class LazyTuple(Sequence[int]):
         """The entries as (value, count), where neighbours may have equal values."""
 
     def part(self, positions: range) -> LazyTuple:
-        """The entries at some positions."""
+        """Return the entries at these `positions`, which are from 0 to the length."""
         return Computed(self._at, positions)
 
     def to_tuple(self) -> tuple[int, ...]:
-        """All entries as a tuple, however many they are."""
+        """Return all entries as a tuple, however many they are."""
         return tuple(self)
 
     def to_rle(self) -> list[int | list[int]]:
-        """The run-length form of documents: `[value, count]` for two and more equal ones, the bare value for one."""
+        """Return the run-length form of documents: `[value, count]` for two or more equal ones, else the bare value."""
         same = groupby(self.runs, operator.itemgetter(0))
         counted = ((value, sum(count for _, count in runs)) for value, runs in same)
         return [value if count == 1 else [value, count] for value, count in counted]
@@ -99,7 +99,7 @@ class LazyTuple(Sequence[int]):
         return chain.from_iterable(repeat(value, count) for value, count in self.runs)
 
     def count(self, value: Any) -> int:
-        """How many entries have this value."""
+        """Return how many entries have this `value`."""
         return sum(count for found, count in self.runs if found == value)
 
     def __add__(self, other: Sizes) -> Sizes:
@@ -136,7 +136,7 @@ Sizes: TypeAlias = tuple[int, ...] | LazyTuple
 
 
 def as_tuple(items: LazyTuple) -> Sizes:
-    """A plain tuple, unless it would have more than `EXPANDED` entries."""
+    """Return a plain tuple, unless it would have more than `EXPANDED` entries."""
     return items.to_tuple() if len(items) <= EXPANDED else items
 
 
@@ -155,7 +155,7 @@ class Computed(LazyTuple):
         return self._item(self._positions[position])
 
     def part(self, positions: range) -> LazyTuple:
-        """The entries at some positions."""
+        """Return the entries at some positions."""
         if not positions:
             return Computed(self._item, range(0))
         first, last = self._positions[positions[0]], self._positions[positions[-1]]
@@ -234,7 +234,7 @@ class InnerEdges(LazyTuple):
             yield from chain.from_iterable(repeat(pieces, count))
 
     def count(self, value: Any) -> int:
-        """How many edges have this length."""
+        """Return how many edges have this length."""
         cut = ((*divmod(edge, self._size), count) for edge, count in self._outer.runs)
         return sum((whole * (value == self._size) + (0 < rest == value)) * count for whole, rest, count in cut)
 
@@ -249,13 +249,13 @@ class Edges(LazyTuple):
         # counts are differences of these, so nothing is kept twice.
         self._starts, self._firsts = starts, firsts
         # Views for single look-ups: plain integers come out, and bisect is quick on them.
-        self.starts, self.firsts = memoryview(starts), memoryview(firsts)  # type: ignore[arg-type]
+        self.starts, self.firsts = starts.data, firsts.data
 
     # -- making -----------------------------------------------------------------------------------
 
     @classmethod
     def of(cls, entries: EdgeEntries) -> Edges:
-        """Edges from lengths and `[length, count]` runs; refuses anything but positive integers."""
+        """Make edges from lengths and `[length, count]` runs; refuses anything but positive integers."""
         if isinstance(entries, Edges):
             return entries
         if isinstance(entries, np.ndarray):
@@ -267,7 +267,7 @@ class Edges(LazyTuple):
 
     @classmethod
     def of_runs(cls, runs: Iterable[tuple[int, int]]) -> Edges:
-        """Edges from (length, count) pairs; neighbours of equal length become one run."""
+        """Make edges from (length, count) pairs; neighbours of equal length become one run."""
         starts, firsts = [0], [0]
         last = None
         for size, count in runs:
@@ -311,27 +311,30 @@ class Edges(LazyTuple):
         return zip((np.diff(self._starts) // counts).tolist(), counts.tolist(), strict=True)
 
     def _run(self, chunk: int) -> tuple[int, int, int]:
-        """First chunk, start and edge length of the run that holds a chunk."""
+        """Return first chunk, start and edge length of the run that holds a chunk."""
         firsts, starts = self.firsts, self.starts
         r = bisect_right(firsts, chunk) - 1
         return firsts[r], starts[r], (starts[r + 1] - starts[r]) // (firsts[r + 1] - firsts[r])
 
-    def offset(self, chunk: int) -> int:
-        """The first element of a chunk, 0 <= chunk < len."""
+    def bounds(self, chunk: int) -> tuple[int, int]:
+        """Return the first element of a chunk and its length, 0 <= chunk < len."""
         first, start, size = self._run(chunk)
-        return start + (chunk - first) * size
+        return start + (chunk - first) * size, size
+
+    def offset(self, chunk: int) -> int:
+        """Return the first element of a chunk, 0 <= chunk < len."""
+        return self.bounds(chunk)[0]
 
     def end(self, chunk: int) -> int:
-        """The first element behind a chunk, 0 <= chunk < len."""
-        first, start, size = self._run(chunk)
-        return start + (chunk - first + 1) * size
+        """Return the first element behind a chunk, 0 <= chunk < len."""
+        return sum(self.bounds(chunk))
 
     def chunk_of(self, index: int) -> int:
-        """The chunk that holds an element, 0 <= index < total."""
+        """Return the chunk that holds an element, 0 <= index < total."""
         return self.locate(index)[0]
 
     def locate(self, index: int) -> tuple[int, int, int]:
-        """The chunk that holds an element, where it begins, and its length."""
+        """Return the chunk that holds an element, where it begins, and its length."""
         firsts, starts = self.firsts, self.starts
         r = bisect_right(starts, index) - 1
         start, first = starts[r], firsts[r]
@@ -340,7 +343,7 @@ class Edges(LazyTuple):
         return first + inside, start + inside * size, size
 
     def chunks_of(self, indices: Indices) -> Indices:
-        """`chunk_of` for an array of elements."""
+        """Return `chunk_of` for an array of elements."""
         indices = indices.astype(np.int64, casting="same_kind", copy=False)
         if indices.size > _MANY < len(self.starts) and not _is_sorted(indices):
             r = self._runs_of(indices.ravel()).reshape(indices.shape)
@@ -356,7 +359,7 @@ class Edges(LazyTuple):
         return chunks
 
     def _runs_of(self, indices: Indices) -> Indices:
-        """The runs of many elements in any order, where every step of a binary search would miss the caches."""
+        """Return the runs of many elements in any order, where every step of a binary search would miss the caches."""
         if indices.size < len(self.starts) // _FEWER:
             return self._runs_in_order(indices)
         # A table of the last run that begins in each bucket; buckets are about as long as runs.
@@ -372,27 +375,27 @@ class Edges(LazyTuple):
         return runs
 
     def _runs_in_order(self, indices: Indices) -> Indices:
-        """The same by looking them up in ascending order, so that few steps miss the caches."""
+        """Return the same by looking them up in ascending order, so that few steps miss the caches."""
         order = np.argsort(indices)
         runs = np.empty(indices.size, np.intp)
         runs[order] = self._starts.searchsorted(indices[order], "right") - 1
         return runs
 
     def unique(self) -> Iterator[int]:
-        """The distinct lengths, in order of appearance."""
+        """Return the distinct lengths, in order of appearance."""
         return iter(dict.fromkeys(size for size, _ in self.runs))
 
     # -- changing ---------------------------------------------------------------------------------
 
     def clipped(self, extent: int) -> Edges:
-        """The lengths of the parts that lie within the first `extent` elements."""
+        """Return the lengths of the parts that lie within the first `extent` elements."""
         if extent >= self.total:
             return self
         whole = self.part(range(self.chunk_of(extent - 1) if extent else 0))
         return whole.joined([(extent - whole.total, 1)] if extent > whole.total else [])
 
     def joined(self, runs: Iterable[tuple[int, int]]) -> Edges:
-        """These edges and then some runs."""
+        """Return these edges and then some runs."""
         return Edges.of_runs(chain(self.runs, runs))
 
     # -- being a sequence -------------------------------------------------------------------------
@@ -404,7 +407,7 @@ class Edges(LazyTuple):
         return self._run(position)[2]
 
     def part(self, positions: range) -> Edges:
-        """The edges of some chunks, as edges."""
+        """Return the edges of some chunks, as edges."""
         chunks = positions
         if not chunks:
             return Edges.of_runs(())
@@ -421,7 +424,7 @@ class Edges(LazyTuple):
         return any(size == found for found in self.unique())
 
     def index(self, size: Any, start: int = 0, stop: int | None = None) -> int:
-        """The first chunk of this length, between `start` and `stop`."""
+        """Return the first chunk of this length, between `start` and `stop`."""
         chunks = range(len(self))[start:stop]
         for (s, count), first in zip(self.runs, self.firsts, strict=False):
             chunk = max(first, chunks.start)
@@ -445,7 +448,7 @@ def _runs_of(items: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _first_difference(a: Sequence[int], b: Sequence[int]) -> tuple[int, int] | None:
-    """The first entries that differ, found run by run; None if there are none as far as both reach."""
+    """Return the first entries that differ, found run by run; None if there are none as far as both reach."""
     left, right = iter(_runs_of(a)), iter(_runs_of(b))
     (x, many), (y, more) = next(left, _NO_RUN), next(right, _NO_RUN)
     while many and more:
@@ -469,7 +472,7 @@ def _position(item: Any, length: int) -> int:
 
 
 def _as_run(entry: Any) -> tuple[int, int]:
-    """One entry as (length, count)."""
+    """Return one entry as (length, count)."""
     if (isinstance(entry, np.ndarray) and entry.ndim) or (
         isinstance(entry, Sequence) and not isinstance(entry, str | bytes)
     ):
@@ -480,7 +483,7 @@ def _as_run(entry: Any) -> tuple[int, int]:
 
 
 def positive_integer(value: Any, what: str) -> int:
-    """The value as an int >= 1 that an axis can hold; booleans, floats and strings are not integers."""
+    """Return the value as an int >= 1 that an axis can hold; booleans, floats and strings are not integers."""
     if isinstance(value, bool | np.bool | np.ndarray) or not hasattr(value, "__index__"):
         raise ChunkShapeError(f"{what} must be an integer, found {value!r}")
     number = operator.index(value)
@@ -491,12 +494,12 @@ def positive_integer(value: Any, what: str) -> int:
 
 
 def _shown(number: int) -> str:
-    """A number for a message; Python does not print one of more than 4300 digits."""
+    """Return a number for a message; Python does not print one of more than 4300 digits."""
     return str(number) if number.bit_length() < 1000 else f"one of {number.bit_length()} bits"
 
 
 def compress_rle(sizes: EdgeEntries) -> list[int | list[int]]:
-    """Edge lengths in the run-length form of documents.
+    """Return edge lengths in the run-length form of documents.
 
     >>> compress_rle([10, 10, 10, 5])
     [[10, 3], 5]
@@ -505,7 +508,7 @@ def compress_rle(sizes: EdgeEntries) -> list[int | list[int]]:
 
 
 def expand_rle(entries: Sequence[JSON]) -> list[int] | LazyTuple:
-    """The edge lengths that a run-length form stands for; more than a million are a sequence that is never expanded.
+    """Return the edge lengths that a run-length form stands for; more than a million are never expanded.
 
     >>> expand_rle([[10, 3], 5])
     [10, 10, 10, 5]

@@ -51,7 +51,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ChunkSpec:
-    """One chunk: the region of the array that it holds, and the shape that the codecs see."""
+    """One chunk.
+
+    Parameters
+    ----------
+    slices
+        The region of the array that it holds.
+    codec_shape
+        The shape that the codecs see, which is larger where the chunk reaches over the end of the array.
+
+    """
 
     slices: tuple[slice, ...]
     codec_shape: Shape
@@ -94,13 +103,28 @@ class ChunkGrid:
     >>> grid = ChunkGrid.from_sizes((59, 4), ([31, 28], 4))
     >>> grid.grid_shape, grid[1, 0].slices
     ((2, 1), (slice(31, 59, None), slice(0, 4, None)))
+
+    Parameters
+    ----------
+    dimensions
+        The axes: `FixedDimension`, `VaryingDimension`, or other classes with the names of `DimensionGrid`.
+
     """
 
     dimensions: tuple[DimensionGrid, ...]
 
     @classmethod
     def from_sizes(cls, array_shape: Sequence[int], chunk_sizes: Sequence[int | EdgeEntries]) -> ChunkGrid:
-        """A grid from one size, or one list of edges, per axis."""
+        """Return a grid from one size, or one list of edges, per axis.
+
+        Parameters
+        ----------
+        array_shape
+            The shape of the array.
+        chunk_sizes
+            For each axis a size that repeats, or edges: lengths and `[length, count]` runs.
+
+        """
         if len(array_shape) != len(chunk_sizes):
             raise ChunkShapeError(
                 f"{len(chunk_sizes)} chunk sizes for {len(array_shape)} dimensions; give one entry for each axis"
@@ -110,7 +134,14 @@ class ChunkGrid:
 
     @classmethod
     def from_metadata(cls, metadata: ArrayDocument) -> ChunkGrid:
-        """The grid that an array's document declares, edges kept as they are declared there."""
+        """Return the grid that an array's metadata declares, edges kept as they are declared there.
+
+        Parameters
+        ----------
+        metadata
+            What has the `shape` and the `chunk_grid` of an array, such as its `metadata`.
+
+        """
         fixed = BoundedDimension if getattr(metadata.chunk_grid, "bounded", False) else FixedDimension
         pairs = zip(metadata.chunk_grid.axes, metadata.shape, strict=True)
         return cls(tuple(fixed(c, n) if isinstance(c, int) else VaryingDimension(c, n) for c, n in pairs))
@@ -159,7 +190,7 @@ class ChunkGrid:
         return tuple(as_tuple(axis.data_runs) for axis in self.axes)
 
     def get_nchunks(self) -> int:
-        """The number of chunks that overlap the array."""
+        """Return the number of chunks that overlap the array."""
         return prod(self.grid_shape)
 
     __len__ = get_nchunks
@@ -170,7 +201,16 @@ class ChunkGrid:
     def update_shape(
         self, new_shape: Sequence[int], chunks: Sequence[int | EdgeEntries | None] | None = None
     ) -> ChunkGrid:
-        """The grid after a resize; `chunks` says for each axis how its new region is cut."""
+        """Return the grid after a resize.
+
+        Parameters
+        ----------
+        new_shape
+            The shape of the array after it.
+        chunks
+            For each axis how its new region is cut: a size, edges, or None for more of the same.
+
+        """
         if len(new_shape) != self.ndim:
             raise ChunkShapeError(f"the new shape {tuple(new_shape)} has another rank than {self.shape}")
         new = chunks if chunks is not None else [None] * self.ndim
@@ -179,13 +219,29 @@ class ChunkGrid:
     def all_chunk_coords(
         self, *, origin: Sequence[int] | None = None, selection_shape: Sequence[int] | None = None
     ) -> Iterator[Coords]:
-        """The coordinates of all chunks in C order, or of a box of chunks that begins at `origin`."""
+        """Return the coordinates of all chunks in C order, or of a box of chunks.
+
+        Parameters
+        ----------
+        origin
+            The first chunk of the box; that of the grid if left out.
+        selection_shape
+            How many chunks the box has along each axis; all from `origin` on if left out.
+
+        """
         first = origin if origin is not None else (0,) * self.ndim
         last = self.grid_shape if selection_shape is None else map(operator.add, first, selection_shape)
         return _walk(tuple(range(*bounds) for bounds in zip(first, last, strict=True)))
 
     def spec(self, coords: Coords) -> ChunkSpec:
-        """The chunk at these coordinates; IndexError outside the grid."""
+        """Return the chunk at these coordinates; IndexError outside the grid.
+
+        Parameters
+        ----------
+        coords
+            The position of the chunk in the grid, one number for each axis.
+
+        """
         slices, sizes = [], []
         for dim, k in zip(self.dimensions, coords, strict=True):
             if not 0 <= k < dim.nchunks:
@@ -200,27 +256,40 @@ class ChunkGrid:
     @overload
     def __getitem__(self, coords: Any) -> SubGrid | ChunkSpec | None: ...
     def __getitem__(self, coords: Any) -> SubGrid | ChunkSpec | None:
-        """A chunk, or None outside the grid; with slices, or fewer coordinates, a view of the grid."""
-        return SubGrid(self, tuple(map(range, self.grid_shape)))[coords]  # type: ignore[no-any-return]
+        """Return a chunk, or None outside the grid; with slices, or fewer coordinates, a view of the grid."""
+        found: SubGrid | ChunkSpec | None = SubGrid(self, tuple(map(range, self.grid_shape)))[coords]
+        return found
 
     def to_text(self, width: int = 72, height: int = 12) -> str:
-        """The last two axes drawn with characters, to scale; one axis is a ruler.
+        """Draw the last two axes with characters, to scale; one axis is a ruler.
 
         >>> print(ChunkGrid.from_sizes((90,), [[31, 28, 31]]).to_text(width=30))
         ┌─────────┬────────┬─────────┐
         └─────────┴────────┴─────────┘
              31       28        31
+
+        Parameters
+        ----------
+        width, height
+            The most characters of a line, and the most lines.
+
         """
         from zellige.display.text import draw_grid
 
         return draw_grid(self, width, height)
 
     def to_svg(self, *, width: int = 360, height: int = 260) -> str:
-        """A picture of the last two axes, to scale, with the sizes of the chunks.
+        """Draw the last two axes as SVG, to scale, with the sizes of the chunks.
 
         >>> picture = ChunkGrid.from_sizes((5, 12), [[1, 4], [3, 6, 3]]).to_svg()
         >>> picture[:4], "2 chunks of 1 to 4 by 3 chunks of 3 to 6" in picture
         ('<svg', True)
+
+        Parameters
+        ----------
+        width, height
+            The size of the picture in pixels.
+
         """
         from zellige.display.svg import grid_svg
 
@@ -243,7 +312,7 @@ class SubGrid:
         return tuple(map(len, self.ranges))
 
     def all_chunk_coords(self) -> Iterator[Coords]:
-        """The coordinates in the whole grid of the chunks in the view."""
+        """Return the coordinates in the whole grid of the chunks in the view."""
         return _walk(self.ranges)
 
     def __len__(self) -> int:
@@ -273,7 +342,7 @@ def _narrow(axis: range, item: int | slice) -> range:
 
 
 def expand_ellipsis(items: tuple[Any, ...], ndim: int) -> tuple[Any, ...]:
-    """The items with one `...` replaced by as many full slices as there is room for."""
+    """Return the items with one `...` replaced by as many full slices as there is room for."""
     for at, item in enumerate(items):
         if item is Ellipsis:
             return (*items[:at], *[slice(None)] * (ndim - len(items) + 1), *items[at + 1 :])
@@ -281,7 +350,7 @@ def expand_ellipsis(items: tuple[Any, ...], ndim: int) -> tuple[Any, ...]:
 
 
 def _expand(coords: Any, ndim: int) -> tuple[Any, ...]:
-    """The coordinates as a tuple of integers and slices, without an ellipsis."""
+    """Return the coordinates as a tuple of integers and slices, without an ellipsis."""
     items = expand_ellipsis(coords if isinstance(coords, tuple) else (coords,), ndim)
     if len(items) > ndim:
         raise BoundsCheckError(f"{len(items)} coordinates for a grid of {ndim} dimensions")
@@ -297,7 +366,7 @@ def _axis_chunks(chunks: int | EdgeEntries) -> AxisChunks:
 
 
 def _walk(axes: tuple[range, ...]) -> Iterator[Coords]:
-    """The product of the axes in C order, without holding any of them."""
+    """Yield the product of the axes in C order, without holding any of them."""
     if not axes:
         yield ()
         return

@@ -52,7 +52,7 @@ def parse_chunks(
     chunk_grid: GridName | None = None,
     called: str = "chunks",
 ) -> tuple[GridName, tuple[AxisChunks, ...]]:
-    """The grid's name for the metadata and how each axis is cut.
+    """Return the grid's name for the metadata and how each axis is cut.
 
     Uniform edges collapse to a size, unless `chunk_grid="rectilinear"` asks to keep them;
     `chunk_grid="regular"` refuses what is not regular. Errors name the argument as it is `called`.
@@ -86,7 +86,7 @@ def parse_shards(
     dimension_names: Sequence[str | None] | None = None,
     chunk_grid: GridName | None = None,
 ) -> tuple[GridName, tuple[AxisChunks, ...], Shape | None]:
-    """Like `parse_chunks`, for what is stored as one value each, and the shape of the inner chunks, if any.
+    """Return what `parse_chunks` gives for stored values, and the shape of the inner chunks, if any.
 
     >>> parse_shards((10, 10), ([20, 50, 30], 40), (100, 100), itemsize=8)
     ('rectilinear', ((20, 50, 30), 40), (10, 10))
@@ -112,7 +112,7 @@ def _sizes(axes: tuple[AxisChunks, ...]) -> Shape:
 
 
 def _auto_shards(inner: tuple[AxisChunks, ...], shape: Shape, itemsize: int) -> tuple[AxisChunks, ...]:
-    """Shards of whole inner chunks, as many as fit into the target, the last axes first."""
+    """Return shards of whole inner chunks, as many as fit into the target, the last axes first."""
     sizes = list(_sizes(inner))
     target = config.get("array.target_shard_size_bytes") or AUTO_SHARD_BYTES
     room = max(1, target // max(1, itemsize * prod(sizes)))
@@ -124,7 +124,7 @@ def _auto_shards(inner: tuple[AxisChunks, ...], shape: Shape, itemsize: int) -> 
 
 
 def nearest_divisor(extent: int, size: int) -> int:
-    """The divisor of `extent` that is nearest to `size`.
+    """Return the divisor of `extent` that is nearest to `size`.
 
     >>> nearest_divisor(100, 30)
     25
@@ -138,7 +138,7 @@ def nearest_divisor(extent: int, size: int) -> int:
 
 
 def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
-    """`chunks=` of a resize: for each axis how its new region is cut, None for the default."""
+    """Parse `chunks=` of a resize: for each axis how its new region is cut, None for the default."""
     entries: Sequence[Any]
     if chunks is None or is_size(chunks):
         entries = [chunks] * ndim
@@ -156,7 +156,7 @@ def parse_new_chunks(chunks: ChunksLike, ndim: int) -> list[int | Edges | None]:
 def auto_chunks(
     shape: Shape, itemsize: int, given: Sequence[AxisChunks | None] | None = None, most: int = AUTO_BYTES
 ) -> tuple[AxisChunks, ...]:
-    """Sizes for the axes that are None in `given`, about 2 to 4 MiB a chunk: the last axes stay whole.
+    """Return sizes for the axes that are None in `given`, about 2 to 4 MiB a chunk: the last axes stay whole.
 
     >>> auto_chunks((3650, 721, 1440), itemsize=4)
     (1, 721, 1440)
@@ -177,7 +177,7 @@ def auto_chunks(
 
 
 def _entries(chunks: ChunksLike, shape: Shape, names: Sequence[str | None] | None, called: str) -> Sequence[Any]:
-    """One entry for each axis."""
+    """Return one entry for each axis."""
     rank = len(shape)
     if isinstance(chunks, ChunkGrid):
         chunks = [axis.declared for axis in chunks.axes]
@@ -216,7 +216,7 @@ def _from_mapping(
 
 
 def _axis(entry: Any, extent: int, axis: int, called: str) -> AxisChunks | None:
-    """One axis as a size or edges; None for "auto"."""
+    """Return one axis as a size or edges; None for "auto"."""
     if entry is None or (is_size(entry) and entry == -1):
         return max(1, extent)
     if isinstance(entry, str):
@@ -235,7 +235,7 @@ def _axis(entry: Any, extent: int, axis: int, called: str) -> AxisChunks | None:
 
 
 def _is_list(value: object) -> TypeGuard[Iterable[Any]]:
-    """Whether a value holds entries in an order: sets have none, and bytes are text rather than sizes."""
+    """Return whether a value holds entries in an order: sets have none, and bytes are text rather than sizes."""
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping | Set)

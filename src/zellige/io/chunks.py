@@ -6,7 +6,7 @@ import errno
 import operator
 import os
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.errors import ChunkNotFoundError, CodecError, CorruptChunkError, EncodeError
@@ -18,12 +18,11 @@ from zellige.settings import ArrayConfig
 from zellige.stores import Store
 from zellige.types import Coords, Shape
 
-_UNKNOWN: Any = object()
 _SPARE = 64 << 20  # bytes beyond what any known writer needs
 
 
 class Files(NamedTuple):
-    """What the kernel is told of chunks that are files of a directory."""
+    """Chunks that are files of a directory, as the kernel needs them described."""
 
     base: bytes
     """The directory of the store, up to the last `/`."""
@@ -37,16 +36,19 @@ class Files(NamedTuple):
 class Chunks:
     """The chunks of one array in a store; made once for each handle."""
 
-    __slots__ = ("store", "prefix", "keys", "chain", "config", "indexes", "merging", "_key_form", "_rank", "_files")
+    __slots__ = ("store", "prefix", "keys", "chain", "config", "indexes", "merging", "_pieces", "_key_form", "_files")
 
     def __init__(
         self, store: Store, prefix: str, keys: ChunkKeyEncoding, rank: int, chain: CodecChain, config: ArrayConfig
     ) -> None:
         self.store = store if config.durability is None else store.with_durability(config.durability)
         self.prefix, self.keys, self.chain, self.config = prefix, keys, chain, config
+        form = keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
+        first, *others = form.split("%d")
+        self._pieces = prefix + first, *others
         # `c/%d/%d`: filled in for every chunk without calling anything.
-        self._key_form = prefix.replace("%", "%%") + keys.encode_chunk_key(("%d",) * rank)  # type: ignore[arg-type]
-        self._rank, self._files = rank, _UNKNOWN
+        self._key_form = prefix.replace("%", "%%") + form
+        self._files: Files | Literal[False] | None = None  # until first use; False if there is none
         self.indexes = IndexCache()
         gap = config.sharding_coalesce_max_gap_bytes
         if gap is None:
@@ -56,7 +58,7 @@ class Chunks:
         """Ranges of a shard no further apart than the first are read as one, of at most the second, in bytes."""
 
     def key(self, coords: Coords) -> str:
-        """The store key of a chunk."""
+        """Return the store key of a chunk."""
         return self._key_form % coords
 
     @property
@@ -66,33 +68,32 @@ class Chunks:
 
     @property
     def files(self) -> Files | None:
-        """What the kernel is told, made on first use; None for other stores, and for codecs that it does not know."""
-        if self._files is _UNKNOWN:
-            self._files = self._as_files()
-        return self._files  # type: ignore[no-any-return]
+        """The chunks as the kernel needs them, made on first use; None for other stores, and for unknown codecs."""
+        if self._files is None:
+            self._files = self._as_files() or False
+        return self._files or None
 
     def _as_files(self) -> Files | None:
         base, code = self.store.traits.local_path, program_of(self.chain)
         if base is None or code is None:
             return None
-        form = self.keys.encode_chunk_key(("%d",) * self._rank)  # type: ignore[arg-type]
-        first, *others = map(os.fsencode, form.split("%d"))
-        return Files(os.fsencode(base), (os.fsencode(self.prefix) + first, *others), code, inner_shape(self.chain))
+        pieces = tuple(map(os.fsencode, self._pieces))
+        return Files(os.fsencode(base), pieces, code, inner_shape(self.chain))
 
     # -- errors that name the chunk ---------------------------------------------------------------
 
     def corrupt(self, error: Exception, coords: Coords) -> CorruptChunkError:
-        """What it means that the bytes of a chunk cannot be decoded."""
+        """Return the error for a chunk whose bytes cannot be decoded."""
         what, facts = self._named(error, coords)
         return CorruptChunkError(f"{what} is damaged: {error}; writing the whole chunk repairs it", **facts)
 
     def refused(self, error: EncodeError, coords: Coords) -> EncodeError:
-        """What it means that a codec does not take the values of a chunk."""
+        """Return the error for a chunk whose values a codec does not take."""
         what, facts = self._named(error, coords)
         return EncodeError(f"{what} cannot be encoded: {error}", **facts)
 
     def _named(self, error: Exception, coords: Coords) -> tuple[str, dict[str, Any]]:
-        """The words and the facts that name the chunk which an error is about."""
+        """Return the words and the facts that name the chunk which an error is about."""
         name, key = "/" + self.prefix.rstrip("/"), self.key(coords)
         facts = {"array": name, "coords": coords, "key": key, "inner": getattr(error, "inner", None)}
         return f"array {name!r}, chunk {coords}, key {key!r}", facts
@@ -100,7 +101,7 @@ class Chunks:
     def check_size(self, coords: Coords, bound: BoundChain, size: int | None = None) -> None:
         """Raise for a value that is far longer than any encoding of a chunk, before it is read into memory.
 
-        `size` is its length, if that is known; otherwise files are asked for theirs.
+        `size` is its length, if that is known; otherwise that of a file is looked up.
         """
         if size is None and self.store.traits.local_path is not None:
             size = self.store.size(self.key(coords))
@@ -136,12 +137,12 @@ class Chunks:
     # -- what is stored ---------------------------------------------------------------------------
 
     def stored(self, rank: int) -> Iterator[tuple[Coords, str]]:
-        """Coordinates and keys of the chunks that are stored, inside the grid or not."""
+        """Yield the coordinates and keys of the chunks that are stored, inside the grid or not."""
         for key in self.store.list(self.prefix):
             coords = self.keys.decode_chunk_key(key[len(self.prefix) :], rank)
             if coords is not None:
                 yield coords, key
 
     def count(self, grid: ChunkGrid) -> int:
-        """The number of stored chunks inside a grid."""
+        """Return the number of stored chunks inside a grid."""
         return sum(all(map(operator.lt, coords, grid.grid_shape)) for coords, _ in self.stored(grid.ndim))

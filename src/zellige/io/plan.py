@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, product, repeat
+from itertools import chain, product, repeat
 from math import prod
 from types import EllipsisType
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -56,7 +56,7 @@ class Copy(NamedTuple):
     """How many axes are picked together, point by point."""
 
     def of(self, chunk: AnyArray) -> AnyArray:
-        """What is picked of a chunk."""
+        """Return what is picked of a chunk."""
         picked: AnyArray = self._in_order(chunk)[self.inside]
         return picked
 
@@ -68,32 +68,29 @@ class Copy(NamedTuple):
         return chunk if self.order is None else chunk.transpose(self.order)
 
     def axes(self) -> tuple[list[Axis], tuple[int, ...]]:
-        """What is picked along each axis of the chunk, and the axes that are picked together: for a plan within it."""
+        """Return what is picked along each axis of the chunk, and which axes are picked together: for a plan in it."""
         axes: list[Axis] = [
             range(pick.start, pick.stop, pick.step or 1) if isinstance(pick, slice) else ascending(pick.ravel())
             for pick in self.inside
         ]
         if self.order is None:
             return axes, ()
-        points = self.order[: self.points]
         placed = dict(zip(self.order, axes, strict=True))
-        for axis in points:  # shared positions stay arrays
-            at = placed[axis]
-            placed[axis] = np.arange(at.start, at.stop) if isinstance(at, range) else at
-        return [placed[axis] for axis in range(len(self.order))], points
+        return [placed[axis] for axis in range(len(self.order))], self.order[: self.points]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The chunks that a selection hits; copies are made one by one, as they are asked for."""
+    """The chunks that a selection hits; copies are made one by one, on demand."""
 
     projections: tuple[Sequence[Any], ...]
     """For each axis of the work array, one entry for each chunk that is hit."""
     points: Points | None = None
-    order: tuple[int, ...] | None = None
-    """With points: the axes of the array in the order of the work array, points first."""
-    picked: tuple[Sequence[Axis], tuple[int, ...], Sequence[GridAxis]] = ((), (), ())
-    """What the plan was made from: what is picked along each axis, the axes that are picked together, the grid."""
+    """What is picked of the axes that are picked together, whose projection is the first."""
+    axes: Sequence[Axis] = ()
+    """What is picked along each axis of the array."""
+    dims: Sequence[GridAxis] = ()
+    """The axes of the grid."""
 
     def __len__(self) -> int:
         return prod(map(len, self.projections))
@@ -103,12 +100,12 @@ class Plan:
         """How many elements the largest chunk that is hit has; of very many, some are looked at."""
         return prod([max(sizes) for sizes in map(_sizes, self.projections)])
 
-    def copies(self, start: int = 0, stop: int | None = None) -> Iterator[Copy]:
-        """Some of the copies, in C order. The iterator may be shared by threads."""
-        return map(self._maker, islice(_product(self.projections), start, stop))
+    def copies(self) -> Iterator[Copy]:
+        """Return the copies in C order. The iterator may be shared by threads."""
+        return map(self._maker, _product(self.projections))
 
     def copy(self, number: int) -> Copy:
-        """One of the copies, counted in C order."""
+        """Return one of the copies, counted in C order."""
         parts: list[Any] = []
         for projection in reversed(self.projections):
             number, at = divmod(number, len(projection))
@@ -116,23 +113,29 @@ class Plan:
         return self._maker(tuple(parts))
 
     def is_range(self, axis: int) -> bool:
-        """Whether a range of elements is picked along an axis of the work array."""
-        is_range = self.points is None and isinstance(self.picked[0][axis], range)
+        """Return whether a range of elements is picked along an axis of the work array."""
+        is_range = self.points is None and isinstance(self.axes[axis], range)
         return is_range and type(self.projections[axis][0][3]) is slice
 
+    @property
+    def separate(self) -> list[tuple[int, Sequence[Projection]]]:
+        """The axes of the array that are picked each on its own, with their projections."""
+        if self.points is None:
+            return [*enumerate(self.projections)]
+        return [*zip(self.points.others, self.projections[1:], strict=True)]
+
     def part(self, axis: int, start: int, stop: int) -> Plan:
-        """The chunks from one to another along an axis of the work array, which stays the same."""
-        some = self.projections[axis][start:stop]
-        axes, together, dims = self.picked
+        """Return the chunks from one to another along an axis of the work array, which stays the same."""
+        some, axes = self.projections[axis][start:stop], self.axes
         if self.is_range(axis):
             first = self.projections[axis][0][3].start
             begin, end = some[0][3].start - first, some[-1][3].stop - first
             axes = (*axes[:axis], axes[axis][begin:end], *axes[axis + 1 :])
         projections = (*self.projections[:axis], some, *self.projections[axis + 1 :])
-        return Plan(projections, self.points, self.order, (axes, together, dims))
+        return replace(self, projections=projections, axes=axes)
 
     def boxed(self) -> tuple[tuple[slice, ...], Plan]:
-        """The box of the work array that a plan of ranges covers, and the same plan for that box alone."""
+        """Return the box of the work array that a plan of ranges covers, and the same plan for that box alone."""
         box = tuple([slice(axis[0][3].start, axis[-1][3].stop) for axis in self.projections])
         moved = [
             [(*entry[:3], slice(entry[3].start - at.start, entry[3].stop - at.start), entry[4]) for entry in axis]
@@ -142,12 +145,12 @@ class Plan:
 
     @property
     def _maker(self) -> Callable[[tuple[Any, ...]], Copy]:
-        """Makes a copy of one entry for each axis."""
+        """The function that makes a copy of one entry for each axis."""
         if self.points is None:
             return _copy
-        assert self.order is not None
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return partial(_point_copy, self.points, self.order, back)
+        order = self.points.order
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return partial(_point_copy, self.points, back)
 
 
 class Points(NamedTuple):
@@ -157,17 +160,29 @@ class Points(NamedTuple):
     """For each axis that they take: where in their chunks."""
     places: Indices | None
     """Where in the work array; None if they are there in the same order."""
+    order: tuple[int, ...]
+    """The axes of the array in the order of the work array, those of the points first."""
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes that are picked together."""
+        return self.order[: len(self.inside)]
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The axes that are picked each on its own."""
+        return self.order[len(self.inside) :]
 
 
 def _sizes(axis: Sequence[Any]) -> list[int]:
-    """The sizes of the chunks along an axis, or along several whose positions are points; of very many, of some."""
+    """Return the chunk sizes along an axis, or along several that are picked together; of very many, of some."""
     some = axis if type(axis) is list else axis[:: len(axis) // _SAMPLE + 1]
     sizes = [size for _, size, _, _, _ in some]
     return sizes if type(sizes[0]) is int else [*map(prod, sizes)]
 
 
 def _product(axes: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
-    """The product in C order. Long axes are never held; all parts are C iterators, which threads may share."""
+    """Yield the product in C order. Long axes are never held; all parts are C iterators, which threads may share."""
     if {*map(type, axes)} <= {list}:
         return product(*axes)
     head, *rest = axes
@@ -204,8 +219,8 @@ def _copy(parts: tuple[Projection, ...]) -> Copy:
     return Copy(coords, sizes, inside, outside, False not in whole)
 
 
-def _point_copy(points: Points, order: tuple[int, ...], back: Sequence[int], parts: tuple[Any, ...]) -> Copy:
-    """`back` gives the place of each axis of the array among those of the work array."""
+def _point_copy(points: Points, back: Sequence[int], parts: tuple[Any, ...]) -> Copy:
+    """Return the copy of a stretch of points; `back` has where each axis of the array is in the work array."""
     (coords, sizes, _, stretch, _), *rest = parts
     inside: tuple[Any, ...] = tuple([axis[stretch] for axis in points.inside])
     outside: tuple[Any, ...] = (stretch if points.places is None else points.places[stretch],)
@@ -213,91 +228,82 @@ def _point_copy(points: Points, order: tuple[int, ...], back: Sequence[int], par
         others, extents, picks, places, _ = zip(*rest, strict=True)
         coords, sizes, inside, outside = (*coords, *others), (*sizes, *extents), (*inside, *picks), (*outside, *places)
     there, shape = tuple([coords[k] for k in back]), tuple([sizes[k] for k in back])
-    return Copy(there, shape, inside, outside, False, order, len(points.inside))
+    return Copy(there, shape, inside, outside, False, points.order, len(points.inside))
 
 
 def plan_for(selection: Selection, grid: ChunkGrid) -> Plan:
-    """What to copy between the chunks and the work array."""
+    """Return what to copy between the chunks and the work array."""
     if 0 in selection.work_shape:
         return Plan(([],))  # an array without axes would have one chunk
     return plan_axes(selection.axes, selection.points, grid.axes)
 
 
 def plan_axes(axes: Sequence[Axis], points: tuple[int, ...], dims: Sequence[GridAxis]) -> Plan:
-    """A plan from what is picked along each axis; `points` are the axes that are picked together."""
+    """Return a plan for what is picked along each axis; `points` are the axes that are picked together."""
     if points:
         others = [axis for axis in range(len(axes)) if axis not in points]
-        lead, picked = _project_points([axes[k] for k in points], [dims[k] for k in points])  # type: ignore[misc]
+        lead, inside, places = _project_points([_as_positions(axes[k]) for k in points], [dims[k] for k in points])
         projected = (lead, *(_project(axes[k], dims[k]) for k in others))
-        return Plan(projected, picked, (*points, *others), (axes, points, dims))
+        return Plan(projected, Points(inside, places, (*points, *others)), axes, dims)
     projections = tuple(map(_project, axes, dims))
     if [*map(type, axes)].count(range) < len(axes) - 1:
         arrays = [axis for axis, at in zip(projections, axes, strict=True) if not isinstance(at, range)]
         in_order = all(type(place) is slice for axis in arrays for _, _, _, place, _ in axis)
         projections = tuple(_as_mesh(p, axis, len(axes), places=not in_order) for axis, p in enumerate(projections))
-    return Plan(projections, picked=(axes, (), dims))
+    return Plan(projections, None, axes, dims)
 
 
 # -- tables: plans for the kernel -----------------------------------------------------------------
 
 
 def table(plan: Plan) -> Table:
-    """A plan as the kernel takes it: for each axis of the work array a row of integers for each chunk."""
-    axes = []
-    projections = plan.projections
-    if plan.points is not None:
-        lead, *projections = projections  # type: ignore[assignment]
-        rows = array("q")
-        for coords, sizes, stretch, _, _ in lead:
-            rows.extend((*coords, *sizes, stretch.start, 0, stretch.stop - stretch.start, stretch.start))
-        axes.append(_with_points(rows, plan))
-    rest = range(len(projections)) if plan.order is None else plan.order[len(plan.points.inside) :]  # type: ignore[union-attr]
-    for axis, projection in zip(rest, projections, strict=True):
-        axes.append(_axis_table(axis, [(entry[:2], *entry[2:4]) for entry in projection]))
-    return tuple(axes)
+    """Return a plan as the kernel takes it: for each axis of the work array a row of integers for each chunk."""
+    axes = [_axis_table(axis, [(entry[:2], *entry[2:4]) for entry in projection]) for axis, projection in plan.separate]
+    if plan.points is None:
+        return tuple(axes)
+    lead = [((*coords, *sizes), stretch) for coords, sizes, stretch, _, _ in plan.projections[0]]
+    return _points_table(plan.points, lead), *axes
 
 
 def shard_table(plan: Plan, inner: Shape) -> Table | None:
-    """The same for chunks that are shards, with a row for each inner chunk; None if those do not divide the shards."""
-    picked, together, dims = plan.picked
-    for size, dim in zip(inner, dims, strict=True):
+    """Return `table` of the inner chunks of chunks that are shards; None if they do not divide the shards."""
+    for size, dim in zip(inner, plan.dims, strict=True):
         if any(edge % size for edge in dim.unique_edge_lengths):
             return None
-    fine = plan_axes(picked, together, [FixedDimension(n, dim.extent) for n, dim in zip(inner, dims, strict=True)])
+    together = () if plan.points is None else plan.points.axes
+    fine_dims = [FixedDimension(n, dim.extent) for n, dim in zip(inner, plan.dims, strict=True)]
+    fine = plan_axes(plan.axes, together, fine_dims)
 
     def located(axis: int, number: int) -> tuple[int, int, int, int]:
-        """The shard that holds an inner chunk, its size, the number of the inner chunk in it, and its size."""
+        """Return the shard that holds an inner chunk, its size, the number of the inner chunk in it, and its size."""
         size = inner[axis]
-        shard, start, extent = dims[axis].locate(number * size)
+        shard, start, extent = plan.dims[axis].locate(number * size)
         return shard, extent, number - start // size, size
 
     axes = []
-    projections = fine.projections
-    if fine.points is not None:
-        lead, *projections = projections  # type: ignore[assignment]
-        points = fine.order[: len(fine.points.inside)]  # type: ignore[index]
-        entries = [(*zip(*map(located, points, coords), strict=True), stretch) for coords, _, stretch, _, _ in lead]
-        rows = array("q")
-        for *numbers, stretch in sorted(entries, key=lambda entry: entry[0]):
-            rows.extend((*chain.from_iterable(numbers), stretch.start, 0, stretch.stop - stretch.start, stretch.start))
-        axes.append(_with_points(rows, fine))
-    rest = range(len(projections)) if fine.order is None else fine.order[len(fine.points.inside) :]  # type: ignore[union-attr]
-    for axis, projection in zip(rest, projections, strict=True):
+    for axis, projection in fine.separate:
         first = plan.projections[axis][0][3].start if plan.is_range(axis) else 0
         axes.append(_axis_table(axis, [(located(axis, entry[0]), *entry[2:4]) for entry in projection], first))
-    return tuple(axes)
+    if fine.points is None:
+        return tuple(axes)
+    lead = []
+    for coords, _, stretch, _, _ in fine.projections[0]:
+        numbers = zip(*map(located, together, coords), strict=True)
+        lead.append((tuple(chain.from_iterable(numbers)), stretch))
+    return _points_table(fine.points, sorted(lead, key=lambda entry: entry[0][: len(together)])), *axes
 
 
-def _with_points(rows: array[int], plan: Plan) -> AxisTable:
-    assert plan.points is not None
-    assert plan.order is not None
-    inside, places = plan.points
-    positions = np.concatenate(inside).astype(np.int64, copy=False)
-    return rows, plan.order[: len(inside)], positions, None if places is None else places.astype(np.int64, copy=False)
+def _points_table(points: Points, entries: Iterable[tuple[tuple[int, ...], slice]]) -> AxisTable:
+    """Return rows for axes that are picked together: numbers and sizes of each chunk, its stretch of the points."""
+    rows = array("q")
+    for numbers, stretch in entries:
+        rows.extend((*numbers, stretch.start, 0, stretch.stop - stretch.start, stretch.start))
+    places = None if points.places is None else points.places.astype(np.int64, copy=False)
+    return rows, points.axes, np.concatenate(points.inside).astype(np.int64, copy=False), places
 
 
 def _axis_table(axis: int, entries: Iterable[tuple[tuple[int, ...], Pick, Pick]], first: int = 0) -> AxisTable:
-    """Rows for what is picked along one axis: numbers and sizes, then start, step, count and place, from `first` on."""
+    """Return rows for one axis: numbers and sizes, then start, step, count and place, from `first` on."""
     rows, positions, places, listed = array("q"), [], [], 0
     for numbers, inside, outside in entries:
         if type(inside) is slice and type(outside) is slice:
@@ -314,14 +320,14 @@ def _axis_table(axis: int, entries: Iterable[tuple[tuple[int, ...], Pick, Pick]]
     return rows, (axis,), np.concatenate(positions), np.concatenate(places)
 
 
-def _as_positions(pick: Pick) -> npt.NDArray[np.int64]:
-    if isinstance(pick, slice):
-        return np.arange(pick.start, pick.stop, pick.step or 1, dtype=np.int64)
-    return pick.ravel().astype(np.int64, copy=False)
+def _as_positions(pick: Pick | range) -> npt.NDArray[np.int64]:
+    if isinstance(pick, np.ndarray):
+        return pick.ravel().astype(np.int64, copy=False)
+    return np.arange(pick.start, pick.stop, pick.step or 1, dtype=np.int64)
 
 
 def parts(plan: Plan, most: int, *, shards: bool = False) -> Iterator[Plan]:
-    """A plan in parts of at most so many chunks, for the same work array.
+    """Yield a plan in parts of at most `most` chunks, for the same work array.
 
     With `shards`, parts have what `shard_table` needs, and so are cut only along axes of which a range is picked.
     """
@@ -378,7 +384,7 @@ class _LongRange(Sequence[Projection]):
 
 
 def _project_range(at: range, dim: GridAxis) -> list[Projection]:
-    """The chunks that an ascending range hits: a long step passes over those it misses."""
+    """Return the chunks that an ascending range hits: a long step passes over those it misses."""
     found: list[Projection] = []
     index, stop, step, done = at.start, at.stop, at.step, 0
     while index < stop:
@@ -396,21 +402,23 @@ def _project_range(at: range, dim: GridAxis) -> list[Projection]:
 
 
 def _project_array(at: Indices, dim: GridAxis) -> list[Projection]:
-    """The chunks that hold some positions; the positions in each keep their order, so the last write wins."""
-    ((numbers, sizes),), ((inside,), places), stretches = _groups(dim.indices_to_chunks(at), [at], [dim])
+    """Return the chunks that hold some positions. These keep their order in each, so that the last write wins."""
+    ((numbers, sizes),), (inside,), places, stretches = _groups(dim.indices_to_chunks(at), [at], [dim])
     positions: Sequence[Pick] = stretches if places is None else [places[stretch] for stretch in stretches]
     return [*zip(numbers, sizes, [inside[stretch] for stretch in stretches], positions, repeat(False))]
 
 
-def _project_points(at: Sequence[Indices], dims: Sequence[GridAxis]) -> tuple[list[Any], Points]:
-    """Like `_project_array` for axes that are picked together."""
-    found, points, stretches = _groups(_chunk_numbers(at, dims), at, dims)
+def _project_points(
+    at: Sequence[Indices], dims: Sequence[GridAxis]
+) -> tuple[list[Any], tuple[Indices, ...], Indices | None]:
+    """Do as `_project_array` for axes that are picked together; also returns where the points are."""
+    found, inside, places, stretches = _groups(_chunk_numbers(at, dims), at, dims)
     coords, sizes = (zip(*axes, strict=True) for axes in zip(*found, strict=True))
-    return [*zip(coords, sizes, stretches, stretches, repeat(False))], points
+    return [*zip(coords, sizes, stretches, stretches, repeat(False))], inside, places
 
 
 def _chunk_numbers(at: Sequence[Indices], dims: Sequence[GridAxis]) -> Indices:
-    """One number for each point that tells its chunk from others."""
+    """Return one number for each point that distinguishes its chunk from others."""
     chunks = [dim.indices_to_chunks(axis) for axis, dim in zip(at, dims, strict=True)]
     sizes = [dim.nchunks for dim in dims]
     if prod(sizes) >= 2**62:  # too large to number: count only the chunks that occur
@@ -424,12 +432,14 @@ def _chunk_numbers(at: Sequence[Indices], dims: Sequence[GridAxis]) -> Indices:
 
 def _groups(
     chunks: Indices, at: Sequence[Indices], dims: Sequence[GridAxis]
-) -> tuple[list[tuple[list[int], list[int]]], Points, list[slice]]:
-    """Positions by the chunks that hold them: along every axis the numbers and sizes of the chunks that occur; the
-    positions, ordered by chunks; and the stretch of them that each chunk has.
+) -> tuple[list[tuple[list[int], list[int]]], tuple[Indices, ...], Indices | None, list[slice]]:
+    """Group positions by the chunks that hold them.
+
+    Returns along every axis the numbers and sizes of the chunks that occur; the positions in their chunks, and where
+    these were before they were ordered by chunks (None if they were); and the stretch of them that each chunk has.
     """
     if not chunks.size:
-        return [([], [])] * len(dims), Points(tuple(at), None), []
+        return [([], [])] * len(dims), tuple(at), None, []
     order = None
     if not bool((chunks[1:] >= chunks[:-1]).all()):
         # numpy sorts numbers of 16 bits by counting, ten times as fast as others.
@@ -443,25 +453,25 @@ def _groups(
         numbers, starts, sizes = _located(axis[bounds[:-1]], dim)
         found.append((numbers, sizes))
         inside.append(axis - np.repeat(starts, counts))
-    return found, Points(tuple(inside), order), [*map(slice, edges[:-1], edges[1:])]
+    return found, tuple(inside), order, [*map(slice, edges[:-1], edges[1:])]
 
 
 def _located(at: Indices, dim: GridAxis) -> tuple[list[int], list[int], list[int]]:
-    """The numbers, starts and sizes of the chunks that hold some positions, looked up once for each chunk."""
+    """Return numbers, starts and sizes of the chunks that hold some positions; each chunk is looked up once."""
     numbers: list[int] = dim.indices_to_chunks(at).tolist()
     known = {number: dim.locate(index) for number, index in dict(zip(numbers, at.tolist(), strict=True)).items()}
     return numbers, [known[number][1] for number in numbers], [known[number][2] for number in numbers]
 
 
 def _as_mesh(projections: Iterable[Projection], axis: int, ndim: int, *, places: bool) -> list[Projection]:
-    """Positions shaped so that several index arrays pick their product, not points (numpy's `ix_`).
+    """Return positions shaped so that several index arrays pick their product, not points (numpy's `ix_`).
 
     With `places` those in the work array too, which is not needed where all of them are slices.
     """
     shape = (-1, *[1] * (ndim - 1 - axis))
 
     def open_mesh(pick: Pick) -> Indices:
-        return (np.arange(pick.start, pick.stop, pick.step) if isinstance(pick, slice) else pick).reshape(shape)
+        return _as_positions(pick).reshape(shape)
 
     return [
         (chunk, size, open_mesh(inside), open_mesh(place) if places else place, whole)

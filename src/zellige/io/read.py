@@ -20,11 +20,14 @@ from zellige import kernel
 from zellige.codecs.chain import BoundChain, CodecChain
 from zellige.codecs.sharding import BoundShard, inner_error
 from zellige.errors import CodecError, ShortReadError, UnsupportedCodecError
+from zellige.grid.edges import Edges
+from zellige.grid.grid import Axis, ChunkGrid
+from zellige.io import results
 from zellige.io.chunks import Chunks, Files
 from zellige.io.plan import Copy, Plan, Target, parts, shard_table, table
 from zellige.io.shard import ShardSource, plan_within, work_within
 from zellige.kernel.program import inner_shape, program_of
-from zellige.settings import told
+from zellige.settings import progress_sink
 from zellige.stores import threads
 from zellige.stores.abilities import DecodedChunks
 from zellige.stores.base import ChangedError, retried
@@ -32,23 +35,31 @@ from zellige.types import AnyArray, Buffer, Coords
 
 if TYPE_CHECKING:
     from zellige.display.progress import Progress
+    from zellige.kernel._native import Reader
 
 MANY = 1 << 16
-"""Chunks that the kernel is told of at once."""
+"""Chunks that one call of the kernel gets."""
 BATCH = 16 << 20
 """Bytes of chunks that are decoded or encoded by one call, between memory and a store."""
 _STEPS = 200  # in which a progress bar moves
+_MOST = 1 << 46  # elements along an axis, `Z_MOST` in `kernel.h`
+_MOST_RUNS = 100_000  # of chunks of one size, which a reader copies: then it would take long to prepare
 
 
 def read(chunks: Chunks, plan: Plan, out: AnyArray) -> None:
     """Fill the work array with what a plan picks from the chunks of an array."""
-    if told.get() is None:
-        _read(chunks, plan, out, None)
-        return
-    from zellige.display.progress import Progress  # only for those who want to know
+    reporting(partial(_read, chunks, plan, out), plan, "read")
 
-    with Progress(None, len(plan), "read", "chunks") as progress:
-        _read(chunks, plan, out, progress)
+
+def reporting(work: Callable[[Progress | None], object], plan: Plan, verb: str) -> None:
+    """Do some work for each chunk of a plan, and report its progress where `zellige.progress` is in force."""
+    if progress_sink.get() is None:
+        work(None)
+        return
+    from zellige.display.progress import Progress  # needed only if progress is shown
+
+    with Progress(None, len(plan), verb, "chunks") as progress:
+        work(progress)
 
 
 def _read(chunks: Chunks, plan: Plan, out: AnyArray, progress: Progress | None) -> None:
@@ -60,7 +71,7 @@ def _read(chunks: Chunks, plan: Plan, out: AnyArray, progress: Progress | None) 
 
 
 def part_size(plan: Plan, progress: Progress | None) -> int:
-    """How many chunks the kernel is told of at once: few enough that a bar moves, many enough for all threads."""
+    """Return how many chunks one call of the kernel gets: few enough that a bar moves, enough for all threads."""
     return MANY if progress is None else max(4 * threads.workers(), len(plan) // _STEPS)
 
 
@@ -88,6 +99,43 @@ def _not_ok(statuses: bytearray) -> list[int]:
     return found
 
 
+# -- the kernel's reader --------------------------------------------------------------------------
+
+
+def reader(chunks: Chunks, grid: ChunkGrid) -> Reader | None:
+    """Prepare an array for the commonest reads, by integers and plain slices: see `kernel/reader.c`.
+
+    None if its chunks are not files of the kernel, or its grid is not for it: the last chunk is stored shorter than the
+    others, runs of equal chunks are very many, or inner chunks do not divide their shards.
+    """
+    files = chunks.files
+    if kernel.native is None or files is None:
+        return None
+    axes = [_edges(axis, size) for axis, size in zip(grid.axes, files.inner or (0,) * grid.ndim, strict=True)]
+    if None in axes:
+        return None
+    made: Reader = kernel.native.Reader(
+        *(files.base, files.pieces, chunks.store.traits.follow_links, files.program),
+        *(grid.shape, tuple(axes), chunks.config.read_missing_chunks),
+        *(threads.workers, np.empty, results.empty, chunks.chain.dtype.numpy),
+    )
+    return made
+
+
+def _edges(axis: Axis, inner: int) -> tuple[Buffer, Buffer] | None:
+    """Return where runs of equal chunks begin, as elements and as chunk numbers, and where the last one ends."""
+    sizes = axis.declared
+    if not isinstance(sizes, Edges):
+        if axis.nchunks and axis.chunk_size(axis.nchunks - 1) != sizes:
+            return None  # the last chunk is stored shorter
+        sizes = Edges.of_runs([(sizes, axis.nchunks)] if axis.nchunks and sizes < _MOST else [])
+    if not 0 < sizes.total <= _MOST or len(sizes.starts) > _MOST_RUNS:
+        return None
+    if inner and any(size % inner for size in axis.unique_edge_lengths):
+        return None
+    return sizes.starts, sizes.firsts
+
+
 # -- the plain path -------------------------------------------------------------------------------
 
 
@@ -112,7 +160,7 @@ def read_chunk(chunks: Chunks, out: AnyArray, copy: Copy) -> None:
 
 
 def _decoded(chunks: Chunks, bound: BoundChain, coords: Coords) -> AnyArray | None:
-    """A whole chunk, maybe one that the store has kept; None if it is missing."""
+    """Return a whole chunk, maybe one that the store has kept; None if it is missing."""
     keeper = chunks.store.ability(DecodedChunks)
     if keeper is not None:
         return keeper.decoded(chunks.key(coords), bound, bound.decode)
@@ -139,8 +187,7 @@ class _Batch(NamedTuple):
 
 def _read_values(chunks: Chunks, plan: Plan, out: AnyArray, progress: Progress | None) -> None:
     """Fetch the values of chunks, many requests in flight, and decode each batch when all of it is there."""
-    first = next(plan.copies(0, 1))
-    bound = chunks.chain.bound[first.shape]
+    bound = chunks.chain.bound[plan.copy(0).shape]
     # Of a shard only what is picked is fetched.
     held = out.nbytes // len(plan) if bound.shard is not None else plan.largest * bound.dtype.itemsize
     crew = threads.crew(chunks.store, held * len(plan), held)
@@ -172,7 +219,7 @@ def _read_values(chunks: Chunks, plan: Plan, out: AnyArray, progress: Progress |
         done(copy)
 
     size = min(MANY, max(threads.workers(), BATCH // max(held, 1)))
-    # Where nobody waits for the store, one thread fetches what all threads of the kernel decode.
+    # Where requests do not wait, one thread fetches what all threads of the kernel decode.
     crew = crew if chunks.store.traits.concurrency is not None else threads.Crew(1)
     threads.run(fetch, _fetches(plan, size), len(plan), crew)
 
@@ -185,7 +232,7 @@ def _fetches(plan: Plan, size: int) -> Iterator[tuple[_Batch, int, Copy]]:
 
 
 def _in_batches(chunks: Chunks, bound: BoundChain, plan: Plan, out: AnyArray) -> bool:
-    """Whether the kernel decodes the chunks of a plan, and all bytes of each are needed for it."""
+    """Return whether the kernel decodes the chunks of a plan, and all bytes of each are needed for it."""
     keeps = chunks.store.ability(DecodedChunks) is not None
     if bound.shard is not None or keeps or program_of(chunks.chain) is None:
         return False
@@ -254,7 +301,7 @@ def read_inner(source: ShardSource, copy: Copy, out: AnyArray) -> bool:
 
 
 def _all_values(source: ShardSource, plan: Plan) -> list[Buffer | None] | None:
-    """The bytes of all inner chunks, by one request; None if there is no such shard."""
+    """Read all inner chunks by one request; None if there is no such shard."""
     raw, layout = source.whole(), source.shard.index
     if raw is None:
         return None
@@ -264,13 +311,13 @@ def _all_values(source: ShardSource, plan: Plan) -> list[Buffer | None] | None:
 
 
 def _values(source: ShardSource, plan: Plan) -> list[Buffer | None] | None:
-    """The bytes of some inner chunks; None if there is no such shard."""
+    """Read some inner chunks; None if there is no such shard."""
     spans = source.locate(copy.coords for copy in plan.copies())
     return None if spans is None else _fetched(source, plan, spans)
 
 
 def _fetched(source: ShardSource, plan: Plan, spans: Sequence[tuple[int, int] | None]) -> list[Buffer | None] | None:
-    """The bytes of inner chunks; an index that points beyond the end of the shard is damaged."""
+    """Read inner chunks at known places; an index that points beyond the end of the shard is damaged."""
     try:
         return source.read(spans)
     except ShortReadError as error:

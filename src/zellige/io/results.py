@@ -25,12 +25,12 @@ _WASTE = 2  # a result may lie in memory that is so many times as large
 _CAN_BE_KEPT = hasattr(mmap, "MADV_FREE") and hasattr(mmap, "MAP_ANONYMOUS")
 
 _kept: list[mmap.mmap] = []
-"""Blocks that nobody uses, the oldest first. Only single steps of lists change it, because a result can be dropped at
+"""Blocks that are free, the oldest first. Only single steps of lists change it, because a result can be dropped at
 any moment, also between two steps of this module."""
 
 
 def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") -> AnyArray:
-    """An uninitialised array for a result, whose rows begin at cache lines unless it is small."""
+    """Return an uninitialised array for a result, whose rows begin at cache lines unless it is small."""
     nbytes = prod(shape) * dtype.itemsize
     if nbytes < _ALIGN_FROM or dtype.hasobject:
         return np.empty(shape, dtype, order=order)
@@ -42,14 +42,14 @@ def empty(shape: Shape, dtype: np.dtype[Any], order: Literal["C", "F"] = "C") ->
 
 
 def _aligned(nbytes: int) -> AnyArray:
-    """Fresh memory that begins at a multiple of 64 bytes."""
+    """Return fresh memory that begins at a multiple of 64 bytes."""
     raw = np.empty(nbytes + 64, np.uint8)
     skip = -raw.__array_interface__["data"][0] % 64
     return raw[skip : skip + nbytes]
 
 
 def memory(nbytes: int) -> AnyArray | None:
-    """Bytes that are kept again when the last array that sees them is gone; None if so many are never kept."""
+    """Return bytes that are kept again when the last array that sees them is gone; None if so many never are."""
     if not _CAN_BE_KEPT or nbytes > _trim():
         return None
     try:
@@ -63,7 +63,7 @@ def memory(nbytes: int) -> AnyArray | None:
 
 
 def _kept_block(nbytes: int) -> mmap.mmap | None:
-    """The smallest block that is large enough, if it is not much too large."""
+    """Return the smallest block that is large enough, if it is not much too large."""
     for block in sorted(_kept, key=len):
         if nbytes <= len(block) <= _WASTE * nbytes:
             with suppress(ValueError):  # another thread was faster
@@ -73,7 +73,7 @@ def _kept_block(nbytes: int) -> mmap.mmap | None:
 
 
 def _new_block(nbytes: int) -> mmap.mmap:
-    """Fresh memory, in huge pages where there are any, as numpy asks for them."""
+    """Return fresh memory, in huge pages where there are any, as numpy asks for them."""
     block = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system that was built without them

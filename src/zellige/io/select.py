@@ -44,7 +44,7 @@ class Selection:
     """Whether numpy gives a scalar instead of a 0-d array."""
 
     def to_result(self, work: AnyArray) -> Any:
-        """Numpy's result as a view of the work array."""
+        """Return numpy's result as a view of the work array."""
         if self.flip is not None:
             work = work[self.flip]
         if self.unfolded is not None:
@@ -55,7 +55,7 @@ class Selection:
         return result[()] if self.scalar else result
 
     def to_work(self, result: AnyArray) -> AnyArray:
-        """The inverse of `to_result`: a view if numpy can give one, else a copy."""
+        """Return the inverse of `to_result`: a view if numpy can give one, else a copy."""
         if self.order is not None and self.unfolded is not None:
             result = result.reshape(tuple(self.unfolded[axis] for axis in self.order))
             result = result.transpose(np.argsort(self.order))
@@ -63,12 +63,12 @@ class Selection:
         return work if self.flip is None else work[self.flip]
 
     def value_to_work(self, value: AnyArray) -> AnyArray:
-        """A value broadcast to the selection, by numpy's rules for assignment."""
+        """Return a value broadcast to the selection, by numpy's rules for assignment."""
         while value.ndim > len(self.result_shape) and value.shape[0] == 1:
             value = value[0, ...]  # `value[0]` would make a scalar of the last axis
         if value.shape == self.result_shape:  # as below, but several times as fast
             same = value.view(np.ndarray)
-            same.flags.writeable = False  # a codec of somebody else's must not change what belongs to the caller
+            same.flags.writeable = False  # a third-party codec must not change the caller's values
             return self.to_work(same)
         try:
             return self.to_work(np.broadcast_to(value, self.result_shape))
@@ -82,7 +82,7 @@ class Selection:
 
 
 def basic(index: Any, shape: Shape) -> Selection:
-    """`array[index]` by numpy's rules: integers, slices, `...`, None, masks and index arrays, mixed."""
+    """Select as `array[index]` by numpy's rules: integers, slices, `...`, None, masks and index arrays, mixed."""
     items = index if isinstance(index, tuple) else (index,)
     if len(items) > len(shape):
         return _select_any(items, shape)
@@ -148,7 +148,7 @@ def _select_any(items: tuple[Any, ...], shape: Shape) -> Selection:
 
 
 def _nothing(parts: Sequence[Part], sizes: dict[int, int], order: Sequence[Label]) -> Selection:
-    """The selection of no element, in the shape that numpy gives it."""
+    """Return the selection of no element, in the shape that numpy gives it."""
     sizes |= {axis: len(at) for axis, (at, labels) in enumerate(parts) if labels == (axis,)}
     return Selection(
         axes=tuple(range(0) for _ in parts),
@@ -158,7 +158,7 @@ def _nothing(parts: Sequence[Part], sizes: dict[int, int], order: Sequence[Label
 
 
 def result_axes(parsed: Sequence[Item]) -> tuple[Shape, tuple[int, ...], list[Label]]:
-    """The shape that index arrays share, the labels of its axes, and the result's dimensions in order."""
+    """Return the shape that index arrays share, the labels of its axes, and the result's dimensions in order."""
     shapes = [
         at.shape if isinstance(at, np.ndarray) else (int(at),)
         for at, _, _ in parsed
@@ -175,7 +175,7 @@ def result_axes(parsed: Sequence[Item]) -> tuple[Shape, tuple[int, ...], list[La
 
 
 def _numpy_order(parsed: Sequence[Item], labels: tuple[int, ...]) -> list[Label]:
-    """The result's dimensions. Shared ones stand where the arrays stood, or first if those stood apart."""
+    """Return the result's dimensions. Shared ones stand where the arrays stood, or first if those stood apart."""
     # Integers count as arrays here, as in numpy.
     advanced = [i for i, (at, axis, _) in enumerate(parsed) if at is not None and axis is None]
     places = {parsed[i][2] for i in advanced}
@@ -197,7 +197,7 @@ def _assemble(
     points: tuple[int, ...] = (),
     scalar: bool = False,
 ) -> Selection:
-    """A selection from what each axis picks and the order of the result's dimensions."""
+    """Return a selection from what each axis picks and the order of the result's dimensions."""
     sizes |= {axis: len(at) for axis, (at, labels) in enumerate(parts) if labels == (axis,)}
     work = [parts[points[0]]] if points else []
     work += [part for axis, part in enumerate(parts) if axis not in points]
@@ -217,7 +217,7 @@ def _assemble(
 
 
 def ascending(at: Axis) -> Axis:
-    """Ranges with positive steps, also in place of arrays of consecutive positions."""
+    """Return a range with a positive step, also in place of consecutive positions; others as they are."""
     if isinstance(at, range):
         return at if at.step > 0 else at[::-1]
     if at.size and at[-1] - at[0] == at.size - 1 and bool((np.diff(at) == 1).all()):
@@ -226,7 +226,7 @@ def ascending(at: Axis) -> Axis:
 
 
 def parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[Item]:
-    """Each part of an index, for every axis that it picks from.
+    """Yield each part of an index, for every axis that it picks from.
 
     A new axis picks nothing, an integer or an array has no axis of its own in the result. `True` and `False` are masks
     without axes, which count as index arrays of length 1 and 0.
@@ -259,12 +259,12 @@ def parse_items(items: tuple[Any, ...], shape: Shape) -> Iterator[Item]:
 
 
 def as_items(index: Any) -> tuple[Any, ...]:
-    """The parts of an index."""
+    """Return the parts of an index."""
     return tuple(_as_item(item) for item in (index if isinstance(index, tuple) else (index,)))
 
 
 def _as_item(item: Any) -> Any:
-    """An index part as int, slice, None, Ellipsis or a numpy array of integers or booleans."""
+    """Return an index part as int, slice, None, Ellipsis or a numpy array of integers or booleans."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, int | np.integer) and not isinstance(item, bool):
@@ -291,7 +291,7 @@ def _mask_positions(mask: AnyArray, shape: Shape, axis: int) -> tuple[Indices, .
 
 
 def _pick(item: Any, axis: int, extent: int) -> Axis:
-    """What an integer, a slice or an integer array picks along an axis."""
+    """Return what an integer, a slice or an integer array picks along an axis."""
     if isinstance(item, slice):
         try:
             return range(*item.indices(extent))
@@ -306,7 +306,7 @@ def _pick(item: Any, axis: int, extent: int) -> Axis:
 
 
 def _positions(array: AnyArray, axis: int, extent: int) -> Indices:
-    """Index arrays with negative positions resolved."""
+    """Return an index array with negative positions resolved."""
     if array.size:
         low, high = int(array.min()), int(array.max())
         if low < -extent or high >= extent:
@@ -332,7 +332,7 @@ def _out_of_bounds(index: int, axis: int, extent: int) -> BoundsCheckError:
 
 
 def orthogonal(index: Any, shape: Shape) -> Selection:
-    """`oindex[...]`: each axis is picked on its own, by an integer, a slice, a mask or a list of positions."""
+    """Select as `oindex[...]`: each axis on its own, by an integer, a slice, a mask or a list of positions."""
     items = expand_ellipsis(as_items(index), len(shape))
     items += (slice(None),) * (len(shape) - len(items))
     if len(items) != len(shape) or any(item is None or item is Ellipsis for item in items):
@@ -349,7 +349,7 @@ def orthogonal(index: Any, shape: Shape) -> Selection:
 
 
 def points(index: Any, shape: Shape) -> Selection:
-    """`vindex[...]`: one integer array for each axis, picked point by point, or one mask of the whole shape."""
+    """Select as `vindex[...]`: an integer array for each axis, point by point, or one mask of the whole shape."""
     items = as_items(index)
     if len(items) == 1 and _is_mask(items[0]) and items[0].ndim == len(shape):
         return basic(items[0], shape)
@@ -363,7 +363,7 @@ def points(index: Any, shape: Shape) -> Selection:
 
 
 def blocks(index: Any, grid: ChunkGrid) -> Selection:
-    """`blocks[...]`: integers and slices that count chunks; whole chunks come, and no axis is dropped."""
+    """Select as `blocks[...]`: integers and slices count chunks; whole chunks come, and no axis is dropped."""
     items = expand_ellipsis(as_items(index), grid.ndim)
     if len(items) > grid.ndim:
         raise BoundsCheckError(f"{len(items)} block indices for {grid.ndim} axes")
@@ -372,7 +372,7 @@ def blocks(index: Any, grid: ChunkGrid) -> Selection:
 
 
 def _block_slice(item: Any, dim: DimensionGrid, axis: int) -> slice:
-    """The elements that some chunks hold."""
+    """Return the elements that some chunks hold."""
     if not isinstance(item, int | slice) or (isinstance(item, slice) and item.step not in (None, 1)):
         raise BoundsCheckError(f"axis {axis}: blocks are picked by integers and slices of step 1, found {item!r}")
     blocks = _pick(item, axis, dim.nchunks)
@@ -389,7 +389,7 @@ FieldNames: TypeAlias = str | list[str]
 
 
 def split_fields(index: Any, dtype: np.dtype[Any], fields: Sequence[str] | str | None) -> tuple[Any, FieldNames | None]:
-    """An index without the names of fields, which may stand anywhere in it, and those names.
+    """Return an index without the names of fields, which may stand anywhere in it, and those names.
 
     >>> split_fields((slice(0, 5), "x"), np.dtype([("x", "i4")]), None)
     ((slice(0, 5, None),), 'x')
@@ -422,7 +422,7 @@ def _check_fields(chosen: FieldNames, dtype: np.dtype[Any]) -> None:
 
 
 def take_fields(found: Any, fields: FieldNames) -> Any:
-    """Fields of elements that were read; one field by itself, without the memory of the others."""
+    """Return fields of elements that were read; one field by itself, without the memory of the others."""
     part = found[fields]
     return part.copy(order="K") if isinstance(fields, str) and isinstance(part, np.ndarray) else part
 

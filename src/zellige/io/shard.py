@@ -20,7 +20,7 @@ from zellige.stores.base import ChangedError, Value, coalesced, divided
 from zellige.types import AnyArray, Buffer, Coords, Kept, Old, Part, Span
 
 GAP = 64 << 10
-"""Parts of a shard no further apart are better read as one, where nobody waits for requests."""
+"""Parts of a shard no further apart are better read as one, where requests do not wait."""
 _KEEP = 64
 
 Place: TypeAlias = tuple[int, int | None]
@@ -33,7 +33,7 @@ class IndexCache(dict[str, tuple[object, dict[Place, ShardIndex]]]):
     __slots__ = ()
 
     def find(self, key: str, place: Place) -> tuple[object, ShardIndex | None]:
-        """The tag and the index of a shard, or of one that lies at a place within it; None if not remembered."""
+        """Return the tag and the index of a shard, or of one that lies at a place within it; None if not remembered."""
         tag, indexes = self.get(key, (None, {}))
         return tag, indexes.get(place)
 
@@ -65,7 +65,7 @@ _lock = threading.Lock()  # one for all, held for a moment
 
 
 def _forget_lock() -> None:
-    """In a forked child: the thread that held it does not exist here."""
+    """Make a new lock in a forked child: the thread that held it does not exist here."""
     global _lock
     _lock = threading.Lock()
 
@@ -100,13 +100,13 @@ class ShardSource:
         """Whether the index was read just now."""
 
     def locate(self, coords: Iterable[Coords]) -> list[tuple[int, int] | None] | None:
-        """Offset and length of inner chunks, None for those that are not stored; None if there is no such shard."""
+        """Return offset and length of inner chunks, None for those not stored; None if there is no such shard."""
         index = self._index()
         layout = self.shard.index
         return None if index is None else [index.span(layout.number(at)) for at in coords]
 
     def _index(self) -> ShardIndex | None:
-        """The index, remembered or read."""
+        """Return the index, remembered or read."""
         place, layout = (self._start, self._length), self.shard.index
         tag, remembered = self._cache.find(self._key, place)
         # It may be from before the array was resized, when the shard had another shape.
@@ -123,7 +123,7 @@ class ShardSource:
         return index
 
     def read(self, spans: Sequence[tuple[int, int] | None]) -> list[Buffer | None] | None:
-        """The bytes at some places, those that lie close together by one request; None if there is no such shard.
+        """Read the bytes at some places, those close together by one request; None if there is no such shard.
 
         Without any place too, the store is asked: a remembered index may call missing what has been written since.
         """
@@ -138,34 +138,34 @@ class ShardSource:
         return [None if span is None else parts[span] for span in spans]
 
     def whole(self) -> Buffer | None:
-        """All of it, or None if there is no such shard."""
+        """Read all of it; None if there is no such shard."""
         found = self._store.read(self._key) if self._length is None else self._read([(self._start, self._length)])
         return None if found is None else found.parts[0]
 
     def within(self, shard: BoundShard, start: int, length: int) -> ShardSource:
-        """A range of it as a shard of its own."""
+        """Return a range of it as a shard of its own."""
         begin = self._start + start
         return ShardSource(shard, self._store, self._key, self._cache, self.merging, begin, length, self._tag)
 
     def _read(self, spans: Sequence[Span]) -> Value | None:
-        """Some ranges of the value, which is the one of the index if that was read already."""
+        """Read some ranges of the value, which is the one of the index if that was read already."""
         try:
             found = self._store.read(self._key, spans)
         except ShortReadError as error:
             if self._tag is None or self._is_same():
                 raise
-            raise ChangedError from error  # the index is of a longer value, which is there no more
+            raise ChangedError from error  # the index is of a longer value, which is gone
         if found is not None and self._tag is not None and found.tag != self._tag:
             raise ChangedError
         return found
 
     def _is_same(self) -> bool:
-        """Whether the value is still the one of the index."""
+        """Return whether the value is still the one of the index."""
         found = self._store.read(self._key, ())
         return found is not None and found.tag == self._tag
 
     def _absolute(self, span: Span) -> Span:
-        """A range of this shard as a range of the value."""
+        """Return a range of this shard as a range of the value."""
         start, length = span
         if self._length is None:
             return span
@@ -177,13 +177,13 @@ class ShardSource:
 
 
 def plan_within(shard: BoundShard, copy: Copy) -> Plan:
-    """What a copy picks of a shard, as a plan on the grid of its inner chunks."""
+    """Return what a copy picks of a shard, as a plan on the grid of its inner chunks."""
     axes, points = copy.axes()
     return plan_axes([axes[axis] for axis in shard.order], tuple(map(shard.order.index, points)), shard.grid.axes)
 
 
 def work_within(shard: BoundShard, copy: Copy, work: AnyArray) -> AnyArray:
-    """The part of a work array that belongs to a copy, its axes in the order of that plan."""
+    """Return the part of a work array that belongs to a copy, its axes in the order of that plan."""
     points = () if copy.order is None else copy.order[: copy.points]
     others = [axis for axis in range(len(shard.order)) if axis not in points]
     lead = (0,) if points else ()
@@ -191,7 +191,7 @@ def work_within(shard: BoundShard, copy: Copy, work: AnyArray) -> AnyArray:
 
 
 def stored_parts(shard: BoundShard, old: Old | None) -> dict[int, Part]:
-    """Where the bytes of each inner chunk of a stored shard are, by its number."""
+    """Return where the bytes of each inner chunk of a stored shard are, by its number."""
     if old is None:
         return {}
     start, end = shard.index.place(old.size)
@@ -201,7 +201,7 @@ def stored_parts(shard: BoundShard, old: Old | None) -> dict[int, Part]:
 
 
 def replaced(shard: BoundShard, parts: Mapping[int, Part], changed: Mapping[int, Buffer | None]) -> list[Part]:
-    """A shard after some inner chunks have changed, or are gone; the bytes of the others are kept."""
+    """Return a shard after some inner chunks have changed, or are gone; the bytes of the others are kept."""
     after: dict[int, Part] = {**parts, **{number: raw for number, raw in changed.items() if raw is not None}}
     for number in [number for number, raw in changed.items() if raw is None]:
         after.pop(number, None)
@@ -209,7 +209,7 @@ def replaced(shard: BoundShard, parts: Mapping[int, Part], changed: Mapping[int,
 
 
 def _joined(parts: Iterable[Part]) -> Iterator[Part]:
-    """The same parts, where those that are kept and follow each other are one."""
+    """Yield the same parts, where those that are kept and follow each other are one."""
     last: Kept | None = None
     for part in parts:
         if isinstance(part, Kept) and last is not None and part.start == last.start + last.length:

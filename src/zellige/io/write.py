@@ -3,7 +3,7 @@
 Whole chunks are encoded by the kernel without the interpreter: into local files by one call, for other stores in
 batches that are sent with many requests in flight. A chunk of which a part changes is locked, read, changed and written
 back, one at a time; so is whatever the kernel declines. Chunks that hold only the fill value are not stored, unless
-asked for.
+the setting `array.write_empty_chunks` is on.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from zellige.errors import CodecError, CorruptChunkError, EncodeError, ShortRead
 from zellige.grid.grid import ChunkGrid
 from zellige.io.chunks import Chunks, Files
 from zellige.io.plan import Copy, Plan, Table, parts, shard_table, table
-from zellige.io.read import BATCH, MANY, part_size
+from zellige.io.read import BATCH, MANY, part_size, reporting
 from zellige.io.shard import plan_within, replaced, stored_parts, work_within
 from zellige.kernel.program import inner_shape, program_of
-from zellige.settings import told
 from zellige.stores import threads
 from zellige.stores.abilities import Folders, batch, obstacles
 from zellige.stores.base import parts_of
@@ -51,13 +50,7 @@ def write(chunks: Chunks, plan: Plan, value: AnyArray, *, to_end: bool = False) 
     What a chunk holds beyond the end of the array stays, because another handle may know of a later end. With
     `to_end`, where no other can, the fill value goes there; then the plan reaches up to the end of every axis.
     """
-    if told.get() is None:
-        _write(chunks, plan, value, to_end, None)
-        return
-    from zellige.display.progress import Progress  # only for those who want to know
-
-    with Progress(None, len(plan), "written", "chunks") as progress:
-        _write(chunks, plan, value, to_end, progress)
+    reporting(partial(_write, chunks, plan, value, to_end), plan, "written")
 
 
 def _write(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, progress: Progress | None) -> None:
@@ -68,7 +61,8 @@ def _write(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, progress: 
         first: tuple[Any, ...] = (*[slice(1)] * value.ndim, ...)
         value = np.broadcast_to(value[first].astype(dtype), value.shape)
     by_box = value.dtype == dtype or all(map(plan.is_range, range(value.ndim)))
-    if not _has_whole(plan) or not by_box or program_of(chunks.chain) is None:
+    by_kernel = kernel.native is not None and (files is not None or program_of(chunks.chain) is not None)
+    if not _has_whole(plan) or not by_box or not by_kernel:
         _write_each(chunks, plan, partial(write_chunk, chunks, value, to_end), value.nbytes, progress)
     elif files is not None:
         _write_files(chunks, files, plan, value, to_end, progress)
@@ -77,7 +71,7 @@ def _write(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, progress: 
 
 
 def _has_whole(plan: Plan) -> bool:
-    """Whether a plan may cover all of a chunk."""
+    """Return whether a plan may cover all of a chunk."""
     for axis in plan.projections:
         for entry in axis:
             if entry[4]:
@@ -95,7 +89,7 @@ def _flags(chunks: Chunks, to_end: bool) -> int:
 
 
 def _work(plan: Plan, value: AnyArray, codecs: CodecChain) -> tuple[Table | None, AnyArray]:
-    """A plan as the kernel takes it, and the work array, of whose elements only those that it needs are converted."""
+    """Return a plan as the kernel takes it, and the work array; only the elements that it needs are converted."""
     if value.dtype != codecs.dtype.numpy:
         box, plan = plan.boxed()
         value = value[box].astype(codecs.dtype.numpy)
@@ -104,7 +98,7 @@ def _work(plan: Plan, value: AnyArray, codecs: CodecChain) -> tuple[Table | None
 
 
 def _batch_size(plan: Plan, itemsize: int) -> int:
-    """How many chunks are converted or encoded at once."""
+    """Return how many chunks are converted or encoded at once."""
     return min(MANY, max(threads.workers(), BATCH // max(plan.largest * itemsize, 1)))
 
 
@@ -137,7 +131,7 @@ def _write_files(
                         *(rows, program, work, statuses, flags, threads.workers()),
                     )
             except BaseException as error:
-                _report(plan, error, [], chain(_left(part, statuses), later))
+                _report(plan, later, error, [], _left(part, statuses))
                 raise
             finally:
                 chunks.indexes.clear()
@@ -145,13 +139,13 @@ def _write_files(
         if left:
             each = partial(write_chunk, chunks, value, to_end)
             nbytes = prod(left[0].shape) * value.itemsize * len(left)
-            _run(chunks, each, left, len(left), nbytes, partial(_report_with, plan, later))
+            _run(chunks, each, left, len(left), nbytes, partial(_report, plan, later))
         if progress is not None:
             progress.advance(chunks.key(part.copy(len(part) - 1).coords), len(part))
 
 
 def _left(part: Plan, statuses: bytearray) -> Iterator[Copy]:
-    """What the kernel has not written."""
+    """Yield what the kernel has not written."""
     return map(part.copy, np.flatnonzero(np.frombuffer(statuses, np.uint8)).tolist())
 
 
@@ -166,7 +160,7 @@ class _Batch:
         self._statuses = bytearray(len(plan))
 
     def take(self, number: int, chunks: Chunks, value: AnyArray, flags: int) -> tuple[int, bytes | None]:
-        """The status and the bytes of a chunk, which are not kept any longer."""
+        """Return the status and the bytes of a chunk, which are not kept any longer."""
         with self._lock:
             if self._raws is None:
                 self._raws, self._statuses = encode(chunks.chain, self.plan, value, flags)
@@ -175,7 +169,7 @@ class _Batch:
 
 
 def encode(codecs: CodecChain, plan: Plan, value: AnyArray, flags: int) -> tuple[list[bytes | None], bytearray]:
-    """The bytes of the chunks that a plan covers whole, as the kernel encodes them; statuses say which it left."""
+    """Encode the chunks that a plan covers whole, by the kernel; statuses say which it left."""
     program, statuses = program_of(codecs), bytearray([kernel.DECLINED]) * len(plan)
     rows, work = (None, value) if program is None else _work(plan, value, codecs)
     if kernel.native is None or program is None or rows is None:
@@ -207,10 +201,10 @@ def _write_batches(chunks: Chunks, plan: Plan, value: AnyArray, to_end: bool, pr
         for batch in map(_Batch, parts(plan, size, shards=inner_shape(chunks.chain) is not None))
         for number, copy in enumerate(batch.plan.copies())
     )
-    # Where nobody waits for the store, one thread sends what all threads of the kernel encode.
+    # Where requests do not wait, one thread sends what all threads of the kernel encode.
     crew = threads.Crew(1) if store.traits.concurrency is None else threads.crew(store, value.nbytes, held)
     with batch(store) as within:
-        within(threads.run, put, tasks, len(plan), crew, partial(_report, plan))
+        within(threads.run, put, tasks, len(plan), crew, partial(_report, plan, ()))
 
 
 # -- the plain path -------------------------------------------------------------------------------
@@ -224,7 +218,14 @@ def _write_each(chunks: Chunks, plan: Plan, work: threads.Work, nbytes: int, pro
         if progress is not None:
             progress.advance(chunks.key(copy.coords))
 
-    _run(chunks, work if progress is None else work_and_tell, plan.copies(), len(plan), nbytes, partial(_report, plan))
+    _run(
+        chunks,
+        work if progress is None else work_and_tell,
+        plan.copies(),
+        len(plan),
+        nbytes,
+        partial(_report, plan, ()),
+    )
 
 
 def _run(
@@ -257,22 +258,20 @@ def write_chunk(chunks: Chunks, value: AnyArray, to_end: bool, copy: Copy) -> No
         raise chunks.refused(error, copy.coords) from error
 
 
-def update_chunk(
-    chunks: Chunks, coords: Coords, change: Callable[[Old | None], Encoded | Sequence[Part] | None]
-) -> None:
+def update_chunk(chunks: Chunks, coords: Coords, change: Callable[[Old | None], Encoded | list[Part] | None]) -> None:
     """Change the bytes of a chunk, so that no other change of it is lost; `change` may be called again."""
     key = chunks.key(coords)
     chunks.indexes.drop(key)
 
     def changed(old: Old | None) -> Sequence[Part] | None:
         new = change(old)
-        return None if new is None else parts_of(new)  # type: ignore[arg-type]  # parts stay as they are
+        return new if new is None or isinstance(new, list) else parts_of(new)
 
     chunks.store.splice(key, changed)
 
 
 def _changed(chunks: Chunks, bound: BoundChain, copy: Copy, data: AnyArray, old: Old | None) -> Encoded | None:
-    """The bytes of a chunk after a part was written; one that is all that the array has of it repairs damage."""
+    """Return the bytes of a chunk after a write of a part; all that the array has of it repairs damage."""
     try:
         chunk = load(chunks, bound, copy.coords, old)
     except CorruptChunkError:
@@ -285,8 +284,8 @@ def _changed(chunks: Chunks, bound: BoundChain, copy: Copy, data: AnyArray, old:
 
 def _changed_shard(
     chunks: Chunks, bound: BoundChain, copy: Copy, data: AnyArray, old: Old | None
-) -> Sequence[Part] | None:
-    """`_changed` for a shard, in which only the inner chunks that change are encoded anew."""
+) -> Encoded | list[Part] | None:
+    """Do as `_changed` for a shard, in which only the inner chunks that change are encoded anew."""
     assert isinstance(bound.shard, BoundShard)
     try:
         return _with_inner(bound.shard, copy, data, old, keep_empty=_keeps(chunks, old))
@@ -295,13 +294,13 @@ def _changed_shard(
     except (CodecError, ShortReadError) as error:
         if not copy.whole:
             raise chunks.corrupt(error, copy.coords) from error
-        return encoded(chunks, bound, _padded(data, bound.shape, bound), old)  # type: ignore[return-value]  # in parts
+        return encoded(chunks, bound, _padded(data, bound.shape, bound), old)
 
 
 def _with_inner(
     shard: BoundShard, copy: Copy, data: AnyArray, old: Old | None, *, keep_empty: bool
-) -> Sequence[Part] | None:
-    """A shard after writing what a copy picks; None if nothing but fill values is left."""
+) -> list[Part] | None:
+    """Return a shard after writing what a copy picks; None if nothing but fill values is left."""
     dtype = shard.spec.dtype.numpy
     plan, work = plan_within(shard, copy), work_within(shard, copy, data.astype(dtype, copy=False))
     stored = stored_parts(shard, old)
@@ -325,7 +324,7 @@ def _with_inner(
 
 
 def _load_inner(shard: BoundShard, old: Old | None, part: Part | None, copy: Copy) -> AnyArray:
-    """An inner chunk to be changed."""
+    """Return an inner chunk to be changed."""
     if isinstance(part, Kept):
         assert old is not None
         part = old.read(part.start, part.length)
@@ -353,20 +352,14 @@ def write_fields(chunks: Chunks, plan: Plan, value: AnyArray, fields: str | list
         except EncodeError as error:
             raise chunks.refused(error, copy.coords) from error
 
-    if told.get() is None:
-        _write_each(chunks, plan, write_one, value.nbytes, None)
-        return
-    from zellige.display.progress import Progress  # only for those who want to know
-
-    with Progress(None, len(plan), "written", "chunks") as progress:
-        _write_each(chunks, plan, write_one, value.nbytes, progress)
+    reporting(partial(_write_each, chunks, plan, write_one, value.nbytes), plan, "written")
 
 
 # -- one chunk ------------------------------------------------------------------------------------
 
 
 def load(chunks: Chunks, bound: BoundChain, coords: Coords, old: Old | None) -> AnyArray:
-    """A chunk to be changed, from its bytes, which are not read if they are far too many."""
+    """Return a chunk to be changed, from its bytes, which are not read if they are far too many."""
     if old is None:
         return np.full(bound.shape, bound.fill, bound.dtype)
     try:
@@ -374,7 +367,7 @@ def load(chunks: Chunks, bound: BoundChain, coords: Coords, old: Old | None) -> 
             chunks.check_size(coords, bound, old.size)
         raw = old.read(0, old.size)
         chunk = bound.decode(raw)
-        # An uncompressed chunk is a view of its bytes: no copy, if the store has read them for nobody else.
+        # An uncompressed chunk is a view of its bytes: no copy, if the store has read them for this call only.
         fresh = isinstance(raw, memoryview) and not raw.readonly and np.may_share_memory(chunk, np.asarray(raw))
         return np.array(chunk, bound.dtype, copy=not fresh or None)
     except UnsupportedCodecError:
@@ -384,7 +377,7 @@ def load(chunks: Chunks, bound: BoundChain, coords: Coords, old: Old | None) -> 
 
 
 def encoded(chunks: Chunks, bound: BoundChain, chunk: AnyArray, old: object = None) -> Encoded | None:
-    """The bytes to store, or None for a chunk of fill values that need not be stored."""
+    """Return the bytes to store, or None for a chunk of fill values that need not be stored."""
     keep = _keeps(chunks, old)
     if not keep and equals_fill(chunk, bound.fill):
         return None
@@ -392,7 +385,7 @@ def encoded(chunks: Chunks, bound: BoundChain, chunk: AnyArray, old: object = No
 
 
 def _keeps(chunks: Chunks, old: object) -> bool:
-    """Whether fill values are stored as such, in place of an old value or of None."""
+    """Return whether fill values are stored as such, in place of an old value or of None."""
     return chunks.config.write_empty_chunks or (old is not None and chunks.store.traits.optimistic)
 
 
@@ -405,7 +398,7 @@ def _put(chunks: Chunks, key: str, raw: Encoded | None) -> None:
 
 
 def _padded(data: AnyArray, shape: Shape, bound: BoundChain) -> AnyArray:
-    """The data followed by fill values, along each axis."""
+    """Return the data followed by fill values, along each axis."""
     if data.shape == shape:
         return data
     padded = np.full(shape, bound.fill, bound.dtype)
@@ -451,18 +444,14 @@ def _check_not_stored(source: Chunks, grid: ChunkGrid, stored: Set[Coords]) -> N
 # -- what was written when an error stopped it ----------------------------------------------------
 
 
-def _report_with(
+def _report(
     plan: Plan,
-    later: Iterator[Copy],
+    later: Iterable[Copy],
     error: BaseException,
     failed: list[tuple[Any, BaseException]],
-    left: Iterator[Any],
+    left: Iterable[Any],
 ) -> None:
-    _report(plan, error, failed, chain(left, later))
-
-
-def _report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseException]], left: Iterator[Any]) -> None:
-    """Say on an error which chunks of a plan were written, which failed, and which were not tried.
+    """Say on an error which chunks of a plan were written, which failed, and which were not tried: `left` and `later`.
 
     As the attributes `written`, `failed` and `not_tried`, lists of coordinates, and as a note for readers. Of a plan
     with very many chunks only those that failed are listed; the other two are None.
@@ -475,7 +464,7 @@ def _report(plan: Plan, error: BaseException, failed: list[tuple[Any, BaseExcept
         error.__dict__.update(written=None, failed=broken, not_tried=None)
         error.add_note(f"of {count} chunks, failed: {_listed(broken)}")
         return
-    not_tried = [*map(_coords, left)]
+    not_tried = [*map(_coords, chain(left, later))]
     unwritten = {*not_tried, *broken}
     written = [copy.coords for copy in plan.copies() if copy.coords not in unwritten]
     facts = {"written": written, "failed": broken, "not_tried": not_tried}

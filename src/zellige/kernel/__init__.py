@@ -56,7 +56,7 @@ def _load() -> ModuleType | None:
 
 
 def info() -> dict[str, Any]:
-    """Whether the kernel works here, why not, and which codecs it knows.
+    """Return whether the kernel works here, why not, and which codecs it knows.
 
     >>> sorted(info())
     ['codecs', 'is_off', 'state', 'works']
@@ -72,7 +72,7 @@ def _is_off() -> bool:
 
 @cache
 def can(codec: int) -> bool:
-    """Whether the kernel knows a codec; its library is loaded when this is first asked."""
+    """Return whether the kernel knows a codec; its library is loaded on the first call."""
     if native is None:
         return False
     for library in _LIBRARIES.get(codec, ()):
@@ -86,7 +86,7 @@ native = _load()
 
 def _bind(native: ModuleType, library: str) -> None:
     """Hand the functions of a library over, from the first file that has all of them."""
-    from ctypes import CDLL, c_void_p, cast  # only for those who need a library
+    from ctypes import CDLL, c_void_p, cast  # needed only to bind a library
 
     wanted = _FUNCTIONS[library]
     for path in filter(None, _files(library)):
@@ -101,7 +101,7 @@ def _bind(native: ModuleType, library: str) -> None:
 
 
 def _files(library: str) -> list[str | None]:
-    """The files that may have a library, the best first."""
+    """Return the files that may have a library, the best first."""
     match library:
         case "isal":
             return [_extension("isal", "igzip_lib")]
@@ -113,7 +113,7 @@ def _files(library: str) -> list[str | None]:
 
 
 def _extension(package: str, module: str) -> str | None:
-    """The file of an extension module, which is not imported."""
+    """Return the file of an extension module, which is not imported."""
     from importlib.machinery import EXTENSION_SUFFIXES
     from importlib.util import find_spec
 
@@ -127,7 +127,7 @@ def _extension(package: str, module: str) -> str | None:
 
 
 def _c_blosc() -> str | None:
-    """The shared library in the wheel of the package `blosc`."""
+    """Return the shared library in the wheel of the package `blosc`."""
     from importlib.metadata import PackageNotFoundError, files
 
     try:

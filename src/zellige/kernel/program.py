@@ -21,7 +21,7 @@ _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 
 
 def program_of(chain: CodecChain) -> bytes | None:
-    """The program of a chain, made on first use; None if the kernel does not know all of it, or is off."""
+    """Return the program of a chain, made on first use; None if the kernel cannot run all of it, or is off."""
     if kernel.native is None:
         return None
     try:
@@ -34,7 +34,7 @@ def program_of(chain: CodecChain) -> bytes | None:
 
 
 def inner_shape(chain: CodecChain) -> Shape | None:
-    """The shape of the inner chunks, of a chain that makes shards."""
+    """Return the shape of the inner chunks of a chain that makes shards; None for other chains."""
     return chain.serializer.chunk_shape if isinstance(chain.serializer, ShardingCodec) else None
 
 
@@ -62,7 +62,7 @@ def _words(chain: CodecChain, shape: Shape) -> list[int] | None:
 
 
 def _step(codec: BytesBytesCodec) -> tuple[int, ...] | None:
-    """A codec from bytes to bytes: its number and parameters, none if it does nothing; None if it is not known."""
+    """Return number and parameters of a codec from bytes to bytes; () if it does nothing, None if unknown."""
     core = codec.core() if hasattr(codec, "core") else codec  # of numcodecs: another form of the same
     found: tuple[int, ...] | None = None
     match core.name, core.configuration():
@@ -90,7 +90,7 @@ def _step(codec: BytesBytesCodec) -> tuple[int, ...] | None:
 
 
 def _shard_words(codec: ShardingCodec, chain: CodecChain, shape: Shape) -> list[int] | None:
-    """Shards of inner chunks that divide them, with an index as all writers store it."""
+    """Return the words for shards whose inner chunks divide them, with an index as all writers store it."""
     index = codec.index_codecs
     plain = isinstance(index[0], BytesCodec) and index[0].endian == "little"
     sums = [part.name == "crc32c" for part in index[1:]]
@@ -106,7 +106,7 @@ def _shard_words(codec: ShardingCodec, chain: CodecChain, shape: Shape) -> list[
 
 
 def _swapped(stored: np.dtype[Any], dtype: np.dtype[Any]) -> int | None:
-    """The size of the units whose bytes are reversed, 0 for none; None if more than that is between two types."""
+    """Return the size of the units whose bytes are reversed, 0 for none; None if two types differ otherwise."""
     if stored == dtype:
         return 0
     if stored.names is not None or stored.newbyteorder("=") != dtype or dtype.kind not in "iufcmMU":

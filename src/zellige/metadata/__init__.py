@@ -1,12 +1,12 @@
 """Metadata: what `zarr.json` says, as plain values that know nothing of codecs, stores or extents."""
 
-from zellige.metadata.groups import GroupMetadata
-from zellige.metadata.keys import (
+from zellige.metadata.chunks import (
     ChunkKeyEncoding,
     DefaultChunkKeyEncoding,
     V2ChunkKeyEncoding,
     parse_chunk_key_encoding,
 )
+from zellige.metadata.groups import GroupMetadata
 from zellige.metadata.v3 import ArrayV3Metadata
 
 __all__ = [

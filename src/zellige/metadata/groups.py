@@ -62,7 +62,7 @@ class GroupMetadata:
         return read(rest)
 
     def to_documents(self) -> Documents:
-        """The documents by their names; optional parts that are empty are left out."""
+        """Return the documents by their names; optional parts that are empty are left out."""
         return _write_v3(self) if self.zarr_format == 3 else _write_v2(self)
 
     @property
@@ -73,15 +73,15 @@ class GroupMetadata:
         return ConsolidatedMetadata({path: next(iter(found.values())) for path, found in self.consolidated.items()})
 
     def to_dict(self) -> dict[str, JSON]:
-        """The main document."""
+        """Return the main document."""
         return next(iter(self.to_documents().values()))
 
     def with_attributes(self, attributes: dict[str, JSON]) -> GroupMetadata:
-        """The same group with other attributes."""
+        """Return the same group with other attributes."""
         return replace(self, attributes=attributes)
 
     def with_consolidated(self, entries: Entries | None) -> GroupMetadata:
-        """The same group with other consolidated metadata, or none."""
+        """Return the same group with other consolidated metadata, or none."""
         extra = {key: value for key, value in self.extra.items() if key != _BLOCK}
         return replace(self, consolidated=entries, extra=extra)
 
@@ -107,7 +107,7 @@ def _read_v3(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
 
 
 def block_entries(block: JSON) -> Entries:
-    """The entries of a `consolidated_metadata` block."""
+    """Return the entries of a `consolidated_metadata` block."""
     try:
         found = Fields(block, _BLOCK).take("metadata", as_object)
         return {_inside(path, f"{_BLOCK}.metadata"): {DOCUMENT: _entry(entry)} for path, entry in found.items()}
@@ -116,7 +116,7 @@ def block_entries(block: JSON) -> Entries:
 
 
 def block_of(entries: Entries) -> dict[str, JSON]:
-    """The `consolidated_metadata` block of some entries, in the order of zarr-python: by depth, then name."""
+    """Return the `consolidated_metadata` block of some entries, in the order of zarr-python: by depth, then name."""
     paths = sorted(entries, key=lambda path: (path.count("/"), path))
     # A document of the other format has no place in the block.
     metadata = {path: _content(entries[path][DOCUMENT]) for path in paths if DOCUMENT in entries[path]}
@@ -133,7 +133,7 @@ def _write_v3(group: GroupMetadata) -> Documents:
 
 
 def _inside(path: str, field: str) -> str:
-    """A path of consolidated metadata, which some begin with a slash, if it leads to a node below the group."""
+    """Return a path of consolidated metadata, which some begin with a slash, if it leads to a node below the group."""
     found = path.strip("/")
     if not found or not is_key(found):
         place = f"{field}.{path}" if found else field
@@ -170,13 +170,13 @@ def _content(entry: dict[str, JSON]) -> JSON:
 
 
 def attributes_of(documents: Documents) -> dict[str, JSON]:
-    """The attributes in the documents of a node."""
+    """Return the attributes in the documents of a node."""
     found = documents[DOCUMENT].get("attributes") if DOCUMENT in documents else documents.get(ATTRIBUTES_V2)
     return as_attributes(found)
 
 
 def with_attributes(documents: Documents, attributes: dict[str, JSON]) -> Documents:
-    """The documents of a node with other attributes, and everything else as it is."""
+    """Return the documents of a node with other attributes, and everything else as it is."""
     if DOCUMENT not in documents:
         return {**documents, ATTRIBUTES_V2: attributes}
     rest = {key: value for key, value in documents[DOCUMENT].items() if key != "attributes"}
@@ -200,7 +200,7 @@ def _read_v2(documents: Mapping[str, dict[str, JSON]]) -> GroupMetadata:
 
 
 def consolidated_entries(document: dict[str, JSON]) -> Entries:
-    """The entries of a `.zmetadata` document; the group itself has the empty path."""
+    """Return the entries of a `.zmetadata` document; the group itself has the empty path."""
     entries: Entries = {}
     try:
         fields = Fields(document)
@@ -216,7 +216,7 @@ def consolidated_entries(document: dict[str, JSON]) -> Entries:
 
 
 def consolidated_document(entries: Entries) -> dict[str, JSON]:
-    """The `.zmetadata` document of some entries, among them the group itself."""
+    """Return the `.zmetadata` document of some entries, among them the group itself."""
     keys: dict[str, JSON] = {}
     for path, documents in entries.items():
         keys |= {f"{path}/{name}" if path else name: _content(entry) for name, entry in documents.items()}

@@ -47,12 +47,12 @@ _decoder = json.JSONDecoder(object_pairs_hook=_pairs)
 
 
 def read_json(raw: bytes | memoryview) -> dict[str, JSON]:
-    """The object that stored metadata holds."""
+    """Return the object that stored metadata holds."""
     return as_object(_read(raw), "")
 
 
 def read_attributes(raw: bytes | memoryview) -> dict[str, JSON]:
-    """The object that stored attributes hold, in which keys may be repeated."""
+    """Return the object that stored attributes hold, in which keys may be repeated."""
     return as_attributes(_read(raw))
 
 
@@ -69,7 +69,7 @@ def _read(raw: bytes | memoryview) -> JSON:
 
 
 def write_json(content: Mapping[str, JSON], before: Mapping[str, JSON] | None = None) -> bytes:
-    """The bytes of metadata that is to be stored: one line for each field.
+    """Return the bytes of metadata that is to be stored: one line for each field.
 
     The setting `json_indent` is the space before each field; None puts everything into one line. NaN and infinities in
     attributes are written as NaN, Infinity and -Infinity, as Python's json and zarr-python do. These tokens are not
@@ -82,7 +82,7 @@ def write_json(content: Mapping[str, JSON], before: Mapping[str, JSON] | None = 
 
 
 def encode(content: Mapping[str, JSON]) -> bytes:
-    """The bytes of metadata, whether JSON has all of its numbers or not."""
+    """Return the bytes of metadata, whether JSON has all of its numbers or not."""
     indent = config.get("json_indent")
     fields = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
     if indent is None:
@@ -109,7 +109,7 @@ _NAN = object()
 
 
 def copied(value: Any) -> Any:
-    """A copy of a JSON value that shares nothing that can change; several times as fast as `deepcopy`."""
+    """Return a copy of a JSON value that shares nothing that can change; several times as fast as `deepcopy`."""
     if isinstance(value, dict):
         made = {name: item if type(item) in _SCALARS else copied(item) for name, item in value.items()}
         if isinstance(value, _Repeated):
@@ -120,7 +120,7 @@ def copied(value: Any) -> Any:
 
 
 def comparable(value: JSON) -> JSON:
-    """A JSON value of which two are equal if they say the same: NaN equals NaN."""
+    """Return a JSON value of which two are equal if they say the same: NaN equals NaN."""
     try:
         return _comparable(value)
     except RecursionError as error:
@@ -139,7 +139,7 @@ def _comparable(value: JSON) -> JSON:
 
 
 def as_object(value: JSON, field: str) -> dict[str, JSON]:
-    """A JSON object without repeated keys."""
+    """Return a JSON object without repeated keys."""
     if not isinstance(value, dict):
         fail(field, "an object", value)
     if isinstance(value, _Repeated):
@@ -149,28 +149,28 @@ def as_object(value: JSON, field: str) -> dict[str, JSON]:
 
 
 def as_list(value: JSON, field: str) -> list[JSON]:
-    """A JSON array."""
+    """Return a JSON array."""
     if not isinstance(value, list):
         fail(field, "an array", value)
     return value
 
 
 def as_integer(value: JSON, field: str) -> int:
-    """A JSON integer of at least 0; booleans and 4.0 are not integers."""
+    """Return a JSON integer of at least 0; booleans and 4.0 are not integers."""
     if type(value) is not int or not 0 <= value <= _MOST:
         fail(field, "an integer >= 0", value)
     return value
 
 
 def as_name(value: JSON, field: str) -> str:
-    """A string that is not empty."""
+    """Return a string that is not empty."""
     if not isinstance(value, str) or not value:
         fail(field, "a name", value)
     return value
 
 
 def one_of(*choices: Any) -> Check[Any]:
-    """The check that a value is one of a few; True is not 1."""
+    """Return the check that a value is one of a few; True is not 1."""
 
     def check(value: JSON, field: str) -> Any:
         if not any(type(value) is type(choice) and value == choice for choice in choices):
@@ -182,7 +182,7 @@ def one_of(*choices: Any) -> Check[Any]:
 
 
 def without_repeats(value: JSON, field: str) -> JSON:
-    """A value whose objects are checked elsewhere, but not for repeated keys."""
+    """Return a value whose objects are checked elsewhere, but not for repeated keys."""
     rest = [(value, field)]
     while rest:  # no recursion, however deep it is nested
         part, path = rest.pop()
@@ -202,7 +202,7 @@ class Fields:
         self._taken: list[str] = []
 
     def take(self, name: str, check: Check[T], default: Any = NOT_GIVEN) -> T:
-        """A field, checked. Without a default, it must be there."""
+        """Return a field, checked. Without a default, it must be there."""
         path = f"{self._path}.{name}".lstrip(".")
         self._taken.append(name)
         if name in self._left:
@@ -220,11 +220,11 @@ class Fields:
             raise MetadataError(f"{path} is not known; known: {', '.join(known) or 'none'}", field=path)
 
     def rest(self) -> dict[str, JSON]:
-        """The fields that were not taken."""
+        """Return the fields that were not taken."""
         return self._left
 
     def ignorable(self) -> dict[str, JSON]:
-        """The fields that were not taken; refuses those that a reader must understand."""
+        """Return the fields that were not taken; refuses those that a reader must understand."""
         for name, value in self._left.items():
             if name != UNFINISHED and (not isinstance(value, dict) or value.get("must_understand") is not False):
                 raise MetadataError(
@@ -246,12 +246,12 @@ class Extension(NamedTuple):
     configuration: dict[str, JSON]
 
     def to_json(self) -> dict[str, JSON]:
-        """The object form with an explicit configuration, which all readers accept."""
+        """Return the object form with an explicit configuration, which all readers accept."""
         return {"name": self.name, "configuration": self.configuration}
 
 
 def as_extension(value: JSON, field: str, *, ignorable: bool = False) -> Extension:
-    """An extension object or its bare name; `must_understand: false` only where the format permits it."""
+    """Return an extension object or its bare name; `must_understand: false` only where the format permits it."""
     if isinstance(value, str):
         return Extension(as_name(value, field), {})
     fields = Fields(value, field)
@@ -265,14 +265,14 @@ def as_extension(value: JSON, field: str, *, ignorable: bool = False) -> Extensi
 
 
 def as_attributes(value: JSON, field: str = "attributes") -> dict[str, JSON]:
-    """The attributes of a node, in which keys may even be repeated."""
+    """Return the attributes of a node, in which keys may even be repeated."""
     if value is None:  # written by some; the format says absent
         return {}
     return value if isinstance(value, dict) else as_object(value, field)
 
 
 def new_attributes(value: Any) -> dict[str, JSON]:
-    """The attributes that a user gives for a new node: a mapping, or None."""
+    """Return the attributes that a user gives for a new node: a mapping, or None."""
     if value is not None and not isinstance(value, Mapping):
         fail("attributes", "a dict", value)
     found: dict[str, JSON] = plain(value or {})
@@ -280,7 +280,7 @@ def new_attributes(value: Any) -> dict[str, JSON]:
 
 
 def plain(value: Any, field: str = "attributes") -> JSON:
-    """A user's value as JSON: numpy scalars and arrays become numbers and lists, tuples lists.
+    """Return a user's value as JSON: numpy scalars and arrays become numbers and lists, tuples lists.
 
     NaN and infinities stay numbers, unless the setting `strict_json` refuses them.
     """

@@ -2,8 +2,7 @@
 
 What a chunk goes through in Zarr v2 is one list: the order of its axes, the filters, the compressor. Here it becomes
 a chain of codecs. The last ones that are from bytes to bytes have their own classes; what comes before them is
-`bytes`, a codec for elements of any length, or, if nothing else says it, the filters of numcodecs themselves. `to_v3`
-gives the metadata of Zarr v3 that describes the same chunks.
+`bytes`, a codec for elements of any length, or, if nothing else says it, the filters of numcodecs themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, overload
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,11 +18,10 @@ from zellige.dtypes import DataType
 from zellige.dtypes import v2 as types
 from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata.grids import RegularChunkGridMetadata
-from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, Documents, GroupMetadata
+from zellige.metadata.chunks import RegularChunkGridMetadata, V2ChunkKeyEncoding
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, Documents
 from zellige.metadata.json import Extension, Fields, as_attributes, as_integer, as_list, as_name, one_of
-from zellige.metadata.keys import V2ChunkKeyEncoding
-from zellige.metadata.v3 import ArrayMetadata, ArrayV3Metadata, as_shape
+from zellige.metadata.v3 import ArrayMetadata, as_shape
 from zellige.types import JSON, InternalName, Shape
 
 FILTERS = InternalName("zarr2.filters")
@@ -77,7 +75,7 @@ class ArrayV2Metadata(ArrayMetadata):
         )
 
     def to_dict(self) -> dict[str, JSON]:
-        """The document without the attributes."""
+        """Return the document without the attributes."""
         fill = types.write_v2_fill(self.data_type, types.declared(self.dtype), self.fill_value)
         document: dict[str, JSON] = {
             "zarr_format": 2,
@@ -93,12 +91,12 @@ class ArrayV2Metadata(ArrayMetadata):
         return document | self.extra
 
     def to_documents(self) -> Documents:
-        """The documents by their names; that of the attributes only if there are any."""
+        """Return the documents by their names; that of the attributes only if there are any."""
         documents = {ARRAY_V2: self.to_dict()}
         return {**documents, ATTRIBUTES_V2: self.attributes} if self.attributes else documents
 
     def resized(self, grid: ChunkGrid) -> ArrayV2Metadata:
-        """The metadata after a resize to this grid."""
+        """Return the metadata after a resize to this grid."""
         if tuple(axis.declared for axis in grid.axes) != self.chunk_grid.chunk_shape:
             raise MetadataError("Zarr v2 has chunks of one shape only, which does not change", field="chunks")
         return replace(self, shape=grid.shape)
@@ -145,7 +143,7 @@ def _chunks(value: JSON, path: str, rank: int) -> Shape:
 
 
 def _filters(value: JSON, path: str) -> list[dict[str, JSON]] | None:
-    """The filters; no list and an empty one are the same."""
+    """Return the filters; no list and an empty one are the same."""
     items = [] if value is None else as_list(value, path)
     return [_codec(item, f"{path}[{i}]") for i, item in enumerate(items)] or None
 
@@ -166,7 +164,7 @@ _YES_OR_NO = {"YES": True, "NO": False}
 
 
 def _codec(value: JSON, path: str) -> dict[str, JSON]:
-    """A codec with valid parameters in place of those that others write, and that only writing depends on.
+    """Return a codec with valid parameters in place of those that others write, and that only writing depends on.
 
     >>> _codec({"id": "zstd", "level": 30, "checksum": "NO"}, "compressor")
     {'id': 'zstd', 'level': 22, 'checksum': False}
@@ -208,12 +206,12 @@ class Step(NamedTuple):
     configuration: dict[str, JSON]
 
     def to_json(self) -> dict[str, JSON]:
-        """As the document has it."""
+        """Return it as the document has it."""
         return {"id": self.id, **self.configuration}
 
 
 def steps_of(filters: list[dict[str, JSON]] | None, compressor: dict[str, JSON] | None) -> list[Step]:
-    """What chunks go through, in this order."""
+    """Return what chunks go through, in this order."""
     items = [(f"filters[{i}]", item) for i, item in enumerate(filters or [])]
     items += [("compressor", compressor)] if compressor else []
     return [Step(place, item["id"], {k: v for k, v in item.items() if k != "id"}) for place, item in items]
@@ -228,12 +226,12 @@ def _chain(dtype: JSON, data_type: DataType, steps: list[Step], order: str, rank
     turned = order == "F" and rank > 1 and not (before and before[0].id in _SHAPED)
     axes = [Extension("transpose", {"order": list(range(rank))[::-1]})] if turned else []
     # What a chain takes for the size of elements: that of the array's, whatever filters make of them.
-    usual = 1 if data_type.numpy.hasobject else data_type.numpy.itemsize
+    usual = data_type.item_size or 1
     return (*axes, _serializer(dtype, data_type, before), *_bytes_codecs(after, _itemsize(dtype, before), usual))
 
 
 def _check_objects(data_type: DataType, steps: list[Step]) -> None:
-    """Filters for objects come first, and only where there are objects."""
+    """Refuse filters for objects that do not come first, or where there are no objects."""
     for i, step in enumerate(steps):
         objects = data_type.numpy.hasobject and i == 0
         if (step.id in _OBJECTS and not objects) or (step.id in _SHAPED and i):
@@ -244,11 +242,11 @@ def _check_objects(data_type: DataType, steps: list[Step]) -> None:
 
 
 def _serializer(dtype: JSON, data_type: DataType, steps: list[Step]) -> Extension:
-    """The codec from the chunk to bytes: one of ours if it can say the same."""
+    """Return the codec from the chunk to bytes: one of ours if it can say the same."""
     declared = types.declared(dtype)
     orders = types.byte_orders(declared)
     if not steps and len(orders) < 2 and not types.has_subarrays(declared):
-        return _elements(orders)
+        return bytes_codec(orders)
     if len(steps) == 1 and data_type.name == _VARIABLE.get(steps[0].id):
         return Extension(steps[0].id, steps[0].configuration)
     if len(steps) == 1 and steps[0].id in _NUMBERS and orders == {_NATIVE}:
@@ -256,13 +254,13 @@ def _serializer(dtype: JSON, data_type: DataType, steps: list[Step]) -> Extensio
     return Extension(FILTERS, {"dtype": dtype, "filters": [step.to_json() for step in steps]})
 
 
-def _elements(orders: set[Literal["little", "big"]]) -> Extension:
-    """The codec of elements in this byte order, if they have one."""
+def bytes_codec(orders: set[Literal["little", "big"]]) -> Extension:
+    """Return the codec of elements in this byte order, if they have one."""
     return Extension("bytes", {"endian": next(iter(orders))} if orders else {})
 
 
 def _bytes_codecs(steps: list[Step], itemsize: int, usual: int) -> list[Extension]:
-    """Codecs from bytes to bytes. numcodecs hands elements of some size to the first one, and bytes to the others."""
+    """Return codecs from bytes to bytes. numcodecs hands elements to the first one, and bytes to the others."""
     found = []
     for step in steps:
         configuration = step.configuration
@@ -276,7 +274,7 @@ def _bytes_codecs(steps: list[Step], itemsize: int, usual: int) -> list[Extensio
 
 
 def _itemsize(dtype: JSON, steps: list[Step]) -> int:
-    """The size of the elements that the filters make; 1 if they are bytes."""
+    """Return the size of the elements that the filters make; 1 if they are bytes."""
     size = types.declared(dtype).itemsize
     for step in steps:
         before, _ = types.CONVERSIONS.get(step.id, (None, None))
@@ -285,173 +283,3 @@ def _itemsize(dtype: JSON, steps: list[Step]) -> int:
         elif step.id != "bitround":
             size = 1  # also of a filter that lacks its type, which is refused when the codecs are made
     return size
-
-
-# -- from Zarr v2 to v3 (spec: 10.4) ---------------------------------------------------------------
-
-
-class NotConvertibleError(MetadataError):
-    """Zarr v3 cannot say what metadata of Zarr v2 says; `field` is the part of it that it cannot."""
-
-
-@overload
-def to_v3(metadata: ArrayV2Metadata) -> ArrayV3Metadata: ...
-@overload
-def to_v3(metadata: GroupMetadata) -> GroupMetadata: ...
-def to_v3(metadata: ArrayV2Metadata | GroupMetadata) -> ArrayV3Metadata | GroupMetadata:
-    """The metadata of Zarr v3 for the same node; raises `NotConvertibleError` if there is none.
-
-    The names of axes that xarray keeps among the attributes become `dimension_names`, where it looks for them in
-    Zarr v3. Fields that Zarr v2 does not define are left out, and so is the consolidated metadata of a group.
-
-    A chunk of Zarr v2 goes through one list: filters and a compressor, each of which takes whatever bytes or elements
-    it gets for what it likes. A chain of Zarr v3 is stricter: codecs from arrays to arrays, one from an array to bytes,
-    codecs from bytes to bytes, and every array has the type that the codec before has made. What does not fit is
-    refused.
-
-    >>> document = {"zarr_format": 2, "shape": [9], "chunks": [4], "dtype": ">i2", "fill_value": None, "order": "C"}
-    >>> found = to_v3(ArrayV2Metadata.from_documents({".zarray": document | {"compressor": {"id": "zlib"}}}))
-    >>> [codec.to_json() for codec in found.codecs]  # doctest: +NORMALIZE_WHITESPACE
-    [{'name': 'bytes', 'configuration': {'endian': 'big'}},
-     {'name': 'numcodecs.zlib', 'configuration': {}}]
-    >>> to_v3(GroupMetadata({"title": "tides"}, zarr_format=2)).to_dict()
-    {'zarr_format': 3, 'node_type': 'group', 'attributes': {'title': 'tides'}}
-    """
-    if isinstance(metadata, GroupMetadata):
-        return GroupMetadata(dict(metadata.attributes), 3)
-    _check_type(metadata)
-    names = metadata.dimension_names
-    attributes = {key: value for key, value in metadata.attributes.items() if names is None or key != DIMENSIONS}
-    return ArrayV3Metadata(
-        shape=metadata.shape,
-        data_type=metadata.data_type,
-        chunk_grid=metadata.chunk_grid,
-        chunk_key_encoding=metadata.chunk_key_encoding,
-        fill_value=metadata.fill_value,
-        codecs=tuple(_codecs(metadata)),
-        attributes=attributes,
-        dimension_names=names or None,
-    )
-
-
-def _check_type(metadata: ArrayV2Metadata) -> None:
-    if not isinstance(metadata.data_type, types.V2DataType):
-        return
-    if metadata.data_type.numpy.hasobject:
-        codec = metadata.filters[0]["id"] if metadata.filters else None
-        raise _refused("dtype", f"of objects Zarr v3 has strings and bytes only, not what {codec!r} is for")
-    raise _refused("dtype", "Zarr v3 has no structs with fields that are arrays")
-
-
-def _refused(place: str, reason: str) -> NotConvertibleError:
-    return NotConvertibleError(f"{place}: {reason}", field=place)
-
-
-def _codecs(metadata: ArrayV2Metadata) -> list[Extension]:
-    """The same chain, by the names that Zarr v3 has for its codecs."""
-    found: list[Extension] = []
-    itemsize = 1  # of what the next codec from bytes to bytes sees
-    for codec in metadata.codecs:
-        if codec.name == FILTERS:
-            filtered, itemsize = _filtered(metadata, codec.configuration["filters"])
-            found += filtered
-        elif codec.name == "bytes":
-            itemsize = metadata.data_type.numpy.itemsize
-            found.append(codec)
-        else:
-            found.append(_renamed(codec, itemsize))
-            itemsize = 1
-    return found
-
-
-_CORE: dict[str, dict[str, JSON]] = {
-    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1, "typesize": 1, "blocksize": 0},
-    "gzip": {"level": 1},
-    "zstd": {"level": 0, "checksum": False},
-}
-"""Codecs that the specification of Zarr v3 has too, and the defaults of numcodecs."""
-
-
-def _renamed(codec: Extension, itemsize: int) -> Extension:
-    """A codec that has a name in Zarr v3, by that of the specification if it is there."""
-    name, given = codec.name.removeprefix("numcodecs."), _given(codec.configuration)
-    if name == "crc32c" and given.get("location", "end") == "end":
-        return Extension("crc32c", {})
-    if name not in _CORE:
-        return Extension(codec.name, given)
-    if name == "blosc":
-        given = {"typesize": itemsize, **given}
-        given["shuffle"] = _shuffle(given.get("shuffle", 1), given["typesize"])
-    return Extension(name, _CORE[name] | given)
-
-
-def _shuffle(number: JSON, typesize: JSON) -> str:
-    """The word for how blosc shuffles."""
-    names = {0: "noshuffle", 1: "shuffle", 2: "bitshuffle", -1: "bitshuffle" if typesize == 1 else "shuffle"}
-    if type(number) is not int or number not in names:
-        raise _refused("blosc.shuffle", f"must be -1, 0, 1 or 2, found {number!r}")
-    return names[number]
-
-
-def _given(configuration: dict[str, JSON]) -> dict[str, JSON]:
-    """A configuration without the nulls by which numcodecs says that something is not given."""
-    return {key: value for key, value in configuration.items() if value is not None}
-
-
-# -- filters --------------------------------------------------------------------------------------
-
-
-def _filtered(metadata: ArrayV2Metadata, items: list[dict[str, JSON]]) -> tuple[list[Extension], int]:
-    """The codecs for filters that come before those from bytes to bytes, and the size of the elements at last."""
-    filters = steps_of(metadata.filters, metadata.compressor)[: len(items)]
-    stored = types.declared(metadata.dtype)
-    found: list[Extension] = []
-    for i, step in enumerate(filters):
-        codec = Extension(f"numcodecs.{step.id}", _given(step.configuration))
-        if step.id in _NUMBERS and i == len(filters) - 1:
-            if not stored.isnative:
-                raise _refused(step.place, f"{step.id!r} in Zarr v3 knows no byte order, the elements are {stored.str}")
-            return [*found, codec], 1
-        stored = _after(step, stored, filters[i + 1 :])
-        found.append(codec)
-    orders = types.byte_orders(stored)
-    if len(orders) > 1:
-        raise _refused("dtype", "fields have different byte orders, and Zarr v3 has one for all of them")
-    return [*found, _elements(orders)], stored.itemsize
-
-
-def _after(step: Step, stored: np.dtype[Any], others: list[Step]) -> np.dtype[Any]:
-    """The type that a filter makes of elements of another, byte order included."""
-    if step.id in types.CONVERSIONS and step.id != "categorize":
-        return _converted(step, stored)
-    if step.id == "bitround":
-        return stored
-    if step.id == "packbits":
-        if stored.kind != "b":
-            raise _refused(step.place, f"'packbits' in Zarr v3 takes bools only, the elements are {stored.str}")
-        return np.dtype(np.uint8)
-    if others:
-        reason = f"{step.id!r} does not make an array, so {others[0].id!r} cannot follow it in Zarr v3"
-        raise _refused(step.place, reason)
-    raise _refused(step.place, f"Zarr v3 has no codec for {step.id!r}")
-
-
-def _converted(step: Step, stored: np.dtype[Any]) -> np.dtype[Any]:
-    decoded, encoded = types.conversion(step.id, step.configuration, step.place)
-    if decoded != stored:
-        # numcodecs would look at the bytes as if they were of that type.
-        reason = f"{step.id!r} is for {decoded.str}, the elements are {stored.str}, and Zarr v3 does not reinterpret"
-        raise _refused(f"{step.place}.{types.CONVERSIONS[step.id][0]}", reason)
-    for dtype in (decoded, encoded):
-        if dtype.kind not in "biufc":
-            raise _refused(step.place, f"{step.id!r} in Zarr v3 is for numbers, not for {dtype.str}")
-    if step.id == "delta" and _sums_otherwise(decoded, encoded):
-        raise _refused(step.place, f"'delta' in Zarr v3 does not sum {encoded.str} by way of floats to {decoded.str}")
-    return encoded
-
-
-def _sums_otherwise(decoded: np.dtype[Any], encoded: np.dtype[Any]) -> bool:
-    """Whether numcodecs sums differences to integers by way of floats, which are rounded and do not wrap around."""
-    if decoded.kind not in "iu":
-        return False
-    return encoded.kind not in "iu" or (encoded.itemsize == 8 and np.result_type(decoded, encoded).kind == "f")

@@ -16,12 +16,14 @@ from zellige.dtypes.base import read_only
 from zellige.dtypes.fill import read_bytes
 from zellige.errors import MetadataError, fail
 from zellige.grid.grid import ChunkGrid
-from zellige.metadata import grids
-from zellige.metadata.grids import (
+from zellige.metadata.chunks import (
     ChunkGridMetadata,
+    ChunkKeyEncoding,
     RectilinearChunkGridMetadata,
     RegularChunkGridMetadata,
     parse_chunk_grid,
+    parse_chunk_key_encoding,
+    resized_grid,
 )
 from zellige.metadata.json import (
     Extension,
@@ -36,7 +38,6 @@ from zellige.metadata.json import (
     without_repeats,
     write_json,
 )
-from zellige.metadata.keys import ChunkKeyEncoding, parse_chunk_key_encoding
 from zellige.types import JSON, AnyArray, Shape
 
 __all__ = [
@@ -74,11 +75,11 @@ class ArrayMetadata:
     """Fields that are not known and may be ignored; kept when the metadata is written again."""
 
     def to_documents(self) -> dict[str, dict[str, JSON]]:
-        """The documents of the node by their names."""
+        """Return the documents of the node by their names."""
         raise NotImplementedError
 
     def with_attributes(self, attributes: dict[str, JSON]) -> Self:
-        """The same array with other attributes."""
+        """Return the same array with other attributes."""
         return replace(self, attributes=attributes)
 
     def __eq__(self, other: object) -> bool:
@@ -87,7 +88,7 @@ class ArrayMetadata:
 
 
 def as_shape(value: JSON, path: str) -> Shape:
-    """The lengths of the axes."""
+    """Return the lengths of the axes."""
     if len(as_list(value, path)) > _MAX_RANK:
         fail(path, f"at most {_MAX_RANK} dimensions", value)
     return tuple(as_integer(n, f"{path}[{axis}]") for axis, n in enumerate(value))
@@ -141,7 +142,7 @@ class ArrayV3Metadata(ArrayMetadata):
         )
 
     def to_dict(self) -> dict[str, JSON]:
-        """The document; optional fields that are empty are left out."""
+        """Return the document; optional fields that are empty are left out."""
         document: dict[str, JSON] = {
             "zarr_format": 3,
             "node_type": "array",
@@ -159,16 +160,16 @@ class ArrayV3Metadata(ArrayMetadata):
         return document | self.extra
 
     def to_documents(self) -> dict[str, dict[str, JSON]]:
-        """The documents of the node by their names."""
+        """Return the documents of the node by their names."""
         return {DOCUMENT: self.to_dict()}
 
     def to_bytes(self) -> bytes:
-        """The document as it is stored."""
+        """Return the document as it is stored."""
         return write_json(self.to_dict())
 
     def resized(self, grid: ChunkGrid) -> ArrayV3Metadata:
-        """The metadata after a resize to this grid."""
-        return replace(self, shape=grid.shape, chunk_grid=grids.resized(self.chunk_grid, grid))
+        """Return the metadata after a resize to this grid."""
+        return replace(self, shape=grid.shape, chunk_grid=resized_grid(self.chunk_grid, grid))
 
 
 # -- fields ---------------------------------------------------------------------------------------
@@ -212,7 +213,7 @@ def _no_transformers(value: JSON, path: str) -> None:
 
 
 def _as_struct(codecs: tuple[Extension, ...], fill: JSON, data_type: Any) -> tuple[tuple[Extension, ...], AnyArray]:
-    """The codecs and the fill value of an array of `structured`, as of one of `struct`.
+    """Return the codecs and the fill value of an array of `structured`, as of one of `struct`.
 
     The older type may lack the byte order, which then is little, and its fill value may be base64 of the bytes as
     they are stored.
@@ -225,7 +226,7 @@ def _as_struct(codecs: tuple[Extension, ...], fill: JSON, data_type: Any) -> tup
 
 
 def _with_byte_order(codecs: tuple[Extension, ...]) -> tuple[tuple[Extension, ...], JSON]:
-    """The same codecs with the byte order of the elements explicit, wherever in the chain it is, and that order."""
+    """Return the same codecs with the byte order of the elements explicit, wherever it is, and that order."""
     found: list[Extension] = []
     endian = None
     for name, configuration in codecs:

@@ -30,7 +30,7 @@ from zellige.grid.parse import ChunksLike, nearest_divisor
 from zellige.io import results, select
 from zellige.io.chunks import Chunks
 from zellige.io.plan import plan_for
-from zellige.io.read import read
+from zellige.io.read import read, reader
 from zellige.io.select import FieldNames, Indexer, Selection
 from zellige.io.write import write, write_fields
 from zellige.metadata import ArrayV3Metadata
@@ -38,7 +38,7 @@ from zellige.metadata.json import UNFINISHED, UNFINISHED_WORDS
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.node import Blueprint, NodeHandle, blueprint_of, remember, remembered
-from zellige.settings import ArrayConfig, told
+from zellige.settings import ArrayConfig, progress_sink
 from zellige.stores import Store, StoreLike, locate
 from zellige.types import JSON, AnyArray, Casting, Coords, Shape
 
@@ -120,9 +120,8 @@ class Array(NodeHandle):
             config = _config_v2(metadata, config)
         self.store, self.path, self.config, self._holder = store, path, config, holder
         self.metadata, self.grid, chain, self._inner, self._uneven = blueprint or Blueprint.of(metadata)
-        prefix = path and path + "/"
-        self._chunks = Chunks(store, prefix, metadata.chunk_key_encoding, len(metadata.shape), chain, config)
-        self._reader: Reader | Literal[False] | None = None  # until it is asked for; False if there is none
+        self._chunks = Chunks(store, node.prefix(path), metadata.chunk_key_encoding, len(metadata.shape), chain, config)
+        self._reader: Reader | Literal[False] | None = None  # until first use; False if there is none
 
     def _check_shards(self, grid: ChunkGrid) -> None:
         """Refuse a grid in which inner chunks do not divide the shards, unless a setting allows to write such."""
@@ -167,7 +166,10 @@ class Array(NodeHandle):
 
     @classmethod
     def from_dict(cls, store_path: StorePath, data: Mapping[str, Any]) -> Array:
-        """Return the array at a place that the content of its `zarr.json` describes; nothing is read or written."""
+        """Return the array that the content `data` of a `zarr.json` describes; nothing is read or written.
+
+        `store_path` is the place where the array is, or is going to be.
+        """
         return cls.from_documents(store_path.store, store_path.path, {DOCUMENT: dict(data)})
 
     @classmethod
@@ -179,7 +181,19 @@ class Array(NodeHandle):
         config: Mapping[str, Any] | ArrayConfig | None = None,
         holder: Consolidated | None = None,
     ) -> Array:
-        """Return the array that parsed documents describe; nothing is read or written."""
+        """Return the array that parsed documents describe; nothing is read or written.
+
+        Parameters
+        ----------
+        store, path
+            Where the array is, or is going to be.
+        documents
+            Its metadata documents by name, such as `{"zarr.json": …}`.
+        config
+            Settings of the handle, as for `zellige.create_array`.
+        holder
+            The consolidated metadata that it was reached through, which follows its changes.
+        """
         settings = ArrayConfig.of(config)
         try:
             blueprint = blueprint_of(documents)
@@ -313,15 +327,7 @@ class Array(NodeHandle):
 
         In the form of `write_chunk_sizes`.
         """
-        return tuple(map(as_tuple, map(self._read_runs, range(self.ndim))))
-
-    def _read_runs(self, axis: int) -> LazyTuple:
-        """Return the data sizes along an axis of the smallest chunks that can be read alone."""
-        if self._inner is None:
-            return self.grid.axes[axis].data_runs
-        if self._uneven is None or self._is_stepped(axis):
-            return FixedDimension(self._inner[axis], self.shape[axis]).data_runs
-        return InnerEdges(self.grid.axes[axis].data_runs, self._inner[axis])
+        return tuple(as_tuple(read_runs(self, axis)) for axis in range(self.ndim))
 
     @property
     def _chunk_grid(self) -> ChunkGrid:
@@ -333,7 +339,7 @@ class Array(NodeHandle):
         """The number of chunks along each axis; in shards, of inner chunks. `grid.grid_shape` counts shards."""
         if self._inner is None:
             return self.grid.grid_shape
-        return tuple(len(self._read_runs(axis)) for axis in range(self.ndim))
+        return tuple(len(read_runs(self, axis)) for axis in range(self.ndim))
 
     @property
     def nchunks(self) -> int:
@@ -356,7 +362,7 @@ class Array(NodeHandle):
         return sum(self.store.size(key) or 0 for key in [*documents, *keys])
 
     def iter_chunks(self, selection: Any = ...) -> Iterator[ArrayChunk]:
-        """Yield the chunks that a selection hits, with their coordinates, regions and keys.
+        """Yield the chunks that a `selection` hits, with their coordinates, regions and keys.
 
         >>> import zellige
         >>> a = zellige.zeros((6,), chunks=[[1, 2, 3]])
@@ -382,9 +388,9 @@ class Array(NodeHandle):
         return coverage(self, self._inner)
 
     def explain(self, selection: Any = ...) -> Explanation:
-        """Return what reading a selection would cost: chunks, requests, bytes, and a better layout if there is one.
+        """Return what reading a `selection` would cost: chunks, requests, bytes, and a better layout if there is one.
 
-        No chunk is read; the sizes of stored values are asked for, and indexes of shards read.
+        No chunk is read; the sizes of stored values and the indexes of shards are.
 
         >>> import zellige
         >>> a = zellige.create_array(data=range(1000), chunks=[[400, 600]], compressors=None)
@@ -401,7 +407,7 @@ class Array(NodeHandle):
     def stats(self, selection: Any = ..., *, progress: ProgressLike = None) -> Stats:
         """Return minimum, maximum, mean and the number of NaN of a selection, read chunk by chunk.
 
-        `progress`: as for `zellige.copy`.
+        `selection`: as for `get_basic_selection`. `progress`: as for `zellige.copy`.
 
         >>> import zellige
         >>> zellige.array([1.0, float("nan"), 3.0], chunks=2).stats()
@@ -441,7 +447,7 @@ class Array(NodeHandle):
 
     def __getitem__(self, index: Any) -> Any:
         reader = self._prepare() if self._reader is None else self._reader
-        if reader and told.get() is None and (found := reader.read(index)) is not None:
+        if reader and progress_sink.get() is None and (found := reader.read(index)) is not None:
             return found
         if self.metadata.data_type.numpy.names is not None:
             return self.get_basic_selection(index)
@@ -471,21 +477,27 @@ class Array(NodeHandle):
         return self._get(select.basic, selection, out, fields)
 
     def get_orthogonal_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Read, each axis picked on its own: `array.oindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
+        """Read, each axis picked on its own: `array.oindex[selection]`. `out`, `fields`: see `get_basic_selection`.
+
+        A `selection` has for each axis an integer, a slice, a mask or an array of integers; `...` for the others.
+        """
         return self._get(select.orthogonal, selection, out, fields)
 
     def get_coordinate_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Read point by point: `array.vindex[selection]`. `out`, `fields`: see `get_basic_selection`."""
+        """Read point by point: `array.vindex[selection]`. `out`, `fields`: see `get_basic_selection`.
+
+        A `selection` is an array of integers for each axis, broadcast to each other, or a mask of the array's shape.
+        """
         return self._get(select.points, selection, out, fields)
 
     def get_mask_selection(self, mask: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
-        """Return the elements where a mask of the array's shape is true. `out`, `fields`: see `get_basic_selection`."""
+        """Return the elements where a boolean `mask` is true. `out`, `fields`: see `get_basic_selection`."""
         return self._get(select.points, np.asarray(mask, bool), out, fields)
 
     def get_block_selection(self, selection: Any, *, out: AnyArray | None = None, fields: Fields = None) -> Any:
         """Read whole chunks by their position in the grid: `array.blocks[selection]`.
 
-        `out`, `fields`: see `get_basic_selection`.
+        A `selection` has an integer or a slice for each axis. `out`, `fields`: see `get_basic_selection`.
         """
         return self._get(select.blocks, selection, out, fields)
 
@@ -517,13 +529,9 @@ class Array(NodeHandle):
 
     def _prepare(self) -> Reader | Literal[False]:
         """Make the kernel's reader of this array, on first use; False if there is none."""
-        grid, dtype, made = self.grid, self.dtype, None
-        files = self._chunks.files if self.config.order == "C" and dtype.names is None else None
-        if files is not None and dtype == self._chunks.chain.dtype.numpy:
-            from zellige.io.reader import reader  # only for those who read files
-
-            follow, fill = self.store.traits.follow_links, self.config.read_missing_chunks
-            made = reader(files, grid, dtype, follow=follow, fill=fill)
+        grid, dtype = self.grid, self.dtype
+        fits = self.config.order == "C" and dtype.names is None and dtype == self._chunks.chain.dtype.numpy
+        made = reader(self._chunks, grid) if fits else None
         self._reader = made or False
         if self.grid is not grid:  # another thread has followed a resize meanwhile
             self._reader = None
@@ -611,7 +619,7 @@ class Array(NodeHandle):
     def set_mask_selection(
         self, mask: Any, value: Any, *, fields: Fields = None, casting: Casting | None = None
     ) -> None:
-        """Write where a mask of the array's shape is true. `fields`, `casting`: see `set_basic_selection`."""
+        """Write where a `mask` is true. `value`, `fields`, `casting`: see `set_basic_selection`."""
         self._set(select.points, np.asarray(mask, bool), value, fields, casting)
 
     def set_block_selection(
@@ -622,7 +630,7 @@ class Array(NodeHandle):
 
     def _set(self, way: Way, index: Any, value: Any, fields: Fields, casting: Casting | None) -> None:
         selection, names = self._select(way, index, fields)
-        self._check_writable()
+        node.check_writable(self)
         if self._uneven is not None:
             self._check_uneven(self._uneven)
         if casting not in (None, "same_value", "unsafe"):
@@ -658,7 +666,7 @@ class Array(NodeHandle):
         >>> a.write_chunk_sizes
         ((31, 28, 31, 30),)
         """
-        from zellige.nodes import resize  # only for those who change a shape
+        from zellige.nodes import resize  # needed only to change a shape
 
         resize.resize(self, new_shape, chunks)
 
@@ -683,7 +691,7 @@ class Array(NodeHandle):
         >>> a.append(range(31), chunks=[31])
         (90,)
         """
-        from zellige.nodes import resize  # only for those who change a shape
+        from zellige.nodes import resize  # needed only to change a shape
 
         return resize.append(self, data, axis, chunks)
 
@@ -691,8 +699,8 @@ class Array(NodeHandle):
         """Make room at the end of an axis for data that others write, such as the tasks of a cluster.
 
         They write to `.array`, which has the new shape; readers see that once `commit` is called, and what was
-        written before is removed by `abort`, or by the next one who resizes or appends: only one can win. In a
-        transaction the shape changes at once, since nobody else sees it.
+        written before is removed by `abort`, or by the next resize or append: only one can win. In a
+        transaction the shape changes at once, since no other process sees it.
 
         Parameters
         ----------
@@ -710,41 +718,21 @@ class Array(NodeHandle):
         >>> a.shape, pending.commit(), a.shape
         ((59,), (90,), (90,))
         """
-        from zellige.nodes import resize  # only for those who change a shape
+        from zellige.nodes import resize  # needed only to change a shape
 
         return resize.start_append(self, length, axis, chunks)
 
     # -- changing its metadata --------------------------------------------------------------------
 
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
-        self._check_writable()
+        node.check_writable(self)
 
         def with_attributes(metadata: ArrayMetadata) -> ArrayMetadata:
             attributes = dict(metadata.attributes)
             change(attributes)
             return metadata.with_attributes(attributes)
 
-        self._update(with_attributes)
-
-    def _update(
-        self,
-        change: Callable[[ArrayMetadata], ArrayMetadata],
-        read: tuple[node.Stored, ArrayMetadata] | None = None,
-    ) -> None:
-        """Change the stored metadata, starting from what is stored now, and follow it.
-
-        `read` is what `_read_stored` returned before; it is read again only if it has changed since.
-        """
-        stored = None if read is None else read[0]
-
-        def rewrite(documents: Documents) -> tuple[Documents, ArrayMetadata]:
-            found = read[1] if read is not None and documents is read[0].documents else self._parsed(documents)
-            metadata = change(found)
-            return metadata.to_documents(), metadata
-
-        node.update(self.store, self.path, node.document_names(self.metadata), rewrite, self._bind, stored)
-        if self._holder is not None:
-            self._holder.follow(self.path)
+        update_metadata(self, with_attributes)
 
     def _read_stored(self) -> tuple[node.Stored, ArrayMetadata]:
         """Return the documents as they are stored now, and the metadata that they hold."""
@@ -809,6 +797,36 @@ class Array(NodeHandle):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Array.from_documents, (self.store, self.path, self.metadata.to_documents(), self.config, self._holder)
+
+
+def read_runs(array: Array, axis: int) -> LazyTuple:
+    """Return the data sizes along an axis of the smallest chunks that can be read alone, as runs of equal ones."""
+    if array._inner is None:
+        return array.grid.axes[axis].data_runs
+    if array._uneven is None or array._is_stepped(axis):
+        return FixedDimension(array._inner[axis], array.shape[axis]).data_runs
+    return InnerEdges(array.grid.axes[axis].data_runs, array._inner[axis])
+
+
+def update_metadata(
+    array: Array,
+    change: Callable[[ArrayMetadata], ArrayMetadata],
+    read: tuple[node.Stored, ArrayMetadata] | None = None,
+) -> None:
+    """Change the stored metadata of an array, starting from what is stored now, and make the handle follow.
+
+    `read` is what `_read_stored` returned before; it is read again only if it has changed since.
+    """
+    stored = None if read is None else read[0]
+
+    def rewrite(documents: Documents) -> tuple[Documents, ArrayMetadata]:
+        found = read[1] if read is not None and documents is read[0].documents else array._parsed(documents)
+        metadata = change(found)
+        return metadata.to_documents(), metadata
+
+    node.update(array.store, array.path, node.document_names(array.metadata), rewrite, array._bind, stored)
+    if array._holder is not None:
+        array._holder.follow(array.path)
 
 
 def open_array(

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from zellige.dtypes.cast import as_value
 from zellige.errors import ArrayNotFoundError, ConflictError, ContainsArrayError, StaleMetadataError
@@ -37,13 +37,14 @@ from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, Do
 from zellige.metadata.json import new_attributes
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, lease, node, remove, resize
-from zellige.nodes.array import Array, open_array_or
+from zellige.nodes.array import Array, open_array_or, update_metadata
 from zellige.nodes.consolidated import (
     Consolidated,
     bare,
     change_entries,
     compare,
     follow_changes,
+    holder_of,
     holds_some,
     refuse_lost,
     stored_entries,
@@ -52,7 +53,7 @@ from zellige.nodes.consolidated import (
 from zellige.nodes.lease import Lease, Owner
 from zellige.nodes.record import Growth, Record, is_committed
 from zellige.settings import ArrayConfig, config
-from zellige.stores import LocalStore, Store, StoreLike, abilities, finishing, locate
+from zellige.stores import LocalStore, Store, StoreLike, finishing, locate
 from zellige.stores.base import ChangedError, retried
 from zellige.stores.threads import gather
 from zellige.stores.wrappers import FencedStore
@@ -60,9 +61,6 @@ from zellige.stores.wrappers import FencedStore
 if TYPE_CHECKING:
     from zellige.nodes.group import Group
     from zellige.nodes.node import ArrayMetadata, NodeMetadata
-
-T = TypeVar("T")
-S = TypeVar("S")
 
 _ABOUT = "several arrays of this group are changed at once; the next write by zellige, or repair, finishes or undoes it"
 
@@ -96,28 +94,30 @@ class Change:
         """The store, if it was opened for this: it is closed at the end of the block."""
 
     def _take(self, below: list[str]) -> None:
-        """Take the lease of the group, and see to it that nobody holds one above or below that overlaps.
+        """Take the lease of the group, and make sure that no lease above or below overlaps.
 
         What dead writers left is finished or undone.
         """
         if self._lease is None:
             return
-        for attempt in lease.attempts(self.store, self._lease.key, f"the arrays of group {'/' + self.path!r}"):
-            attempt.key, attempt.owner = self._lease.key, self._lease.attempt()
-            if attempt.owner is not None:
-                continue
-            try:
-                settle(self.store, self._lease)
-                for place in [*node.parents(self.path), *below]:
-                    attempt.key, attempt.owner = node.join(place, node.RECORD), owner_of(self.store, place)
-                    if attempt.owner is not None:
-                        break
-            except BaseException:
-                self._lease.abandon()
-                raise
-            if attempt.owner is None:
-                return
-            self._lease.release()
+        backoff = lease.Backoff(self.store, f"the arrays of group {'/' + self.path!r}")
+        while (held := self._attempt(self._lease, below)) is not None:
+            backoff.pause(*held)
+
+    def _attempt(self, own: Lease, below: list[str]) -> tuple[str, Owner] | None:
+        """Take the lease, or return the key and the owner of one that is in the way."""
+        if (owner := own.attempt()) is not None:
+            return own.key, owner
+        try:
+            settle(self.store, own)
+            for place in [*node.parents(self.path), *below]:
+                if (owner := owner_of(self.store, place)) is not None:
+                    own.release()
+                    return node.join(place, node.RECORD), owner
+        except BaseException:
+            own.abandon()
+            raise
+        return None
 
     # -- what is there ----------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Change:
         return self._groups[below]
 
     def arrays(self, below: str = "", *, complete: bool = False) -> dict[str, Array]:
-        """Return the arrays directly below a group by name; nobody else changes their shapes until the end.
+        """Return the arrays directly below a group by name; no other writer changes their shapes until the end.
 
         Parameters
         ----------
@@ -146,16 +146,16 @@ class Change:
         paths = node.children(self.store, node.join(self.path, below))
         found = list(zip(paths, gather(self._settled, paths, self.store), strict=True))
         if self._lease is not None:
-            self._lease.check()  # who has lost it may have read arrays of several states
+            self._lease.check()  # without it, arrays of different states may have been read
         if complete:
             refuse_lost(self.store, [path for path, array in found if array is None])
         return {path.rpartition("/")[2]: array for path, array in found if array is not None}
 
     def _settled(self, path: str) -> Array | None:
-        """Return the array at a path, once nobody changes its shape any more; None if there is no array.
+        """Return the array at a path, once no other writer changes its shape; None if there is no array.
 
-        Those who do hold the lock of its metadata, and look for the lease of the group once they have it. So it is
-        enough to have held the lock once since the lease was taken.
+        A writer that does holds the lock of its metadata, and then looks for the lease of the group. So it is enough to
+        have held that lock once since the lease was taken.
         """
         if self._lease is None:
             found = open_array_or(self.store, path, likely=self.zarr_format)
@@ -167,7 +167,7 @@ class Change:
                 return None
             changing = self.store.exists(node.join(path, node.PENDING))
         if changing:
-            with resize.lease(found, inside=True) as held:
+            with resize.shape_lease(found, inside=True) as held:
                 held.recover()
             return Array(self.store, path, held.metadata, found.config)
         return found
@@ -182,21 +182,21 @@ class Change:
         """
         new = {node.join(self.path, path): array for path, array in arrays.items() if path not in self._compared}
         for place in sorted({above for path in new for above in node.parents(path)}):
-            if (holder := self._holder(place)) is not None:
+            if (holder := self._consolidated(place)) is not None:
                 below = {path: array.metadata for path, array in new.items() if node.is_below(path, place)}
                 try:
                     self._unseen |= compare(holder, below)
                 except StaleMetadataError:
                     if self._lease is not None:
-                        self._lease.confirm()  # who has lost it has read documents of an older state
+                        self._lease.confirm()  # without it, documents of an older state were read
                     raise
         self._compared.update(arrays)
 
-    def _holder(self, place: str) -> Consolidated | None:
+    def _consolidated(self, place: str) -> Consolidated | None:
         """Return the consolidated metadata of a group above an array; in format 3 this group's own was read with it."""
         group = self.group(node.relative(place, self.path)) if node.is_below(place, self.path) else None
         if group is not None and self.zarr_format == 3:
-            return group._holder
+            return holder_of(group)
         return Consolidated(self.store, place, self.zarr_format)
 
     # -- what changes -----------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Change:
         self._announce()
         for path, (array, *_) in arrays.items():
             before = array.grid
-            if self.store.traits.transactional:  # nobody sees it, and some take no chunk outside the shape
+            if self.store.traits.transactional:  # not visible yet, and some take no chunk outside the shape
                 _replace_metadata(array, made[path].metadata)
             if not filled:
                 resize.clear_uncovered(array._chunks, before, grids[path])
@@ -309,7 +309,7 @@ class Change:
     def _make_room(self, path: str, metadata: NodeMetadata) -> None:
         """Check that nothing is in the way of a new node; what is left of one that was being removed goes."""
         own = "" if self._lease is None else self._lease.id
-        if hierarchy.check_place(self.store, path, metadata, overwrite=False, own=own):
+        if hierarchy.has_remains(self.store, path, metadata, own):
             remove.clear(self.store, path, whole=False, kept=(node.RECORD,))
 
     def _remove(self, new: Mapping[str, NodeMetadata]) -> None:
@@ -322,7 +322,7 @@ class Change:
                     if holds_some(self.store, above, zarr_format):
                         Consolidated(self.store, above, zarr_format).follow(self.path)
 
-        if hierarchy.check_place(self.store, self.path, GroupMetadata(), overwrite=True, kept=kept):
+        if hierarchy.is_occupied(self.store, self.path, kept):
             with remove.replacing(self.store, self.path, new, between=forget, kept=kept):
                 pass
 
@@ -342,8 +342,7 @@ class Change:
         """
         array = self._settled(node.join(self.path, path))
         if array is None:
-            prefix = node.join(self.path, path) + "/"
-            abilities.prune(self.store, prefix, lambda folder: not folder)  # which locking it has made
+            remove.remove_directory(self.store, node.join(self.path, path))  # which locking it has made
             raise ArrayNotFoundError(f"there is no array {path!r} below '/{self.path}' in {self.store!r}")
         value = as_value(data, array.dtype, array.config.casting)
         axis = resize.axis_number(array, axis)
@@ -495,7 +494,7 @@ class Change:
         held, record = self._lease, self._record
 
         def change(entries: Entries) -> None:
-            held.confirm()  # after it was read: who takes over changes it, so that it cannot be replaced any more
+            held.confirm()  # after the read: a takeover changes the document, so that the replacement fails
             for place, growth in record.grown.items():
                 relative = node.relative(place, top)
                 found = growth.applied(entries.get(relative, {}))
@@ -534,7 +533,7 @@ class Change:
     def _leave_no_directory(self) -> None:
         """Remove the directory that the lease was in, if it was made for that and nothing else has come there."""
         if self.path and self.group() is None:
-            abilities.prune(self.store, self.path + "/", lambda folder: not folder)
+            remove.remove_directory(self.store, self.path)
         if self._place_is_new and isinstance(self.store, LocalStore):
             with suppress(OSError):  # it is not empty
                 os.rmdir(self.store.root)
@@ -642,7 +641,7 @@ def owner_of(store: Store, path: str) -> Owner | None:
 
 
 def owner_above(store: Store, path: str, own: str = "") -> Owner | None:
-    """Return the live owner of the lease of a group above a node, who may be changing it; `own` is the caller's id."""
+    """Return the live owner of the lease of a group above a node; `own` is the caller's id."""
     if store.traits.transactional:
         return None
     found = gather(partial(owner_of, store), node.parents(path), store)
@@ -669,7 +668,7 @@ def settle(store: Store, held: Lease, content: Mapping[str, Any] | None = None) 
 
 
 def _touch(store: Store, path: str) -> None:
-    """Change the bytes of consolidated metadata, but not what it says: who has read it cannot replace it any more."""
+    """Change the bytes of consolidated metadata, but not what it says: replacing what was read before fails then."""
 
     def touch(key: str) -> None:
         found = store.read(key)
@@ -771,7 +770,7 @@ def _shorten(store: Store, path: str, growth: Growth) -> None:
 
 def _replace_metadata(array: Array, metadata: ArrayMetadata) -> None:
     """Change the metadata of an array at once, in a transaction."""
-    array._update(lambda _: metadata)
+    update_metadata(array, lambda _: metadata)
 
 
 def _uncreate(store: Store, path: str, documents: Documents) -> None:

@@ -23,7 +23,7 @@ from zellige.errors import (
     warn_caller,
 )
 from zellige.metadata import ArrayV3Metadata
-from zellige.metadata.grids import spelled_out
+from zellige.metadata.chunks import spelled_out
 from zellige.metadata.groups import (
     ARRAY_V2,
     ATTRIBUTES_V2,
@@ -47,7 +47,7 @@ from zellige.stores.base import ChangedError, retried
 from zellige.types import JSON
 
 if TYPE_CHECKING:
-    from zellige.nodes.node import ArrayMetadata
+    from zellige.nodes.node import ArrayMetadata, NodeHandle
 
 _BLOCK = "consolidated_metadata"
 
@@ -162,7 +162,7 @@ class Consolidated:
         if not mine or not self.store.exists(node.join(self.path, name)):
             return
 
-        # Nodes are read within the lock: whoever changes one after that will follow after this.
+        # Nodes are read within the lock: a later change of one is followed after this.
         def change_mine(entries: Entries) -> None:
             for path in mine:
                 change(self, entries, path)
@@ -190,7 +190,7 @@ class Consolidated:
             entries[relative] = bare(found)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the entries, which can be large; they are read again if somebody asks for them.
+        # Without the entries, which can be large; they are read again on first use.
         return Consolidated, (self.store, self.path, self.zarr_format, None, self.outer)
 
 
@@ -200,8 +200,13 @@ _Written: TypeAlias = tuple[Documents, Entries | None]
 """The document with consolidated metadata that was written, and its entries; None if it has none that can be read."""
 
 
+def holder_of(handle: NodeHandle) -> Consolidated | None:
+    """Return the consolidated metadata that a node was reached through, or that a group holds, if there is some."""
+    return handle._holder
+
+
 def _with_own_attributes(name: str, content: dict[str, JSON]) -> dict[str, JSON]:
-    """Return a document whose attributes are a copy: who gets them may change them in place, and nothing else of it."""
+    """Return a document whose attributes are a copy: the caller may change them in place, and nothing else."""
     if name == ATTRIBUTES_V2:
         attributes: dict[str, JSON] = copied(content)
         return attributes
@@ -461,8 +466,8 @@ def _without_nothing(documents: Documents) -> Documents:
     """Return documents without what means the same as nothing; an empty shape is that of an array without axes."""
 
     def meant(content: Any) -> Any:
-        told = {k: v for k, v in content.items() if k in _SIZES or v not in ({}, [], None)}
-        return {k: comparable(v) for k, v in told.items() if k != _BLOCK}
+        kept = {k: v for k, v in content.items() if k in _SIZES or v not in ({}, [], None)}
+        return {k: comparable(v) for k, v in kept.items() if k != _BLOCK}
 
     return {name: found for name, content in documents.items() if (found := meant(content)) or name != ".zattrs"}
 
@@ -473,7 +478,7 @@ def _without_nothing(documents: Documents) -> Documents:
 def conflict(held: Documents, found: Documents) -> str | None:
     """Return how the documents of an array contradict what is held of it, where chunks that readers see are at stake.
 
-    Who writes by such documents writes over elements that the consolidated metadata shows, or stores chunks otherwise
+    A write by such documents overwrites elements that the consolidated metadata shows, or stores chunks otherwise
     than it says: the array is shorter, or has other elements, chunks or codecs. An array that has only grown is no
     conflict, nor are other attributes or fill values, nor an entry that cannot be read.
     """
@@ -528,7 +533,7 @@ def compare(holder: Consolidated, arrays: Mapping[str, ArrayMetadata]) -> dict[s
 
     The metadata, given by paths in the store, was read after the consolidated metadata, which is read again where they
     differ, since another writer may have changed both in between. Returns the arrays that are longer than it says, and
-    how much: who appends to them comes after elements that its readers have never seen.
+    how much: an append to them comes after elements that its readers have never seen.
     """
     try:
         conflicts, growths = _compared(holder, arrays)
@@ -584,7 +589,7 @@ def refuse_lost(store: Store, paths: Collection[str]) -> None:
     `paths` are where arrays are expected, and none was found. What has no key below it was removed, and the
     consolidated metadata lags behind.
     """
-    told: dict[str, str] = {}
+    lost: dict[str, str] = {}
     for place in sorted({above for path in paths for above in node.parents(path)}):
         try:
             entries = stored_entries(store, place) or {}
@@ -595,11 +600,11 @@ def refuse_lost(store: Store, paths: Collection[str]) -> None:
             if entry is None or node.is_group(entry) or node.load(store, path) is not None:
                 continue
             if any(True for _ in store.list(path + "/")):
-                told[node.join(path, DOCUMENT if DOCUMENT in entry else ARRAY_V2)] = place
-    if not told:
+                lost[node.join(path, DOCUMENT if DOCUMENT in entry else ARRAY_V2)] = place
+    if not lost:
         return
     differences = tuple(
-        f"{key!r} is missing, the consolidated metadata of '/{top}' has it" for key, top in told.items()
+        f"{key!r} is missing, the consolidated metadata of '/{top}' has it" for key, top in lost.items()
     )
     raise StaleMetadataError(
         f"metadata of arrays in {store!r} is missing, while their chunks are there: {_some(differences)}. Nothing "
@@ -608,16 +613,17 @@ def refuse_lost(store: Store, paths: Collection[str]) -> None:
     )
 
 
-def _some(told: Sequence[str]) -> str:
+def _some(sentences: Sequence[str]) -> str:
     """Return the first few of some sentences."""
-    return "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
+    more = len(sentences) - 5
+    return "; ".join(sentences[:5]) + (f"; and {more} more" if more > 0 else "")
 
 
-def warn_of_growth(store: Store, told: Sequence[str], stacklevel: int) -> None:
-    """Warn those who append to arrays of which `compare` tells."""
+def warn_of_growth(store: Store, growths: Sequence[str], stacklevel: int) -> None:
+    """Warn of an append to arrays that are longer than consolidated metadata says, as `compare` returned them."""
     warnings.warn(
         f"arrays in {store!r} have grown beyond consolidated metadata, as after an append by another program that did "
-        f"not consolidate: {_some(told)}. What is appended now comes after elements that readers have not seen, and "
+        f"not consolidate: {_some(growths)}. What is appended now comes after elements that readers have not seen, and "
         "may repeat them. Call zellige.consolidate_metadata(…) and look at the group again before you append; "
         "warnings.simplefilter('error', zellige.errors.StaleMetadataWarning) refuses such appends",
         StaleMetadataWarning,

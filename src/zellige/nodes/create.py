@@ -32,9 +32,8 @@ from zellige.errors import ChunkShapeError, MetadataError, UnknownDataTypeError,
 from zellige.grid.parse import ChunksLike, GridName, parse_shards
 from zellige.io.write import copy_chunks
 from zellige.metadata import ArrayV3Metadata
-from zellige.metadata.grids import grid_document
+from zellige.metadata.chunks import V2ChunkKeyEncoding, chunk_key_encoding_argument, grid_document
 from zellige.metadata.json import Extension, new_attributes
-from zellige.metadata.keys import V2ChunkKeyEncoding, chunk_key_encoding_argument
 from zellige.nodes import node
 from zellige.nodes.array import Array
 from zellige.settings import ArrayConfig
@@ -157,7 +156,7 @@ def make(
     Values that are not in memory are read first if they are few. If they are many, the metadata comes after them.
     `copy` writes the data, by default `copy_values`. `between`: see `hierarchy.create`.
     """
-    from zellige.nodes import hierarchy  # only for those who write
+    from zellige.nodes import hierarchy  # needed only for writing
 
     given = dict(options)
     overwrite, write_data = given.pop("overwrite", False), given.pop("write_data", True)
@@ -167,7 +166,7 @@ def make(
     if isinstance(data, np.ndarray):
         as_value(data, array.dtype, array.config.casting)  # refuses what does not fit
     elif overwrite and data is not None:
-        from zellige.nodes.sources import refuse_to_remove
+        from zellige.nodes.provenance import refuse_to_remove
 
         refuse_to_remove(data, target, path)
     values = data if write_data else None
@@ -278,7 +277,7 @@ def _codecs(spec: ArraySpec, given: SimpleNamespace) -> list[Codec]:
 
 def _metadata_v2(layout: _Layout, given: SimpleNamespace) -> ArrayV2Metadata:
     """Return the metadata of a new array of Zarr format 2; raises for what the format cannot say."""
-    from zellige.dtypes.v2 import declared, to_v2, write_v2_fill  # only for those who write such arrays
+    from zellige.dtypes.v2 import declared, to_v2, write_v2_fill  # needed only for such arrays
     from zellige.metadata.v2 import ArrayV2Metadata
 
     if layout.inner is not None:
@@ -419,7 +418,7 @@ def _check_dimension_names(names: Sequence[str | None] | None, rank: int) -> tup
 
 
 def _log_choice(axes: Sequence[Any], inner: Shape | None, dtype: DataType) -> None:
-    """Say what `"auto"` came to, for those who listen to the logger `zellige`."""
+    """Log what `"auto"` came to, to the logger `zellige`."""
     from logging import getLogger
 
     from zellige.display.text import human_bytes
@@ -596,7 +595,7 @@ def from_array(store: StoreLike = None, *, data: Any, name: str | None = None, *
 
 
 def array(data: Any, *, store: StoreLike = None, path: str | None = None, **options: Any) -> Array:
-    """Create an array with the values of anything array-like. Parameters: see `from_array`.
+    """Create an array with the values of anything array-like. Parameters: see `from_array`; `path` is its `name`.
 
     >>> import zellige
     >>> zellige.array([[1, 2], [3, 4]], chunks=(1, 2)).nchunks
@@ -666,7 +665,7 @@ def _kept_chunks(data: Any) -> dict[str, Any]:
 
 
 def zeros_like(a: Any, **options: Any) -> Array:
-    """Create an array of zeros with the shape, type and chunks of another. Options: see `create`.
+    """Create an array of zeros like another. Parameters: see `full_like`.
 
     >>> import zellige
     >>> zellige.zeros_like(zellige.array([[1, 2], [3, 4]], chunks=[[1, 1], 2]))[0]
@@ -676,7 +675,7 @@ def zeros_like(a: Any, **options: Any) -> Array:
 
 
 def ones_like(a: Any, **options: Any) -> Array:
-    """Create an array of ones with the shape, type and chunks of another. Options: see `create`.
+    """Create an array of ones like another. Parameters: see `full_like`.
 
     >>> import zellige
     >>> zellige.ones_like([1.5, 2.5])[:]
@@ -686,7 +685,7 @@ def ones_like(a: Any, **options: Any) -> Array:
 
 
 def empty_like(a: Any, **options: Any) -> Array:
-    """Create an array to be filled with the shape, type and chunks of another. Options: see `create`.
+    """Create an array like another that is to be filled. Parameters: see `full_like`.
 
     >>> import zellige
     >>> zellige.empty_like(zellige.zeros(59, chunks=[[31, 28]])).write_chunk_sizes
@@ -696,9 +695,16 @@ def empty_like(a: Any, **options: Any) -> Array:
 
 
 def full_like(a: Any, *, fill_value: Any = NOT_GIVEN, **options: Any) -> Array:
-    """Create an array of one value, by default another's fill value, with the shape, type and chunks of that one.
+    """Create an array of one value, with the shape, type and chunks of another.
 
-    Options: see `create`.
+    Parameters
+    ----------
+    a
+        Anything array-like, whose shape, type and chunks it gets.
+    fill_value
+        The value; by default the fill value of `a`.
+    **options
+        Other options than those of `a`, as for `create`.
 
     >>> import zellige
     >>> zellige.full_like([1, 2, 3], fill_value=9)[:]

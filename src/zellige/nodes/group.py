@@ -116,7 +116,7 @@ class Group(NodeHandle):
         return group
 
     def _follow_zmetadata(self) -> None:
-        """Consolidated metadata of Zarr format 2 that is not used for reading has to be followed all the same."""
+        """Follow consolidated metadata of Zarr format 2 also where it is not used for reading."""
         if self.metadata.zarr_format == 2 and holds_some(self.store, self.path, 2):
             self._holder = Consolidated(self.store, self.path, 2, None, self._holder)
 
@@ -143,7 +143,19 @@ class Group(NodeHandle):
         *,
         use_consolidated: bool = True,
     ) -> Group:
-        """Return the group that parsed documents describe; nothing is read or written."""
+        """Return the group that parsed documents describe; nothing is read or written.
+
+        Parameters
+        ----------
+        store, path
+            Where the group is, or is going to be.
+        documents
+            Its metadata documents by name, such as `{"zarr.json": …}`.
+        holder
+            The consolidated metadata of a group above that it was reached through, which follows its changes.
+        use_consolidated
+            Whether members are looked up in consolidated metadata, where there is some.
+        """
         try:
             # What a copy within consolidated metadata says about its own is not used.
             used = use_consolidated and holder is None
@@ -174,7 +186,7 @@ class Group(NodeHandle):
         return group
 
     def __getitem__(self, path: str) -> Node:
-        """The member at a name, or at a path below."""
+        """Return the member at a `path` below, often a name."""
         place, reason = self._place(path), ""
         if place is not None:
             documents = self._documents(place)
@@ -191,7 +203,7 @@ class Group(NodeHandle):
 
         if not self._trusts:
             return ""
-        with suppress(RemoteError):  # who may not ask is told no more
+        with suppress(RemoteError):  # without access, the message says no more
             if node.there(self.store, place) is not None:
                 mark = remove.read_mark(self.store, place)
                 if mark is not None and mark.source is not None:
@@ -204,22 +216,22 @@ class Group(NodeHandle):
 
     def _place(self, path: str) -> str | None:
         """Return the path in the store of a member that may be there; None for what can be none."""
-        below = "/".join(part for part in _as_name(path).split("/") if part)
+        below = node.normalize_path(_as_name(path))
         place = node.join(self.path, below)
         return place if below and is_key(place) else None
 
     def get(self, path: str, default: Any = None) -> Any:
-        """Return the member at a path, or a default if there is none."""
+        """Return the member at a `path` below, or a `default` if there is none."""
         place = self._place(path)
         documents = None if place is None else self._documents(place)
         return default if place is None or documents is None else self._node(place, documents)
 
     def get_array(self, path: str) -> Array:
-        """Return the array at a path; raises if there is a group, or nothing."""
+        """Return the array at a `path` below; raises if there is a group, or nothing."""
         return self._as_array(path, self[path])
 
     def get_group(self, path: str) -> Group:
-        """Return the group at a path; raises if there is an array, or nothing."""
+        """Return the group at a `path` below; raises if there is an array, or nothing."""
         return self._as_group(path, self[path])
 
     def _as_array(self, path: str, found: Node) -> Array:
@@ -233,6 +245,7 @@ class Group(NodeHandle):
         return found
 
     def __contains__(self, path: object) -> bool:
+        """Return whether there is a member at a `path` below."""
         place = self._place(path) if isinstance(path, str) else None
         try:
             return place is not None and self._documents(place) is not None
@@ -273,11 +286,17 @@ class Group(NodeHandle):
     def members(
         self, max_depth: int | None = 0, *, use_consolidated_for_children: bool = True
     ) -> tuple[tuple[str, Node], ...]:
-        """Return the nodes below as (path, node): direct ones, those down to a depth, or all for None.
+        """Return the nodes below as (path, node).
 
-        The metadata of each is read once, several at a time; none at all if it is consolidated, unless
-        `use_consolidated_for_children` is False. A node that cannot be read is left out with a `BrokenNodeWarning` that
-        names it.
+        The metadata of each is read once, several at a time. A node that cannot be read is left out with a
+        `BrokenNodeWarning` that names it.
+
+        Parameters
+        ----------
+        max_depth
+            How many levels between a node and this group; None for all.
+        use_consolidated_for_children
+            Whether consolidated metadata, if there is some, is used in place of the nodes' own.
 
         >>> import zellige
         >>> root = zellige.create_group()
@@ -335,11 +354,11 @@ class Group(NodeHandle):
         return self._members(None)
 
     def visit(self, function: Callable[[str], Any]) -> Any:
-        """Call a function with the path of every node below, until it returns something."""
+        """Call a `function` with the path of every node below, until it returns something."""
         return self.visititems(lambda path, _: function(path))
 
     def visititems(self, function: Callable[[str, Node], Any]) -> Any:
-        """Call a function with the path and the node of every node below, until it returns something."""
+        """Call a `function` with the path and the node of every node below, until it returns something."""
         for path, found in self._members(None):
             if (result := function(path, found)) is not None:
                 return result
@@ -365,19 +384,6 @@ class Group(NodeHandle):
         return True  # an empty group is a group
 
     # -- creating members -------------------------------------------------------------------------
-
-    def _new(self, name: str) -> str:
-        """Return the path of a member to be created."""
-        self._check_writable()
-        text = _as_name(name)
-        if not text or text.startswith("/"):
-            raise NodeNameError(
-                f"{name!r} cannot name a member of group {self.name!r}: give a name, or a path such as 'a/b' that "
-                "does not begin with '/'",
-                name=name,
-            )
-        node.check_names(text)
-        return node.join(self.path, text)
 
     @contextmanager
     def _following(self, path: str, *, replaced: bool) -> Iterator[Callable[[], None]]:
@@ -407,7 +413,7 @@ class Group(NodeHandle):
         >>> zellige.create_group().create_group("a/b", attributes={"run": 3}).attrs["run"]
         3
         """
-        path, form = self._new(name), self.metadata.zarr_format
+        path, form = member_path(self, name), self.metadata.zarr_format
         with self._following(path, replaced=overwrite) as between:
             made = make_group(self.store, path, form, attributes, overwrite=overwrite, between=between)
         made._holder, made._trusts = self._holder, self._trusts
@@ -431,7 +437,7 @@ class Group(NodeHandle):
         """Create several nodes below this group at once. Parameters: see `zellige.create_hierarchy`."""
         from zellige.nodes.hierarchy import create_below
 
-        places = [self._new(path) for path in as_mapping(nodes, "nodes")]
+        places = [member_path(self, path) for path in as_mapping(nodes, "nodes")]
         form = self.metadata.zarr_format
         try:
             made = create_below(
@@ -460,17 +466,27 @@ class Group(NodeHandle):
         return dict(zarr_format=self.metadata.zarr_format, **options)
 
     def _make(self, name: str, options: Mapping[str, Any], copy: Callable[[Array, Any], None] = copy_values) -> Array:
-        path = self._new(name)
+        path = member_path(self, name)
         with self._following(path, replaced=bool(options.get("overwrite"))) as between:
             made = make(self.store, path, options, copy=copy, between=between)
         made._holder = self._holder
         return made
 
     def require_array(self, name: str, *, shape: Any, dtype: Any = None, exact: bool = False, **options: Any) -> Array:
-        """Return the array at a path below, its `name`, created if there is nothing; raises if its shape differs.
+        """Return the array at a path below, created if there is nothing; raises if its shape differs.
 
-        `dtype` must be one that values of the array can be cast to safely, or with `exact` the same. Options: see
-        `zellige.create_array`.
+        Parameters
+        ----------
+        name
+            The path.
+        shape
+            The shape that it has, or gets.
+        dtype
+            A type that values of the array can be cast to safely.
+        exact
+            Whether the array must have exactly that type.
+        **options
+            Of a new array, as for `zellige.create_array`.
         """
         found = self.get(name)
         if found is None:
@@ -509,28 +525,35 @@ class Group(NodeHandle):
         return self.create_array(name, shape=shape, fill_value=fill_value, **options)
 
     def zeros_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of zeros with the shape, type and chunks of `data`. Options: see `zellige.create`."""
+        """Create an array of zeros like `data`. Parameters: see `full_like`."""
         given = like(data, self._options(options))
         return self._make(name, modern_options({**given, "fill_value": zero(given["dtype"])}))
 
     def ones_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of ones with the shape, type and chunks of `data`. Options: see `zellige.create`."""
+        """Create an array of ones like `data`. Parameters: see `full_like`."""
         return self.full_like(name=name, data=data, fill_value=1, **options)
 
     def empty_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array to be filled with the shape, type and chunks of `data`. Options: see `zellige.create`."""
+        """Create an array like `data` that is to be filled. Parameters: see `full_like`."""
         return self._make(name, modern_options(like(data, self._options(options))))
 
     def full_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of one value, by default the fill value of `data`, with its shape, type and chunks.
+        """Create an array of one value, by default the fill value of `data`.
 
-        Options: see `zellige.create`.
+        Parameters
+        ----------
+        name
+            The path below this group.
+        data
+            Anything array-like, whose shape, type and chunks it gets.
+        **options
+            Other options than those of `data`, as for `zellige.create`; `fill_value` is the value.
         """
         options.setdefault("fill_value", getattr(data, "fill_value", NOT_GIVEN))
         return self.empty_like(name=name, data=data, **options)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Store anything array-like under a name, in place of an array that is there already."""
+        """Store a `value`, anything array-like, under a `name`, in place of an array that is there already."""
         known = isinstance(self.get(name), Array)
         try:
             self.array(name, value, overwrite=known)
@@ -543,13 +566,13 @@ class Group(NodeHandle):
     # -- changing ---------------------------------------------------------------------------------
 
     def __delitem__(self, path: str) -> None:
-        """Remove a member with all nodes below it; files that are not part of them stay.
+        """Remove the member at a `path` with all nodes below it; files that are not part of them stay.
 
         Stopped half-way, it can be repeated.
         """
-        from zellige.nodes import remove  # only for those who write
+        from zellige.nodes import remove  # needed only for writing
 
-        self._check_writable()
+        node.check_writable(self)
         place = self._place(path)
         if place is None or not (path in self or remove.read_mark(self.store, place) or self._why_not_named(place)):
             raise NodeNotFoundError(f"there is no node {path!r} in group {self.name!r} of {self.store!r}")
@@ -578,7 +601,7 @@ class Group(NodeHandle):
         """
         from zellige.nodes.hierarchy import move, was_begun
 
-        new = self._new(dest)
+        new = member_path(self, dest)
         try:
             old = self[source].path
         except NodeNotFoundError:
@@ -607,7 +630,7 @@ class Group(NodeHandle):
             self._holder.forget(*paths)
 
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
-        self._check_writable()
+        node.check_writable(self)
 
         def rewrite(documents: Documents) -> tuple[Documents, dict[str, JSON]]:
             attributes = dict(attributes_of(documents))
@@ -646,7 +669,7 @@ class Group(NodeHandle):
 
     def _consolidate(self) -> Group:
         """Do as `consolidate_metadata`, without its warning; this group follows its new metadata from now on."""
-        self._check_writable()
+        node.check_writable(self)
         entries = consolidate(self.store, self.path, self.metadata)
         own = self._holder is not None and self._holder.path == self.path
         outer = self._holder.outer if own and self._holder is not None else self._holder
@@ -712,10 +735,24 @@ class Group(NodeHandle):
         return same and self.metadata.with_consolidated(None) == other.metadata.with_consolidated(None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the consolidated metadata, which can be large; it is read again if somebody asks for it.
+        # Without the consolidated metadata, which can be large; it is read again on first use.
         bare = self.metadata.with_consolidated(None).to_documents()
         make = partial(Group.from_documents, use_consolidated=self._trusts)
         return make, (self.store, self.path, bare, self._holder)
+
+
+def member_path(group: Group, name: str) -> str:
+    """Return the path in the store of a member to be created; raises if the group is read-only, or the name bad."""
+    node.check_writable(group)
+    text = _as_name(name)
+    if not text or text.startswith("/"):
+        raise NodeNameError(
+            f"{name!r} cannot name a member of group {group.name!r}: give a name, or a path such as 'a/b' that "
+            "does not begin with '/'",
+            name=name,
+        )
+    node.check_names(text)
+    return node.join(group.path, text)
 
 
 def make_group(
@@ -736,10 +773,10 @@ def make_group(
 
 
 def _committed_documents(store: Store, path: str) -> Documents | None:
-    """Return the documents of a group whose creation is committed, and was not finished; None if there is no such."""
-    from zellige.nodes.record import created_group  # only for those who find nothing
+    """Return the documents of a node whose creation is committed, and was not finished; None if there is no such."""
+    from zellige.nodes.record import created_node  # needed only if nothing was found
 
-    return created_group(store, path)
+    return created_node(store, path)
 
 
 def _as_name(name: Any) -> str:

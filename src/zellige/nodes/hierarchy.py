@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from zellige.errors import ConflictError, ContainsArrayError, NotANodeError, as_flag, as_mapping
@@ -12,7 +11,7 @@ from zellige.metadata.groups import ARRAY_V2, GROUP_V2, Documents, GroupMetadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node, remove
 from zellige.nodes.lease import Lease, busy
-from zellige.nodes.remove import WORK, Chunks, Mark, Removal, Work
+from zellige.nodes.remove import WORK, ChunkNames, Mark, Removal, Work
 from zellige.settings import ArrayConfig
 from zellige.stores import Store, StoreLike, locate
 from zellige.stores.abilities import Folders
@@ -51,7 +50,9 @@ def create(
     missing = missing_parents(store, *nodes)
     # What lies below another node that is given goes with that one, if it is overwritten.
     tops = [path for path in nodes if not (overwrite and any(above in nodes for above in node.parents(path)))]
-    found = gather(lambda path: check_place(store, path, nodes[path], overwrite=overwrite), tops, store)
+    found = gather(
+        lambda path: is_occupied(store, path) if overwrite else has_remains(store, path, nodes[path]), tops, store
+    )
     taken = {
         top: {node.relative(path, top): nodes[path] for path in nodes if node.is_below(path, top)}
         for top, is_taken in zip(tops, found, strict=True)
@@ -103,54 +104,48 @@ def missing_parents(store: Store, *paths: str) -> list[str]:
     return missing
 
 
-def check_place(
-    store: Store, path: str, metadata: NodeMetadata, *, overwrite: bool, kept: Iterable[str] = (), own: str = ""
-) -> bool:
-    """Return whether something has to be removed before a node can be at a path; raises if it must stay.
+def is_occupied(store: Store, path: str, kept: Iterable[str] = ()) -> bool:
+    """Return whether something has to be removed before a node overwrites what is at a path; keys in `kept` stay.
 
-    That is a node to be overwritten, or what is left of one whose removal was begun. Keys that are `kept` do not count.
-    `own` is the id of a lease above that the caller holds.
+    That is a node, or what is left of one whose removal was begun; raises where there are keys without a node.
     """
-    prefix = path and path + "/"
-    if overwrite:
-        keys, prefixes = store.list_dir(prefix)
-        names = {key[len(prefix) :] for key in keys} - set(kept)
-        if (names or prefixes) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, node.UNFINISHED}:
-            raise NotANodeError(
-                f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another "
-                "path"
-            )
-        return bool(names)
+    keys, folders = store.list_dir(node.prefix(path))
+    names = {node.relative(key, path) for key in keys} - set(kept)
+    if (names or folders) and not names & {DOCUMENT, ARRAY_V2, GROUP_V2, node.UNFINISHED}:
+        raise NotANodeError(
+            f"'/{path}' in {store!r} holds keys but no Zarr node, and only nodes are overwritten; choose another path"
+        )
+    return bool(names)
+
+
+def has_remains(store: Store, path: str, metadata: NodeMetadata, own: str = "") -> bool:
+    """Return whether a removal was begun at a path, whose remains have to go before a new node; raises if one is there.
+
+    Chunks of a lost array would appear in a new one as if they were written there, and so they are refused. `own` is
+    the id of a lease above that the caller holds.
+    """
     node.check_free(store, path)
     if isinstance(metadata, GroupMetadata):
         return remove.is_begun(store, path)
-    return _has_remains(store, path, metadata, own)
-
-
-def _has_remains(store: Store, path: str, metadata: NodeMetadata, own: str) -> bool:
-    """Return whether there are remains of a node whose removal was begun.
-
-    Chunks of a lost array would appear in a new one as if they were written there, and so they are refused.
-    """
-    cut, marked = len(path) + 1 if path else 0, False
+    marked = False
 
     def names() -> Iterator[str]:
         nonlocal marked
-        for key in store.list(path and path + "/"):
-            marked = marked or key[cut:] == node.UNFINISHED
-            yield key[cut:]
+        for key in node.keys_at(store, path):
+            marked = marked or key == node.UNFINISHED
+            yield key
 
     stray = remove.first_chunk(names(), metadata)
     begun = (marked or stray is not None) and remove.is_begun(store, path)
-    if stray is not None and not begun:
-        from zellige.nodes import commit  # only for those who meet what others left
+    if begun or stray is None:
+        return begun
+    from zellige.nodes import commit  # needed only beside keys that others left
 
-        if (owner := commit.owner_above(store, path, own)) is not None:
-            raise busy(store, node.join(path, stray), "the arrays of the group above", owner)
-        if store.exists(node.join(path, stray)):
-            raise remove.lost_chunk(store, node.join(path, stray))
-        return _has_remains(store, path, metadata, own)
-    return begun
+    if (owner := commit.owner_above(store, path, own)) is not None:
+        raise busy(store, node.join(path, stray), "the arrays of the group above", owner)
+    if store.exists(node.join(path, stray)):
+        raise remove.lost_chunk(store, node.join(path, stray))
+    return has_remains(store, path, metadata, own)  # it was what a dead writer had left
 
 
 # -- several nodes at once ------------------------------------------------------------------------
@@ -253,7 +248,7 @@ def begin(
     """Leave the mark of nodes that are going to be written data first and metadata last.
 
     `new` are the nodes to come, by their paths below. Everything is checked before anything is removed or written;
-    `between`: see `create`. Returns what an earlier call has left that was asked for the same: nothing, parts of it, or
+    `between`: see `create`. Returns what an earlier call with the same arguments has left: nothing, parts of it, or
     all of it with nothing but the mark to be removed. In a transaction there is no mark, and metadata may come first.
     """
     as_flag(overwrite, "overwrite")
@@ -268,10 +263,10 @@ def begin(
             return "parts"
         if not overwrite:
             return "mark"
-    taken = check_place(store, path, new[""], overwrite=overwrite)
+    taken = is_occupied(store, path) if overwrite else has_remains(store, path, new[""])
     if not taken and len(new) > 1:
         _check_below(store, path, new)
-    mark = Mark({below: Chunks.of(metadata) for below, metadata in new.items()}, work=work)
+    mark = Mark({below: ChunkNames.of(metadata) for below, metadata in new.items()}, work=work)
     put_groups(store, missing, new[""].zarr_format)
     if taken:
         with remove.removing(store, path, new, whole=overwrite, between=between):
@@ -283,7 +278,7 @@ def begin(
 
 def _check_below(store: Store, path: str, new: Mapping[str, NodeMetadata]) -> None:
     """Raise if there are nodes, or chunks of lost arrays, where nodes are to come below a path that is free."""
-    keys = sorted(store.list(path and path + "/"))
+    keys = sorted(store.list(node.prefix(path)))
     for below, metadata in new.items():
         place = node.join(path, below)
         found = node.keys_below(keys, place)
@@ -308,8 +303,8 @@ def filling(
 ) -> Iterator[Callable[[], None] | None]:
     """Make a new array whose values are written in this block, and its metadata at the end of it.
 
-    A process that is killed leaves no array, but a mark and a lease of its own, so that the next call begins anew. One
-    that finds the other still at work gets a `ConflictError`. After an exception nothing is left. Yields a function
+    A killed process leaves no array, but a mark and a lease of its own, so that the next call begins anew. If the other
+    process is still at work, the call raises `ConflictError`. After an exception nothing is left. Yields a function
     that raises if another process has taken over. In a transaction, never seen by half, the metadata comes first.
     """
     if store.traits.transactional:
@@ -331,10 +326,10 @@ def filling(
             end()
             node.check_free(store, path)
         lease.take("this place")
-        if left == "parts":  # what a process had written that has died
+        if left == "parts":  # left by a process that has died
             kept = [node.relative(lease.key, path)]
             with remove.removing(store, path, {"": metadata}, whole=False, kept=kept):
-                remove.write_mark(store, path, Mark({"": Chunks.of(metadata)}, work=work))
+                remove.write_mark(store, path, Mark({"": ChunkNames.of(metadata)}, work=work))
         with undone_by_errors(store, path):
             yield lease.check
             lease.confirm()
@@ -346,13 +341,13 @@ def filling(
 
 @contextmanager
 def undone_by_errors(store: Store, path: str) -> Iterator[None]:
-    """Remove a node that was made for a block which fails: nobody else knows of it."""
+    """Remove a new node if the block fails, before others know of it."""
     try:
         yield
     except ConflictError:  # what is there may be that of another process
         raise
     except BaseException:
-        with suppress(Exception):  # the first error is the one to be told
+        with suppress(Exception):  # the first error is the one to raise
             remove.clear(store, path)
         raise
 
@@ -410,11 +405,7 @@ def _rename(
     folders = store.ability(Folders)
     if folders is None:
         return False
-
-    def names() -> list[str]:
-        return [node.relative(key, source) for key in store.list_dir(source + "/")[0]]
-
-    with remove.undisturbed(store, source, names, tuple):
+    with remove.undisturbed(store, source, below=False):
         return _rename_folder(store, folders, source, dest, follow, forget)
 
 
@@ -436,7 +427,7 @@ def _rename_folder(
         forget()
         done = folders.rename(source + "/", dest + "/")
     except BaseException:
-        with suppress(Exception):  # the first error is the one to be told
+        with suppress(Exception):  # the first error is the one to raise
             follow()
             remove.remove_mark(store, source)
         raise
@@ -455,20 +446,16 @@ def _move_keys(
         if raw is not None:
             store.put(node.join(dest, key), raw)
 
-    def find() -> Removal:
-        return Removal(store, source)
-
-    with (
-        remove.undisturbed(store, source, find, attrgetter("keys")) as origin,
-        remove.replacing(store, dest, whole=False, coming=origin, between=between),
-    ):
-        try:
-            for batch in node.copy_order(origin.keys, transactional=store.traits.transactional):
-                gather(copy, batch, store, large=True)
-        except BaseException:
-            remove.clear(store, dest, more=origin.keys)  # there was nothing before
-            raise
-        remove.clear(store, source, more=origin.keys, between=follow)
+    with remove.undisturbed(store, source) as keys:
+        origin = Removal(store, source, keys=keys)
+        with remove.replacing(store, dest, whole=False, coming=origin, between=between):
+            try:
+                for batch in node.copy_order(origin.keys, transactional=store.traits.transactional):
+                    gather(copy, batch, store, large=True)
+            except BaseException:
+                remove.clear(store, dest, more=origin.keys)  # there was nothing before
+                raise
+            remove.clear(store, source, more=origin.keys, between=follow)
 
 
 def _end_move(store: Store, source: str, dest: str, follow: Callable[[], object]) -> None:

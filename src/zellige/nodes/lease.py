@@ -7,7 +7,7 @@ is known to be dead, which a process of the same machine tells, and never while 
 lease of another machine expires when it was not renewed for the setting `lease.timeout`. An owner that was only slow
 may go on after that; what it writes then is kept out by a `FencedStore`.
 
-The document also carries what its owner is doing, so that whoever takes it over can finish or undo that.
+The document also carries what its owner is doing, so that the one that takes it over can finish or undo that.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import platform
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -32,11 +31,11 @@ from zellige.types import JSON
 _RENEWALS = 3  # how often a lease is renewed before it would expire
 
 _held: WeakValueDictionary[str, Lease] = WeakValueDictionary()
-"""The leases that this process holds, by their identifiers. One that nobody refers to any more is abandoned."""
+"""The leases that this process holds, by their identifiers. One without references is abandoned."""
 
 
 class Owner(NamedTuple):
-    """Who holds a lease."""
+    """The holder of a lease."""
 
     process: str
     """The process, as `files.owner` names it."""
@@ -111,7 +110,7 @@ class Lease:
         self.left: dict[str, Any] | None = None
         """What a dead owner was doing whose lease was taken over; None if the lease was free."""
         self.succeeded = False
-        """Whether another owner had it before, who may be dead or only slow."""
+        """Whether another owner had it before, which may be dead or only slow."""
         self._taken = self._lost = False
         self._lock = threading.Lock()
 
@@ -132,7 +131,7 @@ class Lease:
                 break  # it was created, and only the answer was lost
             document = read(found.whole)
             if (owner := document.live_owner) is not None:
-                self._forget()
+                self.abandon()
                 return owner
             if self._swap(self._document(document.content), found.tag):
                 self.left = document.content
@@ -144,10 +143,9 @@ class Lease:
 
     def take(self, what: str) -> None:
         """Take the lease; wait for another owner, and raise `ConflictError` if that one stays at work."""
-        for attempt in attempts(self.store, self.key, what):
-            attempt.owner = self.attempt()
-            if attempt.owner is None:
-                return
+        backoff = Backoff(self.store, what)
+        while (owner := self.attempt()) is not None:
+            backoff.pause(self.key, owner)
 
     # -- holding ----------------------------------------------------------------------------------
 
@@ -162,12 +160,12 @@ class Lease:
         try:
             self._update(lambda content: content)
         except ConflictError:
-            self._forget()  # the next write says so
+            self.abandon()  # the next write says so
         except OSError:
             pass  # the store does not answer, and it is tried again
 
     def _update(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Replace the document for as long as it is this owner's, who may be at work in several processes."""
+        """Replace the document for as long as it is this owner's, which may be several processes."""
         with self._lock:
             while (found := self.store.read(self.key)) is not None and self._owns(found.whole):
                 if self._swap(self._document(change(read(found.whole).content)), found.tag):
@@ -185,7 +183,7 @@ class Lease:
         return read(raw).content if raw is not None and self._owns(raw) else None
 
     def is_held(self) -> bool:
-        """Return whether nobody has taken over; one request."""
+        """Return whether the lease is still this owner's; one request."""
         return self.stored() is not None
 
     def confirm(self) -> None:
@@ -210,11 +208,12 @@ class Lease:
                 if self.is_held():
                     self.store.delete([self.key])
         finally:
-            self._forget()  # also if the store fails: whoever finds the document may take over
+            self.abandon()  # also if the store fails: others that find the document may take over
 
     def abandon(self) -> None:
-        """Let others take over and finish what the document says."""
-        self._forget()
+        """Stop to hold the lease; what is stored stays, so that others take over and finish what it says."""
+        _held.pop(self.id, None)
+        _renewer.wake()
 
     # -- details ----------------------------------------------------------------------------------
 
@@ -233,10 +232,6 @@ class Lease:
             key=self.key,
         )
 
-    def _forget(self) -> None:
-        _held.pop(self.id, None)
-        _renewer.wake()
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lock": None}
 
@@ -244,27 +239,19 @@ class Lease:
         self.__dict__.update(state, _lock=threading.Lock(), thread=0)
 
 
-@dataclass
-class Attempt:
-    """One attempt to take a lease: whoever makes it sets the owner, and leaves the loop if there is none."""
+class Backoff:
+    """Growing pauses between attempts to take a lease, until the setting `lease.wait` has passed."""
 
-    key: str
-    owner: Owner | None = None
+    def __init__(self, store: Store, what: str) -> None:
+        self._store, self._what = store, what
+        self._until, self._longest = time.monotonic() + config.get("lease.wait"), 0.02
 
-
-def attempts(store: Store, key: str, what: str) -> Iterator[Attempt]:
-    """Yield attempts to take a lease, with growing pauses, until the setting `lease.wait` has passed.
-
-    Then, or at once if it is this thread itself that holds the lease, `ConflictError` is raised.
-    """
-    until, pause, attempt = time.monotonic() + config.get("lease.wait"), 0.02, Attempt(key)
-    while True:
-        yield attempt
-        assert attempt.owner is not None
-        if time.monotonic() >= until or attempt.owner.is_this_thread():
-            raise busy(store, attempt.key, what, attempt.owner)
-        time.sleep(random.uniform(0, pause))
-        pause = min(1.0, pause * 1.5)
+    def pause(self, key: str, owner: Owner) -> None:
+        """Wait a moment for the owner of a lease; `ConflictError` after the last moment, or if it is this thread."""
+        if time.monotonic() >= self._until or owner.is_this_thread():
+            raise busy(self._store, key, self._what, owner)
+        time.sleep(random.uniform(0, self._longest))
+        self._longest = min(1.0, self._longest * 1.5)
 
 
 def busy(store: Store, key: str, what: str, owner: Owner) -> ConflictError:
@@ -325,10 +312,11 @@ def _renew_held(age: float) -> None:
 
 
 _renewer = _Renewer()
+"""The one thread of this process that renews all of its leases."""
 
 
 def _forget_leases() -> None:
-    """In a forked child: its parent holds the leases, and the thread that renews them is not here."""
+    """Hold no lease in a forked child: its parent does, and the thread that renews them is not here."""
     global _renewer
     _renewer = _Renewer()
     _held.clear()

@@ -48,6 +48,7 @@ from zellige.types import JSON, Shape
 
 if TYPE_CHECKING:
     from zellige.metadata.v2 import ArrayV2Metadata
+    from zellige.nodes.consolidated import Consolidated
     from zellige.nodes.record import Record
 
     ArrayMetadata: TypeAlias = ArrayV3Metadata | ArrayV2Metadata
@@ -72,7 +73,7 @@ _LONGEST_PATH = 900  # bytes; the rest of a key of 1,024 is for chunks
 
 
 def nothing(*_: object) -> None:
-    """Do nothing: for those who need not be told."""
+    """Do nothing: the default of callbacks."""
 
 
 # -- names and paths ------------------------------------------------------------------------------
@@ -100,6 +101,11 @@ def _text(path: Any) -> str:
 def join(path: str, name: str) -> str:
     """Return the key, or path, of something below a node."""
     return f"{path}/{name}" if path and name else path or name
+
+
+def prefix(path: str) -> str:
+    """Return how the keys below a node begin."""
+    return path and path + "/"
 
 
 def relative(path: str, top: str) -> str:
@@ -220,7 +226,7 @@ def reader(
 ) -> Read:
     """Return a function that reads documents of a node by name.
 
-    Where requests are waited for, all documents that may be there are asked for at the same time; but for those of the
+    Where requests are waited for, all documents that may be there are requested at the same time, but for those of the
     format that is not `first`, if that is given. What goes wrong with one is raised only if that one is needed: without
     the right to list, some stores refuse what is not there.
     """
@@ -233,7 +239,7 @@ def reader(
     def look(name: str) -> bytes | Exception | None:
         try:
             return read_document(store, path, name)
-        except Exception as error:  # noqa: BLE001  (raised by whoever needs it)
+        except Exception as error:  # noqa: BLE001  (raised when the document is needed)
             return error
 
     def read(name: str) -> bytes | None:
@@ -259,7 +265,7 @@ def read_document(store: Store, path: str, name: str) -> bytes | None:
 def parse(documents: Documents) -> NodeMetadata:
     """Return the metadata that documents hold."""
     if ARRAY_V2 in documents:
-        from zellige.metadata.v2 import ArrayV2Metadata  # only for those who have such arrays
+        from zellige.metadata.v2 import ArrayV2Metadata  # needed only for such arrays
 
         return ArrayV2Metadata.from_documents(documents)
     if is_group(documents):
@@ -282,6 +288,12 @@ def document_names(metadata: NodeMetadata) -> tuple[str, ...]:
 # -- walking --------------------------------------------------------------------------------------
 
 
+def keys_at(store: Store, path: str) -> Iterator[str]:
+    """Yield the keys at and below a node, relative to it."""
+    cut = len(prefix(path))
+    return (key[cut:] for key in store.list(prefix(path)))
+
+
 def children(store: Store, path: str) -> list[str]:
     """Return the paths directly below a group that may hold nodes; one listing."""
     return _listed(store, path)[0]
@@ -289,9 +301,8 @@ def children(store: Store, path: str) -> list[str]:
 
 def _listed(store: Store, path: str) -> tuple[list[str], bool]:
     """Return the paths directly below a group that may hold nodes, and whether several of them are being changed."""
-    prefix = path and path + "/"
-    keys, prefixes = store.list_dir(prefix)
-    names = [found[len(prefix) : -1] for found in prefixes]
+    keys, folders = store.list_dir(prefix(path))
+    names = [relative(folder, path).rstrip("/") for folder in folders]
     return [join(path, name) for name in names if not name.startswith(OWN)], join(path, RECORD) in keys
 
 
@@ -323,7 +334,7 @@ def walk(
     while groups and (max_depth is None or level_depth <= max_depth):
         level, changing = read_level()
         if changing or records:
-            from zellige.nodes import record  # only for those who meet a change of several arrays
+            from zellige.nodes import record  # needed only during a change of several arrays
 
             if changing:
                 level, committed = record.stable(store, changing, lambda: read_level()[0])
@@ -388,9 +399,9 @@ def there(store: Store, path: str) -> ContainsArrayError | ContainsGroupError | 
 
 def why_missing(store: Store, path: str) -> str:
     """Return the end of a message about a node that is not there: that it is unfinished, if it is; else nothing."""
-    from zellige.nodes import remove  # only for those who have found nothing
+    from zellige.nodes import remove  # needed only if nothing was found
 
-    with suppress(RemoteError):  # who may not ask is told no more
+    with suppress(RemoteError):  # without access, the message says no more
         found = remove.read_mark(store, path)
         if found is not None and found.work is not None:
             return f": {remove.words(found.work)}"
@@ -545,12 +556,20 @@ class Attributes(MutableMapping[str, JSON]):
         return len(self._node.metadata.attributes)
 
     def update(self, values: Any = (), /, **named: Any) -> None:
-        """Change several attributes in one write."""
+        """Change several attributes in one write.
+
+        Parameters
+        ----------
+        values
+            The new attributes, as a mapping or as pairs; others stay.
+        named
+            More of them, as keyword arguments.
+        """
         new = plain(dict(values, **named))
         self._node._change_attributes(lambda attributes: attributes.update(new))
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Replace all attributes."""
+        """Replace all attributes by `values`."""
         new = new_attributes(values)
 
         def replace(attributes: dict[str, JSON]) -> None:
@@ -578,6 +597,7 @@ class NodeHandle:
         store: Store
         path: str
         metadata: Any
+        _holder: Consolidated | None
 
     @abstractmethod
     def _change_attributes(self, change: Callable[[dict[str, JSON]], None]) -> None:
@@ -620,12 +640,14 @@ class NodeHandle:
         self.attrs.update(new_attributes)
         return self
 
-    def _check_writable(self) -> None:
-        if self.store.read_only:
-            try:
-                self.store.check_writable()
-            except ReadOnlyError as error:
-                raise ReadOnlyError(f"{self._kind} {self.name!r} was not changed: {error}") from error
+
+def check_writable(handle: NodeHandle) -> None:
+    """Raise `ReadOnlyError`, which names the node, if its store is opened for reading only."""
+    if handle.store.read_only:
+        try:
+            handle.store.check_writable()
+        except ReadOnlyError as error:
+            raise ReadOnlyError(f"{handle._kind} {handle.name!r} was not changed: {error}") from error
 
 
 # -- what the metadata of an array comes to -------------------------------------------------------
@@ -633,6 +655,7 @@ class NodeHandle:
 
 _MOST, _LONGEST = 1024, 16 << 10  # blueprints that are remembered, and bytes of the metadata of each
 _known: dict[bytes, Blueprint] = {}
+"""Blueprints by the bytes of their metadata, since opening an array again is mostly parsing."""
 
 
 class Blueprint(NamedTuple):

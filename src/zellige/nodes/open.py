@@ -7,7 +7,6 @@ back is a context manager: `with zellige.open("x.zip") as root` writes a zip fil
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -108,26 +107,25 @@ def open(
         if found is None and mode != "a":
             reason = node.why_missing(target, place)
             raise NodeNotFoundError(f"there is no array and no group at '/{place}' in {target!r}{reason}")
-        if found is None and not wants_array and (key := _lost_chunk(target, place)) is not None:
-            from zellige.nodes.remove import lost_chunk  # only for those who find some
-
-            raise lost_chunk(target, key)  # a new group would make it look as if there had been no array
+        if found is None and not wants_array:
+            _refuse_lost_chunks(target, place)
     if wants_array:
         return open_array(store, config=config, **common, **create)
     return open_group(store, **common, **create)
 
 
 _LOOKED_AT = 1000  # keys of a directory
-_CHUNKS = re.compile(r"c|c[./]\d+([./]\d+)*|\d+([./]\d+)*").fullmatch
 
 
-def _lost_chunk(store: Store, path: str) -> str | None:
-    """Return a key at a place without a node that looks as if it belonged to an array."""
-    top = path and path + "/"
-    listing = store.list(top, recursive=False)
-    folders = [folder for folder in listing.prefixes if _CHUNKS(folder[len(top) : -1])]
-    keys = chain(listing, *(islice(store.list(folder), _LOOKED_AT) for folder in folders))
-    return next((key for key in keys if _CHUNKS(key[len(top) :])), None)
+def _refuse_lost_chunks(store: Store, path: str) -> None:
+    """Raise if keys at a place without a node look like chunks: a new group would hide that an array was lost."""
+    from zellige.nodes import remove  # needed only before a group is created
+
+    listing = store.list(node.prefix(path), recursive=False)
+    folders = [found for found in listing.prefixes if remove.looks_like_chunk(node.relative(found, path).rstrip("/"))]
+    for key in chain(listing, *(islice(store.list(folder), _LOOKED_AT) for folder in folders)):
+        if remove.looks_like_chunk(node.relative(key, path)):
+            raise remove.lost_chunk(store, key)
 
 
 def open_array(
@@ -251,7 +249,16 @@ def create_group(
 
 
 def group(store: StoreLike = None, *, overwrite: bool = False, **options: Any) -> Group:
-    """Open the group at a place, created if there is nothing; with `overwrite` always anew. Options: see `open_group`.
+    """Open the group at a place, created if there is nothing.
+
+    Parameters
+    ----------
+    store
+        The place, as for `open`; None for a new group in memory.
+    overwrite
+        Whether to remove the group that is there, and create a new one.
+    **options
+        As for `open_group`.
 
     >>> import zellige
     >>> root = zellige.group()
@@ -269,7 +276,16 @@ def _check_known(options: Mapping[str, Any]) -> None:
 
 
 def open_like(a: Any, path: StoreLike, **options: Any) -> Array:
-    """Open an array, or create it with the shape, type and chunks of another. Options: see `open`.
+    """Open the array at a place, or create it there like another.
+
+    Parameters
+    ----------
+    a
+        Anything array-like, whose shape, type and chunks a new array gets.
+    path
+        The place, as for `open`.
+    **options
+        Other options than those of `a`, as for `open`.
 
     >>> import zellige
     >>> a = zellige.zeros((59, 2), chunks=[[31, 28], 2], dtype="int8")
@@ -292,7 +308,7 @@ def consolidate_metadata(
     """Write the metadata of all nodes below a group into the group's own, so that one request reads it all.
 
     A `CompatibilityWarning` names members with rectilinear chunks: zarr-python opens no group whose consolidated
-    metadata holds one, unless its setting `array.rectilinear_chunks` is on, or it is told `use_consolidated=False`.
+    metadata holds one, unless its setting `array.rectilinear_chunks` is on, or `use_consolidated=False` is given.
 
     Parameters
     ----------

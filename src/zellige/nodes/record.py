@@ -192,11 +192,17 @@ def stable(store: Store, groups: Iterable[str], read: Callable[[], T]) -> tuple[
     return retried(store, list(keys.values()), attempt, writing=False)
 
 
-def created_group(store: Store, path: str) -> Documents | None:
-    """Return the documents of a group whose creation is committed, and not finished, for those who have found none."""
-    raw = None if store.traits.transactional else store.get(node.join(path, node.RECORD))
-    record = None if raw is None else _committed(store, path, raw)
-    return None if record is None else record.created.get(path)
+def created_node(store: Store, path: str) -> Documents | None:
+    """Return the documents of a node that was not found at a path, if its creation is committed and not finished."""
+    if store.traits.transactional:
+        return None
+    groups = [*node.parents(path), path]
+    raws = gather(lambda group: store.get(node.join(group, node.RECORD)), groups, store)
+    for group, raw in zip(groups, raws, strict=True):
+        record = None if raw is None else _committed(store, group, raw)
+        if record is not None and path in record.created:
+            return record.created[path]
+    return None
 
 
 def _committed(store: Store, path: str, raw: bytes) -> Record | None:

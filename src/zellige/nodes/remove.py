@@ -1,6 +1,6 @@
 """Removing nodes: all that is their own goes, and nothing else; killed anywhere, the same call or the next finishes it.
 
-**What is a node's own** is told by its metadata, not by how a key looks: its metadata documents, the marks of this
+**What is a node's own** follows from its metadata, not from how a key looks: its metadata documents, the marks of this
 library, and what its chunk key encoding reads as a chunk of its rank. All other keys stay where they are. Of an array
 whose metadata cannot be read only the format is known, and so keys that look like chunks of that format go: `c/0/1` and
 `c.0.1` beside a `zarr.json`, `0.1` and `0/1` beside a `.zarray`.
@@ -22,12 +22,11 @@ half done, and there are no marks.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zellige.errors import (
     ConflictError,
@@ -36,14 +35,14 @@ from zellige.errors import (
     MetadataError,
     NotANodeError,
 )
-from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, GroupMetadata
-from zellige.metadata.json import read_json
-from zellige.metadata.keys import (
+from zellige.metadata.chunks import (
     ChunkKeyEncoding,
     DefaultChunkKeyEncoding,
     V2ChunkKeyEncoding,
     parse_chunk_key_encoding,
 )
+from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, GroupMetadata
+from zellige.metadata.json import read_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import lease, node
 from zellige.stores import Store, abilities
@@ -54,33 +53,31 @@ from zellige.types import JSON
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata, NodeMetadata
 
-T = TypeVar("T")
-
 WORK = f"{node.OWN}_work"
 """Beside the mark while a node is being made: what the operation keeps, such as which parts are done."""
 
 _REMOVING = "a node was being removed from here, or moved here; zellige finishes that when one is created here"
-_MAKING = "is not finished here: run the same call of zellige again, or `zellige vacuum --unfinished` to remove it"
+_UNFINISHED = "is not finished here: run the same call of zellige again, or `zellige vacuum --unfinished` to remove it"
 
 
 # -- the mark -------------------------------------------------------------------------------------
 
 
-class Chunks(NamedTuple):
-    """How the chunks of an array are named, below the array; without a rank if its metadata cannot be read."""
+class ChunkNames(NamedTuple):
+    """How the chunks of an array are named below it; without a rank if its metadata cannot be read."""
 
     keys: ChunkKeyEncoding
     rank: int | None
 
     @classmethod
-    def of(cls, metadata: NodeMetadata) -> list[Chunks]:
+    def of(cls, metadata: NodeMetadata) -> list[ChunkNames]:
         """Return those of a node: none if it is a group."""
         if isinstance(metadata, GroupMetadata):
             return []
         return [cls(metadata.chunk_key_encoding, len(metadata.shape))]
 
     @classmethod
-    def of_document(cls, key: str, raw: bytes) -> list[Chunks]:
+    def of_document(cls, key: str, raw: bytes) -> list[ChunkNames]:
         """Return those of the node that a document, given by its key, belongs to."""
         name = _split(key)[1]
         try:
@@ -97,7 +94,7 @@ class Chunks(NamedTuple):
             return _UNREADABLE[name]
 
     @classmethod
-    def parse(cls, entry: Any) -> Chunks:
+    def parse(cls, entry: Any) -> ChunkNames:
         """Read an entry of a mark."""
         name, configuration, rank = entry
         if rank is not None and type(rank) is not int:
@@ -119,8 +116,8 @@ class Chunks(NamedTuple):
 
 
 _UNREADABLE = {
-    DOCUMENT: [Chunks(DefaultChunkKeyEncoding(separator), None) for separator in "/."],
-    ARRAY_V2: [Chunks(V2ChunkKeyEncoding(separator), None) for separator in "/."],
+    DOCUMENT: [ChunkNames(DefaultChunkKeyEncoding(separator), None) for separator in "/."],
+    ARRAY_V2: [ChunkNames(V2ChunkKeyEncoding(separator), None) for separator in "/."],
     GROUP_V2: [],
 }
 
@@ -132,12 +129,12 @@ class Work:
     name: str
     """What users call it: rechunk, copy, convert."""
     asked: Mapping[str, JSON]
-    """What it was asked for; a call that asks for the same goes on with what this one left."""
+    """Its arguments; a call with the same ones goes on with what this one left."""
     state: Mapping[str, JSON] = field(default_factory=dict)
     """What a call that goes on has to know beside it."""
 
     def is_same(self, other: Work | None) -> bool:
-        """Return whether another operation was asked for the same."""
+        """Return whether another operation has the same name and arguments."""
         return other is not None and (self.name, dict(self.asked)) == (other.name, dict(other.asked))
 
 
@@ -145,7 +142,7 @@ class Work:
 class Mark:
     """What a mark says."""
 
-    nodes: Mapping[str, Iterable[Chunks]]
+    nodes: Mapping[str, Iterable[ChunkNames]]
     """How the chunks of each node are named, by the paths of the nodes below the mark."""
     source: JSON = None
     """From where a node is being moved."""
@@ -155,7 +152,7 @@ class Mark:
     def to_bytes(self) -> bytes:
         """Return the mark as it is stored; people can read it."""
         nodes = {path: [(*keys.to_dict().values(), rank) for keys, rank in found] for path, found in self.nodes.items()}
-        about = _REMOVING if self.work is None else f"a {self.work.name} {_MAKING}"
+        about = _REMOVING if self.work is None else f"a {self.work.name} {_UNFINISHED}"
         source = {} if self.source is None else {"source": self.source}
         work = {} if self.work is None else {"work": vars(self.work)}
         return json.dumps({"about": about, "nodes": nodes, **source, **work}).encode()
@@ -169,7 +166,7 @@ class Mark:
         except MetadataError:
             return cls({})
         with suppress(MetadataError, AttributeError, TypeError, ValueError):
-            nodes = {path: list(map(Chunks.parse, entries)) for path, entries in content.get("nodes").items()}
+            nodes = {path: list(map(ChunkNames.parse, entries)) for path, entries in content.get("nodes").items()}
         with suppress(TypeError):
             found = Work(**content.get("work"))
             if isinstance(found.name, str) and isinstance(found.asked, dict) and isinstance(found.state, dict):
@@ -215,7 +212,7 @@ def is_begun(store: Store, path: str) -> bool:
 
 
 def words(work: Work) -> str:
-    """Return what to tell those who meet something unfinished."""
+    """Return the words for an error about something unfinished."""
     return (
         f"an unfinished {work.name} is there, or one that is under way; run the same {work.name} again to finish it, "
         "or zellige.vacuum(…, unfinished=True) to remove it"
@@ -232,9 +229,9 @@ _MARKS = (node.PENDING, node.RECORD, node.UNFINISHED)
 class Owners:
     """To which of some nodes keys belong, by how the chunks of each node are named."""
 
-    def __init__(self, nodes: Mapping[str, Iterable[Chunks]]) -> None:
+    def __init__(self, nodes: Mapping[str, Iterable[ChunkNames]]) -> None:
         self._nodes = nodes
-        self._near: dict[str, tuple[str, Iterable[Chunks]]] = {}
+        self._near: dict[str, tuple[str, Iterable[ChunkNames]]] = {}
 
     def owner(self, key: str) -> str | None:
         """Return the path of the node whose document or chunk a key is."""
@@ -245,7 +242,7 @@ class Owners:
         below = node.relative(key, path)
         return path if any(found.has(below) for found in chunks) else None
 
-    def nearest(self, folder: str) -> tuple[str, Iterable[Chunks]]:
+    def nearest(self, folder: str) -> tuple[str, Iterable[ChunkNames]]:
         """Return the path of the nearest node at or above a directory, and how its chunks are named."""
         found = self._near.get(folder)
         if found is None:
@@ -261,7 +258,7 @@ class Removal:
     """What goes with the node at a path, found by one listing and the documents of all nodes below it.
 
     `more` are keys, relative to the node, that go although they are not its own, `kept` are some that stay. `nodes` are
-    such that have no document here, by their paths relative to this one.
+    such that have no document here, by their paths relative to this one. `keys` are those below, if they were listed.
     """
 
     def __init__(
@@ -270,12 +267,13 @@ class Removal:
         path: str,
         more: Iterable[str] = (),
         kept: Iterable[str] = (),
-        nodes: Mapping[str, Iterable[Chunks]] | None = None,
+        nodes: Mapping[str, Iterable[ChunkNames]] | None = None,
+        keys: Iterable[str] | None = None,
     ) -> None:
-        self.store, self.path, self.prefix = store, path, path and path + "/"
-        cut, staying = len(self.prefix), {node.UNFINISHED, *kept}
-        self.keys = [key[cut:] for key in store.list(self.prefix) if key[cut:] not in staying]
-        self.nodes: dict[str, list[Chunks]] = {path: list(chunks) for path, chunks in (nodes or {}).items()}
+        self.store, self.path, self.prefix = store, path, node.prefix(path)
+        staying = {node.UNFINISHED, *kept}
+        self.keys = [key for key in (node.keys_at(store, path) if keys is None else keys) if key not in staying]
+        self.nodes: dict[str, list[ChunkNames]] = {path: list(chunks) for path, chunks in (nodes or {}).items()}
         """How the chunks of each node are named, by the paths of the nodes relative to this one."""
         self._find_nodes()
         self._owners = Owners(self.nodes)
@@ -296,7 +294,7 @@ class Removal:
                 for path, chunks in Mark.parse(raw).nodes.items():
                     self.nodes.setdefault(node.join(folder, path), []).extend(chunks)
             elif raw is not None:
-                self.nodes.setdefault(folder, []).extend(Chunks.of_document(name, raw))
+                self.nodes.setdefault(folder, []).extend(ChunkNames.of_document(name, raw))
 
     def _owns(self, key: str) -> bool:
         folder, name = _split(key)
@@ -324,13 +322,13 @@ class Removal:
         staying = [key for key in self.keys if key not in own]
         has_folders = self.store.ability(Folders) is not None
         for path, metadata in new.items() if staying else ():
-            prefix = path and path + "/"
+            prefix = node.prefix(path)
             below = [key[len(prefix) :] for key in staying if key.startswith(prefix)]
             stray = first_chunk(below, metadata)
             if stray is not None and path not in self.nodes:
                 raise lost_chunk(self.store, self.prefix + prefix + stray)
             if stray is None and has_folders:
-                stray = next((key for found in Chunks.of(metadata) for key in below if found.has_folder(key)), None)
+                stray = next((key for found in ChunkNames.of(metadata) for key in below if found.has_folder(key)), None)
             if stray is not None:
                 key = self.prefix + prefix + stray
                 raise NotANodeError(
@@ -381,7 +379,12 @@ def _is_reserved(key: str) -> bool:
 
 def first_chunk(keys: Iterable[str], metadata: NodeMetadata) -> str | None:
     """Return the first of some keys, relative to a node, that is a chunk of it."""
-    return next((key for chunks in Chunks.of(metadata) for key in keys if chunks.has(key)), None)
+    return next((key for chunks in ChunkNames.of(metadata) for key in keys if chunks.has(key)), None)
+
+
+def looks_like_chunk(key: str) -> bool:
+    """Return whether a key, relative to a node whose metadata is lost, looks like a chunk of any format."""
+    return any(chunks.has(key) for form in _UNREADABLE.values() for chunks in form)
 
 
 def lost_chunk(store: Store, key: str) -> NotANodeError:
@@ -405,7 +408,7 @@ def removing(
     coming: Removal | None = None,
     between: Callable[[], object] = node.nothing,
     more: Iterable[str] = (),
-    kept: Iterable[str] = (),
+    kept: Collection[str] = (),
 ) -> Iterator[None]:
     """Remove the node at a path with everything below it, and keep others out while a new one comes in its place.
 
@@ -416,21 +419,19 @@ def removing(
     """
     store.check_writable()
     folders = store.ability(Folders)
-    if folders is not None and folders.detach(path and path + "/"):
+    if folders is not None and folders.detach(node.prefix(path)):
         between()
         yield
         return
 
-    def find() -> Removal:
-        return Removal(store, path, more, kept)
-
     with ExitStack() as held:
         held.enter_context(store.lock(mark_key(path)))
+        keys = None
         if whole:
-            removal = held.enter_context(undisturbed(store, path, find, attrgetter("keys")))
+            keys = held.enter_context(undisturbed(store, path, kept=kept))
         else:
             node.check_free(store, path)
-            removal = find()
+        removal = Removal(store, path, more, kept, keys=keys)
         removal.refuse_chunks_of(new or {})
         mark = Mark(removal.nodes) if coming is None else Mark({**removal.nodes, **coming.nodes}, coming.path)
         write_mark(store, path, mark)
@@ -441,50 +442,56 @@ def removing(
 
 
 @contextmanager
-def undisturbed(store: Store, path: str, find: Callable[[], T], keys: Callable[[T], Iterable[str]]) -> Iterator[T]:
-    """Give what `find` lists at a path, once nobody changes the shape of arrays there, and keep them out meanwhile.
+def undisturbed(store: Store, path: str, *, below: bool = True, kept: Collection[str] = ()) -> Iterator[list[str]]:
+    """Yield the keys at a path, relative to it, once no writer changes shapes of arrays there; keep such writers out.
 
     An append, or a change of several arrays, writes chunks that a removal would take, and then shows the array as if
-    they were there. Whoever is at work is waited for, and gets in the way of nothing: `ConflictError` after the setting
-    `lease.wait`. A dead one is finished or undone first. Who begins later writes chunks that were not listed, and so
+    they were there. A live writer is waited for, for the setting `lease.wait`, then `ConflictError` is raised. What a
+    dead one left is finished or undone first. A writer that begins later writes chunks that were not listed, and so
     are not removed; it fails if the array is gone, or adds to the one that has come in its place.
 
     Parameters
     ----------
     store, path
         The node that goes.
-    find
-        Lists what is there; called again if somebody was waited for.
-    keys
-        Gives the keys, relative to the node, of what was listed.
+    below
+        Whether the keys of nodes and chunks below are listed as well.
+    kept
+        Keys that are left out, such as that of a lease which the caller holds.
     """
     from zellige.nodes import commit  # which is built on this
 
+    def listed() -> list[str]:
+        if not below:
+            return [node.relative(key, path) for key in store.list_dir(node.prefix(path))[0]]
+        return [key for key in node.keys_at(store, path) if key not in kept]
+
     if store.traits.transactional:
-        yield find()
+        yield listed()
         return
-    for attempt in lease.attempts(store, mark_key(path), f"what is at '/{path}', or a group above it"):
+    backoff = lease.Backoff(store, f"what is at '/{path}', or a group above it")
+    while True:
         with ExitStack() as locks:
-            attempt.owner, found = None, find()
+            owner, keys = None, listed()
             while _is_changing_above(store, path):
-                attempt.owner = commit.owner_above(store, path)
-                if attempt.owner is not None:
+                if (owner := commit.owner_above(store, path)) is not None:
                     break
-                found = find()  # a dead writer's change was finished or undone
-            begun = [key for key in keys(found) if _split(key)[1] in (node.PENDING, node.RECORD)]
+                keys = listed()  # a dead writer's change was finished or undone
+            begun = [key for key in keys if _split(key)[1] in (node.PENDING, node.RECORD)]
             if begun:
-                names = set(keys(found))
-                for folder, name in map(_split, sorted(begun)):  # who appends to a local array holds this lock
+                names = set(keys)
+                for folder, name in map(_split, sorted(begun)):  # an append to a local array holds this lock
                     if name == node.PENDING:
                         document = DOCUMENT if node.join(folder, DOCUMENT) in names else ARRAY_V2
                         locks.enter_context(store.lock(node.join(path, node.join(folder, document))))
-                found = find()
+                keys = listed()
                 raws = gather(lambda key: store.get(node.join(path, key)), begun, store)
                 owners = [lease.read(raw).live_owner for raw in raws if raw is not None]
-                attempt.owner = next((owner for owner in owners if owner is not None), attempt.owner)
-            if attempt.owner is None:
-                yield found
+                owner = next((found for found in owners if found is not None), owner)
+            if owner is None:
+                yield keys
                 return
+        backoff.pause(mark_key(path), owner)
 
 
 def _is_changing_above(store: Store, path: str) -> bool:
@@ -504,14 +511,19 @@ def clear(store: Store, path: str, **how: Any) -> None:
     """Remove the node at a path with everything below it; keys that are not its own stay. Options: see `removing`."""
     with replacing(store, path, **how):
         pass
+    remove_directory(store, path)
+
+
+def remove_directory(store: Store, path: str) -> None:
+    """Remove the directory of a node that is gone, or never came, if nothing is in it; never that of the store."""
     if path:
-        abilities.prune(store, path + "/", lambda folder: not folder)
+        abilities.prune(store, node.prefix(path), lambda folder: not folder)
 
 
 def remove_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
     """Remove the chunks of an array that has no metadata in the store, and the directories that are empty then."""
-    prefix = path and path + "/"
-    chunks = Chunks(metadata.chunk_key_encoding, len(metadata.shape))
+    prefix = node.prefix(path)
+    chunks = ChunkNames(metadata.chunk_key_encoding, len(metadata.shape))
     abilities.delete_below(store, prefix, [key for key in store.list(prefix) if chunks.has(key[len(prefix) :])])
     abilities.prune(store, prefix, lambda folder: not folder or chunks.has_folder(folder))
 

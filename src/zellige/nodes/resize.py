@@ -1,11 +1,11 @@
 """Changing the shape of an array: `append`, `resize`, and `start_append` for data that others write.
 
-Each is the same five steps. *Lease*: nobody else changes the shape until it is released. *Plan*: the metadata is read
-once, under the lease, and everything that can be refused is refused now. *Write*: chunks go beyond the end, where no
-reader looks. *Commit*: one conditional write of the metadata shows the new shape. *Release*.
+Each is the same five steps. *Lease*: no other writer changes the shape until it is released. *Plan*: the metadata is
+read once, under the lease, and everything that can be refused is refused now. *Write*: chunks go beyond the end, where
+no reader looks. *Commit*: one conditional write of the metadata shows the new shape. *Release*.
 
-While chunks may lie beyond the end, a key beside the metadata says so, `node.PENDING`. It outlives a crash: whoever
-takes the lease next finds it, and removes those chunks. So a reader meets the old array or the whole new one, and
+While chunks may lie beyond the end, a key beside the metadata says so, `node.PENDING`. It outlives a crash: the
+next owner of the lease finds it, and removes those chunks. So a reader meets the old array or the whole new one, and
 growing never shows what a killed writer left.
 """
 
@@ -31,9 +31,8 @@ from zellige.io import select
 from zellige.io.chunks import Chunks
 from zellige.io.plan import plan_for
 from zellige.io.write import encoded, load, update_chunk, write
-from zellige.nodes import lease as leases
-from zellige.nodes import node
-from zellige.nodes.array import Array
+from zellige.nodes import lease, node
+from zellige.nodes.array import Array, update_metadata
 from zellige.nodes.lease import Lease, Owner
 from zellige.stores import threads
 from zellige.stores.base import WholeValue
@@ -49,10 +48,10 @@ _BEYOND = "chunks may lie beyond the end of this array; the next resize or appen
 
 def append(array: Array, data: Any, axis: int = 0, chunks: int | EdgeEntries | None = None) -> Shape:
     """Add data at the end of an axis and return the new shape. Parameters: see `Array.append`."""
-    array._check_writable()
+    node.check_writable(array)
     value = as_value(data, array.dtype, array.config.casting)
     axis = axis_number(array, axis)
-    with lease(array) as held:  # one writer; the others wait, or get a ConflictError before they write anything
+    with shape_lease(array) as held:  # one writer; the others wait, or get a ConflictError before they write anything
         check_appended(value.shape, held.grid.shape, axis)
         grid = grown(array, held.metadata, value.shape[axis], axis, chunks)
         new = tuple(slice(n if k == axis else 0, None) for k, n in enumerate(held.grid.shape))
@@ -60,7 +59,7 @@ def append(array: Array, data: Any, axis: int = 0, chunks: int | EdgeEntries | N
         try:
             held.announce()
             if array.store.traits.transactional:
-                # Nobody sees the shape before the data, and there are such stores that take no chunk outside of it.
+                # The shape is not visible before the data, and some such stores take no chunk outside of it.
                 held.commit(grid)
                 write_to_end(array, grid, new, value)
             else:
@@ -75,10 +74,10 @@ def append(array: Array, data: Any, axis: int = 0, chunks: int | EdgeEntries | N
 
 def resize(array: Array, new_shape: int | Sequence[int], chunks: ChunksLike = None) -> None:
     """Change the shape; existing chunks stay as they are. Parameters: see `Array.resize`."""
-    array._check_writable()
+    node.check_writable(array)
     shape = _parse_shape(new_shape, array.ndim)
     cut = parse_new_chunks(_by_axis(chunks, array.dimension_names or ()), array.ndim)
-    with lease(array) as held:  # until all is done: what others append must not be trimmed
+    with shape_lease(array) as held:  # until all is done: what others append must not be trimmed
         grid = _reshaped(array, held.metadata, shape, cut)
         held.recover()
         clear_uncovered(array._chunks, held.grid, grid)
@@ -98,11 +97,11 @@ def resize(array: Array, new_shape: int | Sequence[int], chunks: ChunksLike = No
 
 def start_append(array: Array, length: int, axis: int = 0, chunks: int | EdgeEntries | None = None) -> PendingAppend:
     """Make room at the end of an axis for data that others write. Parameters: see `Array.start_append`."""
-    array._check_writable()
+    node.check_writable(array)
     axis = axis_number(array, axis)
     if operator.index(length) < 0:
         raise ValueError(f"length={length} must not be negative")
-    with lease(array) as held:
+    with shape_lease(array) as held:
         grid = grown(array, held.metadata, length, axis, chunks)
         held.recover()
         clear_uncovered(array._chunks, held.grid, grid)  # others may leave some of it unwritten
@@ -124,13 +123,13 @@ class PendingAppend:
     """The same with its new shape."""
     _before: ArrayMetadata
     _lease: Lease | None
-    """The right to change the shape; None in a transaction, where nobody else can."""
+    """The right to change the shape; None in a transaction, which no other writer sees."""
     _is_committed: bool = False
 
     def commit(self) -> Shape:
         """Show the new shape to readers; raises, and changes nothing, if another process has taken over."""
         if self._lease is not None:
-            with lease(self.target, self._lease) as held:
+            with shape_lease(self.target, self._lease) as held:
                 if held.grid != ChunkGrid.from_metadata(self._before):
                     raise _resized_meanwhile(self.target)
                 held.commit(self.array.grid)
@@ -141,7 +140,7 @@ class PendingAppend:
     def abort(self) -> None:
         """Remove what was written beyond the end; nothing happens after a commit, or if another has removed it."""
         if not self._is_committed and (self._lease is None or self._lease.is_held()):
-            with lease(self.target, self._lease) as held:
+            with shape_lease(self.target, self._lease) as held:
                 held.undo(self._before)
 
 
@@ -149,34 +148,36 @@ class PendingAppend:
 
 
 @contextmanager
-def lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> Iterator[Held]:
+def shape_lease(array: Array, kept: Lease | None = None, *, inside: bool = False) -> Iterator[Held]:
     """Hold the right to change the shape of an array, under the lock of its metadata.
 
-    Others who change the shape of the array, or of all arrays of its group at once, are waited for. `kept` is a right
-    that `Held.keep` returned; raises if another process has taken over. `inside` is for callers that hold the lease of
-    a group above, and change all of its arrays at once.
+    Other writers of the shape, or of all shapes in the group, are waited for. `kept` is a right that `Held.keep`
+    returned; raises if another process has taken over. `inside` is for callers that hold the lease of a group above,
+    and change all of its arrays at once.
     """
     from zellige.nodes import commit  # which is built on this
 
-    key = node.join(array.path, node.PENDING)
-    for attempt in leases.attempts(array.store, key, f"the shape of array {array.name!r}"):
+    key, owner = node.join(array.path, node.PENDING), None
+    backoff = lease.Backoff(array.store, f"the shape of array {array.name!r}")
+    while True:
         with array.store.lock(node.join(array.path, node.document_names(array.metadata)[0])):
             held = Held(array, kept or Lease(array.store, key, _BEYOND), handed_over=kept is not None)
             if kept is not None:
                 kept.confirm()
             try:
                 if kept is None:
-                    attempt.owner = held.take() or (None if inside else commit.owner_above(array.store, array.path))
-                if attempt.owner is None:
+                    owner = held.take() or (None if inside else commit.owner_above(array.store, array.path))
+                if owner is None:
                     held.read()
                     yield held
                     return
             finally:
                 held.release()
+        backoff.pause(key, owner)
 
 
 class Held:
-    """The right to change the shape of one array, and the metadata that was read under it; given by `lease`.
+    """The right to change the shape of one array, and the metadata that was read under it; given by `shape_lease`.
 
     Where the lock of the metadata keeps other processes out, the key `node.PENDING` is needed only while chunks may lie
     beyond the end, and names no owner. Where it does not, in object stores, and for an append that other processes
@@ -188,8 +189,8 @@ class Held:
     grid: ChunkGrid
     """The grid of `metadata`."""
 
-    def __init__(self, array: Array, lease: Lease, *, handed_over: bool) -> None:
-        self.array, self._store, self._lease = array, array.store, lease
+    def __init__(self, array: Array, kept: Lease, *, handed_over: bool) -> None:
+        self.array, self._store, self._lease = array, array.store, kept
         self._is_leased = handed_over or (self._store.traits.optimistic and not self._store.traits.transactional)
         self._left = handed_over
         """Whether something may lie beyond the end."""
@@ -205,10 +206,10 @@ class Held:
             return owner
         raw = self._store.get(self._lease.key)
         self._left = raw is not None
-        return None if raw is None else leases.read(raw).live_owner
+        return None if raw is None else lease.read(raw).live_owner
 
     def read(self) -> None:
-        """Read the metadata; nobody else changes shape and grid while this is held."""
+        """Read the metadata; no other writer changes shape and grid while this is held."""
         self._stored, self.metadata = self.array._read_stored()
         self.grid = ChunkGrid.from_metadata(self.metadata)
 
@@ -224,7 +225,7 @@ class Held:
         if self._is_leased:
             self._lease.check()
         elif not self._store.traits.transactional:
-            self._store.put(self._lease.key, leases.dump(_BEYOND, None, {}))
+            self._store.put(self._lease.key, lease.dump(_BEYOND, None, {}))
 
     def keep(self) -> Lease | None:
         """Say the same in a lease that outlasts the lock, for an append that others write; None in a transaction."""
@@ -238,11 +239,11 @@ class Held:
     def commit(self, grid: ChunkGrid) -> None:
         """Show a new shape to readers, and follow it: one conditional write.
 
-        Attributes that others have changed since the metadata was read are kept. A shape that others have changed, who
-        do not know of leases, raises `ConflictError`.
+        Attributes that others have changed since the metadata was read are kept. A shape that was changed by a
+        program without leases raises `ConflictError`.
         """
         if self._is_leased:
-            self._lease.check()  # one who was taken for dead shows nothing: what it wrote has been removed
+            self._lease.check()  # after a takeover nothing is shown: what was written has been removed
         self._may_be_committed = True
 
         def with_grid(metadata: ArrayMetadata) -> ArrayMetadata:
@@ -254,7 +255,7 @@ class Held:
                     raise _resized_meanwhile(self.array)
             return metadata.resized(grid)
 
-        self.array._update(with_grid, (self._stored, self.metadata))
+        update_metadata(self.array, with_grid, (self._stored, self.metadata))
 
     def undo(self, before: ArrayMetadata) -> None:
         """Take an append back: remove what lies beyond the end; in a transaction also the shape, which came first."""
@@ -262,7 +263,7 @@ class Held:
             return  # another process took over, and has removed it
         if self._store.traits.transactional:
             trim(self.array._chunks, ChunkGrid.from_metadata(before))
-            self.array._update(lambda found: before.with_attributes(found.attributes))
+            update_metadata(self.array, lambda found: before.with_attributes(found.attributes))
         else:
             if self._may_be_committed:
                 self.read()  # the error may have come after the shape was stored
@@ -377,7 +378,7 @@ def trim(chunks: Chunks, grid: ChunkGrid) -> None:
 
 
 def clear_uncovered(chunks: Chunks, old: ChunkGrid, new: ChunkGrid) -> None:
-    """Before growing: clear what lies beyond the end, in the chunks where growing would show it.
+    """Clear what lies beyond the end before growing, in the chunks where growing would show it.
 
     Nothing does, unless a handle that did not know of the end has written there, or a copy took what a killed writer
     left. A few chunks are looked for one by one; for many, those that are stored are listed.
@@ -420,7 +421,7 @@ def _reaches_over(chunks: Chunks, coords: Coords, key: str, spec: ChunkSpec) -> 
         chunk = None if raw is None else load(chunks, bound, coords, WholeValue(key, memoryview(raw)))
     except UnsupportedCodecError:
         raise
-    except CodecError:  # an error for those who read it, and so never old data
+    except CodecError:  # readers get an error, never old data
         return False
     return chunk is not None and any(not equals_fill(chunk[part].copy(), bound.fill) for part in _beyond(spec))
 
@@ -435,7 +436,7 @@ def _clear(chunks: Chunks, coords: Coords, spec: ChunkSpec) -> None:
             chunk[part] = bound.fill
         return encoded(chunks, bound, chunk, old)
 
-    with suppress(CorruptChunkError):  # an error for those who read it, and so never old data
+    with suppress(CorruptChunkError):  # readers get an error, never old data
         update_chunk(chunks, coords, change)
 
 

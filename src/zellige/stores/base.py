@@ -399,7 +399,7 @@ class Store(ABC):
         return self.identity, check_key(key)
 
     def ability(self, kind: type[T]) -> T | None:
-        """Return an ability, given by its class in `zellige.stores.abilities`; None if this store does not have it."""
+        """Return an ability; None if this store does not have it. `kind`: its class in `zellige.stores.abilities`."""
         return self if isinstance(self, kind) else None
 
     # -- reading ----------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ class Store(ABC):
         return None if found is None else found.whole
 
     def get_range(self, key: str, start: int, length: int | None = None) -> bytes | None:
-        """Return exactly these bytes, or None if there is no such key; see `read`."""
+        """Return `length` bytes from `start` on, exactly, or None if there is no such key; see `read`."""
         found = self.read(key, [(start, length)])
         return None if found is None else found.whole
 
@@ -532,7 +532,7 @@ class Store(ABC):
         raise ValueError(f"durability={durability!r}: {self!r} supports durability={now!r} only")
 
     def with_concurrency(self, most: int) -> Self:
-        """Return the same data through a store that gets at most so many requests at once."""
+        """Return the same data through a store that gets at `most` so many requests at once."""
         now = self.traits.concurrency
         return self if now is None or now <= most else self._view(concurrency=most)
 

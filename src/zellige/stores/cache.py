@@ -457,6 +457,7 @@ def _joined(key: str, spans: Sequence[Span], find: Callable[[Span], _Entry | Non
 
 
 _caches: WeakSet[_Cache] = WeakSet()
+"""All caches, whose fetches in other threads a forked child does not have."""
 
 
 def _forget_fetches() -> None:

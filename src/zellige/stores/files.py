@@ -42,7 +42,7 @@ _AT_ONCE = 512  # buffers for one call of pwritev; the system takes at most 1024
 _CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 _LOCK = "lock-"
 
-_numbers = count()
+_numbers = count()  # make the names of temporary files unique in this process
 
 
 # -- reading --------------------------------------------------------------------------------------

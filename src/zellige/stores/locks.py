@@ -23,6 +23,7 @@ _MANY = 256  # names that are known before the unused ones are forgotten
 # Weak references without callbacks: an interrupt within a callback is lost.
 _locks: dict[Hashable, ref[Any]] = {}
 _at_work: dict[Hashable, list[ref[Apart]]] = {}
+"""The locks of single keys, and who is at work on the chunks of an array, by name."""
 _file_locks: dict[int, ref[FileLock]] = {}
 """By their descriptors, so that there are no more of them than files that were ever open at once."""
 _guard = threading.Lock()

@@ -88,7 +88,7 @@ class StorePath:
             return None
 
     def set(self, value: Buffer) -> None:
-        """Store the value, all or nothing."""
+        """Store a `value`, all or nothing."""
         self._store.put(self._path, value)
 
     def delete(self) -> None:
@@ -100,7 +100,7 @@ class StorePath:
         return not any(True for _ in self._store.list(self._path and f"{self._path}/"))
 
     def is_within(self, other: StorePath) -> bool:
-        """Whether this is the other place or lies below it, also in a store with another root."""
+        """Return whether this is the `other` place or lies below it, also in a store with another root."""
         return place(self._store, self._path).within(place(other._store, other._path))
 
     # -- as a value -------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ S = TypeVar("S")
 # -- how many -------------------------------------------------------------------------------------
 
 _busy: ContextVar[bool] = ContextVar("_busy", default=False)
+"""Whether this thread works for an operation that has threads already."""
 
 
 def is_busy() -> bool:
@@ -134,12 +135,16 @@ class _Helpers:
 
 
 _helpers = _Helpers()
+"""The threads of this process, which all operations share."""
 
 
 def _forget_helpers() -> None:
     """In a forked child, which has none of its parent's threads."""
     global _helpers
     _helpers = _Helpers()
+
+
+"""The threads of this process, which all operations share."""
 
 
 if hasattr(os, "register_at_fork"):

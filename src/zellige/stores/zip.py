@@ -57,7 +57,7 @@ _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 0x1
 _LOCAL = struct.Struct("<4s22xHH")  # signature, length of the name, length of the extra fields
 
-_numbers = count(1)
+_numbers = count(1)  # tell the versions of archives of this process apart
 
 T = TypeVar("T", bound=Buffer)
 

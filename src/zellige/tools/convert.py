@@ -1,6 +1,6 @@
 """`convert`: other formats, and Zarr format 2, as arrays and groups of Zarr format 3.
 
-Every source becomes a list of `Part`s first, which are checked by making each array in memory without its values. What
+A `Source` lists the groups and arrays first, which are checked by making each array in memory without its values. What
 cannot be represented is refused then, before anything is written. Values follow box by box, in bounded memory.
 """
 
@@ -41,8 +41,8 @@ from zellige.stores import Store, StoreLike, finishing, locate, opened
 from zellige.stores.base import digest
 from zellige.stores.resolve import place
 from zellige.tools.copy import moved, transfer
-from zellige.tools.migrate import migrate, upgraded
-from zellige.tools.rechunk import Boxes, group
+from zellige.tools.migrate import Upgrade, migrate
+from zellige.tools.rechunk import Boxes, group_chunks
 from zellige.tools.scan import Scan
 from zellige.types import JSON, AnyArray
 
@@ -64,15 +64,15 @@ class NotRepresentableError(ZelligeError, ValueError):
 
 @dataclass
 class Part:
-    """A group or an array of the source."""
+    """An array of the source."""
 
     path: str
-    attributes: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] | None = None
-    """Of an array: what `create_array` needs; None for a group."""
-    chunks: tuple[int, ...] | None = None
+    attributes: dict[str, Any]
+    options: dict[str, Any]
+    """What `create_array` needs."""
+    chunks: tuple[int, ...] | None
     """The chunks that the source has."""
-    values: Callable[[Region], Any] = node.nothing
+    values: Callable[[Region], Any]
     """The values of a region."""
     slabs: int | None = None
     """The axis along which the values have to be read one slab after the other, if they do."""
@@ -80,19 +80,16 @@ class Part:
 
 @dataclass
 class Source:
-    """The nodes of a source, groups before what is in them, and what is left out of it."""
+    """The nodes of a source by their paths, and what is left out of it."""
 
     unsupported: Unsupported
     """What becomes of parts without a form in Zarr."""
-    parts: list[Part] = field(default_factory=list)
+    groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The attributes of each group."""
+    arrays: dict[str, Part] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     identity: dict[str, JSON] = field(default_factory=dict)
     """Which file it is, and in which version."""
-
-    @property
-    def arrays(self) -> dict[str, Part]:
-        """The arrays by their paths."""
-        return {part.path: part for part in self.parts if part.options is not None}
 
     def leave_out(self, name: str, error: NotRepresentableError) -> None:
         """Go on without something that has no form in Zarr; raises unless such is to be skipped."""
@@ -205,8 +202,7 @@ def convert(
         models = _models(reading, create)
         for left_out, reason in reading.skipped.items():
             warn_caller(f"left out {left_out}: {reason}", ZelligeWarning)
-        arrays = tuple(reading.arrays)
-        groups = tuple(part.path for part in reading.parts if part.options is None)
+        arrays, groups = tuple(reading.arrays), tuple(reading.groups)
         if not dry_run:
             with opened(dest, node.new_path(name), storage_options=dest_storage_options) as where:
                 _write(reading, models, where, progress, overwrite=overwrite)
@@ -261,7 +257,7 @@ def _add_npy(found: Source, file: str) -> None:
         data = np.load(file, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         raise NotRepresentableError(f"{file!r} cannot be read: {error}", path="") from error
-    found.parts.append(Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__))
+    found.arrays[""] = Part("", {}, {"shape": data.shape, "dtype": data.dtype}, None, data.__getitem__)
 
 
 def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
@@ -272,7 +268,8 @@ def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
     file, members = archive.filename, archive.namelist()
     if not members or not all(member.endswith(".npy") for member in members):
         return False
-    found.parts += [] if path else [Part("")]
+    if not path:
+        found.groups[""] = {}
     for member in members:
         name = member.removesuffix(".npy")
         if path in ("", name):
@@ -285,9 +282,9 @@ def _add_npz(found: Source, archive: zipfile.ZipFile, path: str) -> bool:
                 continue
             values = _slabs(archive, member, dtype, "F" if in_columns else "C")
             slabs = max(len(shape) - 1, 0) if in_columns else 0
-            options = {"shape": shape, "dtype": dtype}
-            found.parts.append(Part("" if path else node.new_path(name), {}, options, None, values, slabs))
-    if not found.parts and not found.skipped:
+            where, options = "" if path else node.new_path(name), {"shape": shape, "dtype": dtype}
+            found.arrays[where] = Part(where, {}, options, None, values, slabs)
+    if path and not found.arrays and not found.skipped:
         raise NodeNotFoundError(f"{file!r} has no array {path!r}; it has {members}")
     return True
 
@@ -329,26 +326,26 @@ def _slabs(
 def _models(source: Source, create: Mapping[str, Any]) -> dict[str, Array]:
     """Every array of the source, made in memory, which checks all but its values."""
     models: dict[str, Array] = {}
-    for part in list(source.parts):
+    for path in [*source.groups, *source.arrays]:
         try:
-            node.new_path(part.path)
-            if part.options is not None:
-                models[part.path] = create_array(None, **_options(part, create))
+            node.new_path(path)
+            if path in source.arrays:
+                models[path] = create_array(None, **_options(source.arrays[path], create))
         except ChunkShapeError as error:
-            # Not that the array has no form is wrong, but what was asked for.
+            # The options are wrong, and not the array.
             raise ChunkShapeError(
-                f"{part.path or '/'}: {error}; arrays that differ are given chunks by the names of dimensions, such as "
+                f"{path or '/'}: {error}; arrays that differ are given chunks by the names of dimensions, such as "
                 "{'time': 31}",
                 axis=None,
             ) from error
         except ValueError as error:
             if source.unsupported == "raise":
                 raise NotRepresentableError(
-                    f"{part.path or '/'} cannot be converted: {error}; unsupported='skip' leaves such out",
-                    path=part.path,
+                    f"{path or '/'} cannot be converted: {error}; unsupported='skip' leaves such out", path=path
                 ) from error
-            source.parts.remove(part)
-            source.skipped[part.path] = str(error)
+            source.groups.pop(path, None)
+            source.arrays.pop(path, None)
+            source.skipped[path] = str(error)
     return models
 
 
@@ -363,7 +360,7 @@ def _options(part: Part, create: Mapping[str, Any]) -> dict[str, Any]:
             given |= {option: kept | rules}
             if not rules:
                 del given[option]
-    return {**chunks, "attributes": part.attributes, **(part.options or {}), "zarr_format": 3, **given}
+    return {**chunks, "attributes": part.attributes, **part.options, "zarr_format": 3, **given}
 
 
 _RULES = ("chunks", "shards")
@@ -372,9 +369,8 @@ _RULES = ("chunks", "shards")
 
 def _applied(part: Part, rules: Mapping[Any, Any]) -> dict[int, Any]:
     """The rules for dimensions that an array has, by the numbers of its axes."""
-    options = part.options or {}
-    axes: dict[Any, int] = {axis: axis for axis in range(len(options.get("shape", ())))}
-    axes |= {name: axis for axis, name in enumerate(options.get("dimension_names") or ()) if name is not None}
+    axes: dict[Any, int] = {axis: axis for axis in range(len(part.options["shape"]))}
+    axes |= {name: axis for axis, name in enumerate(part.options.get("dimension_names", ())) if name is not None}
     return {axes[key]: rule for key, rule in rules.items() if key in axes}
 
 
@@ -385,7 +381,7 @@ def _check_rules(source: Source, create: Mapping[str, Any]) -> None:
         rules = create.get(option)
         for key in rules if isinstance(rules, Mapping) else ():
             if not any(_applied(part, {key: None}) for part in parts):
-                names = {name for part in parts for name in (part.options or {}).get("dimension_names") or () if name}
+                names = {name for part in parts for name in part.options.get("dimension_names", ()) if name}
                 known = hint(str(key), sorted(names)) if names else "the dimensions have no names"
                 raise ChunkShapeError(f"{option}: no array has the dimension {key!r}; {known}", axis=None)
 
@@ -396,7 +392,7 @@ def _write(
     """Write arrays one after the other, each with its document last, and then the groups; the top comes last."""
     store, top = target
     given: dict[str, NodeMetadata] = {path: model.metadata for path, model in models.items()}
-    given |= {part.path: GroupMetadata(part.attributes) for part in source.parts if part.options is None}
+    given |= {path: GroupMetadata(attributes) for path, attributes in source.groups.items()}
     # No part speaks of some groups above others.
     new: dict[str, NodeMetadata] = {above: GroupMetadata() for path in given for above in node.parents(path)} | given
     if not new:
@@ -458,9 +454,9 @@ def _boxes(part: Part, model: Array) -> Boxes:
         return Boxes.of(model.write_chunk_sizes[k] if k == part.slabs else (n,) for k, n in enumerate(model.shape))
     stored = Boxes.of(model.write_chunk_sizes)
     if part.chunks is None:
-        return group(stored, stored, _ELEMENTS)
+        return group_chunks(stored, stored, _ELEMENTS)
     ends = (np.minimum(np.arange(c, n + c, c), n) for c, n in zip(part.chunks, model.shape, strict=True))
-    return group(stored, Boxes(tuple(ends)), _ELEMENTS)
+    return group_chunks(stored, Boxes(tuple(ends)), _ELEMENTS)
 
 
 # -- from Zarr format 2 ---------------------------------------------------------------------------
@@ -476,16 +472,16 @@ def _from_v2(
     dry_run: bool,
 ) -> Converted:
     """Convert in place, or copy chunks as they are, and none of the old documents, and write the new ones last."""
-    planned, new, old = upgraded(store, top)
-    if planned.failed:
-        path, reason = next(iter(planned.failed.items()))
-        more = f", and {len(planned.failed) - 1} more" if len(planned.failed) > 1 else ""
+    upgrade = Upgrade.of(store, top)
+    if upgrade.failed:
+        path, reason = next(iter(upgrade.failed.items()))
+        more = f", and {len(upgrade.failed) - 1} more" if len(upgrade.failed) > 1 else ""
         raise NotRepresentableError(f"'/{path}'{more} has no form in Zarr format 3: {reason}", path=path)
     dest, name, options = target
-    nodes = {node.relative(path, top): new[path] for path in sorted(new)}
+    nodes = {node.relative(path, top): upgrade.metadata(path) for path in sorted(upgrade.nodes)}
     groups = {path for path, metadata in nodes.items() if isinstance(metadata, GroupMetadata)}
     changed, unchanged = (
-        [node.relative(path, top) for path in sorted(paths)] for paths in (planned.converted, planned.skipped)
+        [node.relative(path, top) for path in sorted(paths)] for paths in (upgrade.converted, upgrade.skipped)
     )
     converted = Converted(
         arrays=tuple(path for path in changed if path not in groups),
@@ -511,7 +507,9 @@ def _from_v2(
                 for name, document in metadata.to_documents().items()
             }
             chunks = (
-                {moved(key, top, where) for key in {*origin.keys} - old} - content.keys() - {remove.mark_key(where)}
+                {moved(key, top, where) for key in {*origin.keys} - upgrade.old_keys}
+                - content.keys()
+                - {remove.mark_key(where)}
             )
             for batch in reversed(node.copy_order(content)) if left == "parts" else ():
                 there.delete(batch)  # documents of an earlier call; chunks are written again
@@ -556,7 +554,7 @@ class _Walk:
     def add_group(self, path: str, group: Any) -> None:
         """Collect a group, and then what is in it."""
         self.seen[self._identity(group)] = path or "/"
-        self.source.parts.append(Part(path, dict(self._attributes(path, group))))
+        self.source.groups[path] = dict(self._attributes(path, group))
         for name in group:
             self._member(f"{path}/{name}" if path else name, group, name)
 
@@ -564,19 +562,19 @@ class _Walk:
         link = group.get(name, getlink=True)
         if not isinstance(link, self.h5py.HardLink):
             where = getattr(link, "filename", "") + getattr(link, "path", "")
-            self.source.skipped[path] = f"a link to {where}, which Zarr has not"
+            self.source.skipped[path] = f"a link to {where}, which Zarr does not have"
             return
         found = group[name]
         earlier = self.seen.get(self._identity(found))
         if earlier is not None:
-            self.source.skipped[path] = f"another name of {earlier}, which Zarr has not"
+            self.source.skipped[path] = f"another name of {earlier}, which Zarr does not have"
         elif isinstance(found, self.h5py.Group):
             self.add_group(path, found)
         elif isinstance(found, self.h5py.Dataset):
             self.seen[self._identity(found)] = path
             self.add_dataset(path, found)
         else:
-            self.source.skipped[path] = "a named type, which Zarr has not"
+            self.source.skipped[path] = "a named type, which Zarr does not have"
 
     def _identity(self, found: Any) -> Any:
         info = self.h5py.h5o.get_info(found.id)
@@ -589,7 +587,7 @@ class _Walk:
         if _NO_VARIABLE in str(dataset.attrs.get("NAME", "")):
             return  # nothing but the name and length of a dimension
         try:
-            self.source.parts.append(self._part(path, dataset))
+            self.source.arrays[path] = self._part(path, dataset)
         except NotRepresentableError as error:
             self.source.leave_out(path or "/", error)
 

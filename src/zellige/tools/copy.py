@@ -35,10 +35,10 @@ from zellige.metadata.json import read_json, write_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array
-from zellige.nodes.consolidated import Consolidated, meaning
+from zellige.nodes.consolidated import Consolidated, holder_of, meaning
 from zellige.nodes.create import copy_array, from_array, modern_options
-from zellige.nodes.group import Group
-from zellige.nodes.remove import Chunks, Mark, Owners, Removal, Work, mark_key
+from zellige.nodes.group import Group, member_path
+from zellige.nodes.remove import ChunkNames, Mark, Owners, Removal, Work, mark_key
 from zellige.stores import Store, StoreLike, finishing, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -78,7 +78,13 @@ class Copied(NamedTuple("_Counts", [("n_copied", int), ("n_skipped", int), ("n_b
     """The keys of the source that belong to no node, and so were not copied."""
 
     def summary(self, *, dry_run: bool) -> str:
-        """One line for people."""
+        """Return one line for people.
+
+        Parameters
+        ----------
+        dry_run
+            Whether nothing was written.
+        """
         found = f"{self.n_copied:,} copied, {self.n_skipped:,} skipped"
         return f"dry run: {found}" if dry_run else f"all done: {found}, {self.n_bytes_copied:,} bytes copied"
 
@@ -152,7 +158,9 @@ def copy(
     group = _group(dest, root, options)
     if name is None and not root.path:
         raise NodeNameError(f"the source is the root of {origin.store!r}, which has no name; give name=", name="")
-    plan = Plan(origin, root.path, group, group._new(root.path.rpartition("/")[2] if name is None else name), options)
+    plan = Plan(
+        origin, root.path, group, member_path(group, root.path.rpartition("/")[2] if name is None else name), options
+    )
     plan.add([root], depth=0)
     return _carry_out(plan, dest)
 
@@ -179,17 +187,17 @@ def copy_all(source: Group | StoreLike, dest: Group | StoreLike, **options: Any)
     if not isinstance(root.metadata, GroupMetadata):
         raise TypeError(f"'/{root.path}' in {origin.store!r} is an array, which has no members; use copy")
     group = _group(dest, root, checked)
-    group._check_writable()
+    node.check_writable(group)
     plan = Plan(origin, root.path, group, group.path, checked)
     members = origin.load(origin.children(root.path))
-    plan.claim(root)
+    plan.include(root)
     plan.add(members, depth=1)
     return _carry_out(plan, dest)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `copy` and `copy_all` are told; what has no meaning is refused."""
+    """The options of `copy` and `copy_all`; those without a meaning are refused."""
 
     if_exists: IfExists = "raise"
     shallow: bool = False
@@ -268,7 +276,7 @@ class Plan:
         self.tops: list[str] = []
         """The new nodes that lie in groups which are there; each has a mark until all of them are whole."""
         self.same: set[str] = set()
-        """Where an earlier call has left its mark that was asked for the same."""
+        """The paths with the mark of an earlier call with the same arguments."""
         self.finished: list[str] = []
         """Nodes of the target that such a call has copied."""
         self.made: list[str] = []
@@ -287,7 +295,7 @@ class Plan:
         """Groups of the target with the attributes that they get."""
         self.consolidated: list[str] = []
         """Groups of the target whose consolidated metadata has to be made anew."""
-        self.holders = [] if dest._holder is None else [dest._holder]
+        self.holders = [] if (holder := holder_of(dest)) is None else [holder]
         """Consolidated metadata of the target that has to follow."""
         self.lines: list[tuple[list[str], str]] = []
         self.counts: Counter[str] = Counter()
@@ -304,18 +312,18 @@ class Plan:
         hidden = [key for key, what in self.origin.obstacles.items() if what.is_hidden]
         return tuple(key for key in sorted([*self.origin.keys, *hidden]) if key not in self._claimed)
 
-    def claim(self, found: Found) -> None:
+    def include(self, found: Found) -> None:
         """The documents of a node are not left out; raises if something hides its chunks, or members of a group."""
         origin = self.origin
         for key, _ in origin.blocked(found.path, found.metadata):
             if origin.obstacles[key] is not Obstacle.UNREADABLE:  # reading says why
                 origin.refuse(key)
-        origin.refuse_files(origin.under(found.path), Owners({found.path: Chunks.of(found.metadata)}))
+        origin.refuse_files(origin.under(found.path), Owners({found.path: ChunkNames.of(found.metadata)}))
         more = [CONSOLIDATED_V2] if origin.has_zmetadata(found.path) else []
         self._claimed.update(node.join(found.path, name) for name in [*found.documents, *more])
 
     def add(self, level: list[Found], depth: int) -> None:
-        """Plan for nodes and everything below them; the depth of the one that was asked for is 0."""
+        """Plan for nodes and everything below them; the depth of the copied node itself is 0."""
         self._look(level)
         new: set[str] = set()
         while level:
@@ -343,7 +351,7 @@ class Plan:
                     f"cannot copy '/{found.path}' to '/{target}', which is the same place or lies below it; copy to "
                     "another place"
                 )
-        if len(targets) > 1:  # one request tells which of them are there at all
+        if len(targets) > 1:  # one request lists those that are there at all
             listed = set(self.dest.store.list_dir(self.top and self.top + "/")[1])
             targets = [target for target in targets if target + "/" in listed]
         self._there = Scan(self.dest.store, targets, self.dest.metadata.zarr_format)
@@ -370,7 +378,7 @@ class Plan:
         if mode == "skip" or mode == "replace":
             return mode
         if self.same:
-            return "finish"  # the earlier call was told to raise as well, so that it was not there then
+            return "finish"  # it was not there before the earlier call, which would have raised as well
         error, what = (ContainsArrayError, "an array") if kind == "array" else (ContainsGroupError, "a group")
         raise error(
             f"there is {what} at '/{target}' in {self.dest.store!r} already; copy under another name, or pass "
@@ -397,7 +405,7 @@ class Plan:
             self._claimed.update(self.origin.under(path))
             self.finished += [target] if action == "finish" else []
             return []
-        self.claim(found)
+        self.include(found)
         if action == "merge":
             if metadata.attributes and not self.options.without_attrs:
                 self.merged[target] = metadata.attributes
@@ -509,7 +517,7 @@ class Plan:
     def mark(self, top: str) -> Mark:
         """The mark of one of the new nodes."""
         made = [path for path in dict.fromkeys([top, *self.made]) if node.is_below(path, top)]
-        nodes = {path: Chunks.of(self._arrays[path]) if path in self._arrays else [] for path in made}
+        nodes = {path: ChunkNames.of(self._arrays[path]) if path in self._arrays else [] for path in made}
         return Mark({node.relative(path, top): chunks for path, chunks in nodes.items()}, work=self.work)
 
 
@@ -698,7 +706,7 @@ def copy_store(
     order = (sorted(batch) for batch in node.copy_order(keys, transactional=there.traits.transactional))
     keys = {key: keys[key] for batch in order for key in batch}
     known = _read_documents(here, keys)
-    nodes = {node.relative(key, top).rpartition("/")[0]: Chunks.of_document(key, raw) for key, raw in known.items()}
+    nodes = {node.relative(key, top).rpartition("/")[0]: ChunkNames.of_document(key, raw) for key, raw in known.items()}
     owners = Owners({node.join(path, below): chunks for below, chunks in nodes.items()})
     origin.refuse_blocked(keys.values(), owners)
 
@@ -767,8 +775,8 @@ def _replace_keys(
     top: str,
     work: Work,
     keys: Collection[str],
-    nodes: Mapping[str, Iterable[Chunks]],
-    begun: Mapping[str, Iterable[Chunks]],
+    nodes: Mapping[str, Iterable[ChunkNames]],
+    begun: Mapping[str, Iterable[ChunkNames]],
     may_go: Callable[[str], bool],
     *,
     replaces: bool,
@@ -827,7 +835,7 @@ def transfer(
             raw: bytes | None = content[key]
             if not there.create(key, content[key]):
                 node.check_free(there, key.rpartition("/")[0])
-                raise ConflictError(f"key {key!r} in {there!r} was written by somebody else meanwhile")
+                raise ConflictError(f"key {key!r} in {there!r} was written by another writer meanwhile")
         else:
             raw = known.get(key) or here.get(moved(key, top, base))
             if raw is not None:

@@ -14,7 +14,7 @@ from zellige.errors import NodeNotFoundError
 from zellige.nodes.array import Array
 from zellige.nodes.group import Group
 from zellige.stores import StoreLike, locate
-from zellige.tools.rechunk import Boxes, group
+from zellige.tools.rechunk import Boxes, group_chunks
 from zellige.types import AnyArray
 
 _ELEMENTS = 1 << 24
@@ -77,7 +77,7 @@ def diff(
     for path in both if values else ():
         x, y = left[path], right[path]
         if isinstance(x, Array) and isinstance(y, Array) and x.shape == y.shape:
-            boxes[path] = group(Boxes.of(x.write_chunk_sizes), Boxes.of(y.write_chunk_sizes), _ELEMENTS)
+            boxes[path] = group_chunks(Boxes.of(x.write_chunk_sizes), Boxes.of(y.write_chunk_sizes), _ELEMENTS)
     found = []
     with Progress(progress, sum(map(len, boxes.values())), "compared", "boxes") as report:
         for path, regions in boxes.items():

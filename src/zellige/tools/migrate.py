@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from zellige.codecs.chain import CodecChain
+from zellige.codecs.v2 import NotConvertibleError, to_v3
 from zellige.display.progress import Progress, ProgressLike
 from zellige.errors import CodecError, ConflictError, MetadataError, NodeNameError, NodeNotFoundError, ReadOnlyError
 from zellige.metadata import ArrayV3Metadata, GroupMetadata
 from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GROUP_V2, Documents, Entries
 from zellige.metadata.json import comparable, write_json
-from zellige.metadata.v2 import ArrayV2Metadata, NotConvertibleError, to_v3
+from zellige.metadata.v2 import ArrayV2Metadata
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
 from zellige.nodes.array import Array, layout
@@ -33,7 +34,7 @@ from zellige.types import AnyArray, Shape
 if TYPE_CHECKING:
     from zellige.nodes.node import ArrayMetadata
 
-Converted: TypeAlias = ArrayV3Metadata | GroupMetadata
+Upgraded: TypeAlias = ArrayV3Metadata | GroupMetadata
 
 _OLD = (CONSOLIDATED_V2, ARRAY_V2, GROUP_V2, ATTRIBUTES_V2)
 """The documents of Zarr v2 in the order of their removal: attributes without a node mean nothing."""
@@ -195,35 +196,37 @@ def migrate(
         with Progress(progress, len(nodes), "undone" if undo else "converted", "nodes") as report:
             if undo:
                 return _undo(target, nodes, report, dry_run=dry_run, force=force)
-            work = _Work(target, nodes, report if dry_run else None)
+            upgrade = Upgrade(target, nodes, report if dry_run else None)
             if not dry_run:
-                work.write(report)
-        removed = work.remove_v2(force=force) if remove_v2 else ()
-    return Migration(tuple(work.converted), work.skipped, work.failed, tuple(removed), dry_run)
+                upgrade.write(report)
+        removed = upgrade.remove_v2(force=force) if remove_v2 else ()
+    return Migration(tuple(upgrade.converted), upgrade.skipped, upgrade.failed, tuple(removed), dry_run)
 
 
-def upgraded(store: Store, path: str) -> tuple[Migration, dict[str, Converted], set[str]]:
-    """What a dry run says, the metadata of Zarr v3 that nodes would have, and the keys that would be removed by it."""
-    work = _Work(store, _walk(store, path), None)
-    said = Migration(tuple(work.converted), work.skipped, work.failed)
-    metadata = {found: work.metadata(found) for found in work.nodes if found not in work.failed}
-    return said, metadata, {node.join(found, name) for found in metadata for name in _OLD}
-
-
-class _Work:
-    """The nodes of a hierarchy, on their way."""
+class Upgrade:
+    """The metadata of Zarr v3 for the nodes of a hierarchy."""
 
     def __init__(self, store: Store, nodes: list[_Found], progress: Progress | None) -> None:
         self.store = store
         self.nodes = {found.path: found for found in nodes}
         self.failed: dict[str, str] = {}
-        self.converted: dict[str, Converted] = {}
+        self.converted: dict[str, Upgraded] = {}
         """In the order of writing: from the leaves upwards."""
         for found in sorted(nodes, key=lambda found: (-node.depth(found.path), found.path)):
             self._plan(found)
             if progress is not None:
                 progress.advance(found.path)
         self.skipped = tuple(path for path in self.nodes if path not in {**self.failed, **self.converted})
+
+    @classmethod
+    def of(cls, store: Store, path: str) -> Upgrade:
+        """The upgrade of the node at a path and all below it."""
+        return cls(store, _walk(store, path), None)
+
+    @property
+    def old_keys(self) -> set[str]:
+        """The keys that the metadata of Zarr v2 may have."""
+        return {node.join(path, name) for path in self.nodes for name in _OLD}
 
     def _plan(self, found: _Found) -> None:
         try:
@@ -258,10 +261,10 @@ class _Work:
                 del self.converted[path]
             progress.advance(path)
 
-    def metadata(self, path: str) -> Converted:
+    def metadata(self, path: str) -> Upgraded:
         """The metadata of Zarr v3 of a node; consolidated metadata of Zarr v2 is converted with it."""
         if path not in self.converted:
-            return cast("Converted", node.parse(self.nodes[path].new or {}))
+            return cast("Upgraded", node.parse(self.nodes[path].new or {}))
         new = self.converted[path]
         if isinstance(new, GroupMetadata) and self.store.exists(node.join(path, CONSOLIDATED_V2)):
             return new.with_consolidated(self._entries(path))
@@ -277,7 +280,7 @@ class _Work:
             if not _same(old, node.load(self.store, path, zarr_format=2)):
                 return "its metadata of Zarr v2 has changed meanwhile; try again"
             if not self.store.create(node.join(path, DOCUMENT), raw):
-                return "somebody else has written its zarr.json meanwhile"
+                return "another writer has created its zarr.json meanwhile; try again"
         return None
 
     def _entries(self, path: str) -> Entries | None:
@@ -308,7 +311,7 @@ class _Work:
         """Raise unless the node can be opened by its document of Zarr v3, and the others say nothing else."""
         documents = node.load(self.store, path, zarr_format=3)
         if documents is None:
-            raise MetadataError("the zarr.json is gone")
+            raise MetadataError("its zarr.json was removed meanwhile; try again")
         new: Any = node.parse(documents)
         if isinstance(new, ArrayV3Metadata):
             Array(self.store, path, new, ArrayConfig.of())
@@ -318,7 +321,7 @@ class _Work:
         if path in self.converted or found.old is None:
             return
         if not _is_of(new, found.old):
-            raise MetadataError("the zarr.json is not about their chunks")
+            raise MetadataError("the zarr.json describes other chunks")
         if not force and (changes := ", ".join(_changes(found))):
             raise MetadataError(f"the zarr.json differs in {changes}; use force=True if it is right")
 
@@ -333,10 +336,10 @@ def _same(a: Documents | None, b: Documents | None) -> bool:
     return bool(comparable(a) == comparable(b))
 
 
-def _is_of(new: Converted, old: Documents) -> bool:
+def _is_of(new: Upgraded, old: Documents) -> bool:
     """Whether documents of both formats are about the same chunks, whatever else has changed."""
     parsed: Any = node.parse(old)
-    expected: Converted = to_v3(parsed)
+    expected: Upgraded = to_v3(parsed)
     if not isinstance(new, ArrayV3Metadata) or not isinstance(expected, ArrayV3Metadata):
         return type(new) is type(expected)
     return layout(new) == layout(expected)
@@ -389,17 +392,17 @@ def _changes(found: _Found) -> list[str]:
 # -- one node -------------------------------------------------------------------------------------
 
 
-def _converted(found: _Found) -> Converted:
+def _converted(found: _Found) -> Upgraded:
     """The document of Zarr v3; raises if there is none."""
     assert found.old is not None
     if found.path:
         node.check_names(found.path)
     old: Any = node.parse(found.old)
-    new: Converted = to_v3(old)
+    new: Upgraded = to_v3(old)
     return new
 
 
-def _checked(found: _Found) -> Converted:
+def _checked(found: _Found) -> Upgraded:
     """The document of Zarr v3, once it is certain that chunks can be read by it."""
     new = _converted(found)
     if isinstance(new, ArrayV3Metadata):

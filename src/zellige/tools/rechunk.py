@@ -1,6 +1,6 @@
 """`rechunk`: the values of an array in another grid, in bounded memory, and resumable after a crash.
 
-`group` cuts the array into boxes that are each read and written once; `Rechunk` carries them.
+`group_chunks` cuts the array into boxes that are each read and written once; `_Job` carries them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from zellige.display.progress import Progress, ProgressLike, check_progress
 from zellige.errors import BroadcastError, ConflictError
 from zellige.metadata.json import UNFINISHED
 from zellige.nodes import hierarchy, node, remove
-from zellige.nodes.array import Array
+from zellige.nodes.array import Array, update_metadata
 from zellige.nodes.create import create_array, from_array
-from zellige.nodes.remove import WORK, Chunks, Mark, Work
+from zellige.nodes.remove import WORK, ChunkNames, Mark, Work
 from zellige.settings import config
 from zellige.stores import (
     LocalStore,
@@ -92,7 +92,7 @@ def rechunk(
         Called as `progress(done, total, region)` after each part; True shows a line on a terminal.
     client
         A `dask.distributed.Client` whose workers do it; they must reach both places. A session of icechunk is written
-        by forks of it, which are merged. However the call ends, it waits for what the workers are at.
+        by forks of it, which are merged. However the call ends, it waits for the boxes in flight.
     overwrite
         Replace an array that is there.
     storage_options
@@ -131,17 +131,17 @@ def rechunk(
         written = store if client is None else abilities.fork(store)
         fresh = model is not dst
         target = Array(written, path, model.metadata, model.config) if fresh else _at(model, written)
-        record = _Record.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
-        if record is not None:
-            with _scratch(target) as folder:
-                _Job.of(source, target, record, folder, by_middle=by_middle).run(progress, client)
-            record.finish(target)
+        checkpoint = _Checkpoint.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
+        if checkpoint is not None:
+            with _intermediate(target) as folder:
+                _Job.of(source, target, checkpoint, folder, by_middle=by_middle).run(progress, client)
+            checkpoint.finish(target)
             if written is not store:
                 abilities.merge(store, [written])
     if isinstance(dst, Array):
         return dst
     found = reopened(dst, store, storage_options)
-    return Array.open(found, path) if record is None or found is not store else _at(target, store)
+    return Array.open(found, path) if checkpoint is None or found is not store else _at(target, store)
 
 
 def _at(array: Array, store: Store) -> Array:
@@ -150,7 +150,7 @@ def _at(array: Array, store: Store) -> Array:
 
 
 @contextmanager
-def _scratch(target: Array) -> Iterator[tuple[Store, str]]:
+def _intermediate(target: Array) -> Iterator[tuple[Store, str]]:
     """Where an intermediate array goes: below the target, but not within a transaction, which may refuse such keys."""
     if not target.store.traits.transactional:
         yield target.store, node.join(target.path, WORK + "/middle")
@@ -196,7 +196,7 @@ def bytes_of(size: int | str) -> int:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _Checkpoint:
     """What is kept beside the target until all of it is written: which boxes are done, and for which memory."""
 
     store: Store
@@ -214,8 +214,8 @@ class _Record:
         return node.join(self.path, WORK) + "/"
 
     @classmethod
-    def begin(cls, source: Array, target: Array, memory: int, *, fresh: bool, overwrite: bool) -> _Record | None:
-        """Begin a record, or go on with the one of an earlier call; None if that call had done everything."""
+    def begin(cls, source: Array, target: Array, memory: int, *, fresh: bool, overwrite: bool) -> _Checkpoint | None:
+        """Begin a checkpoint, or go on with the one of an earlier call; None if that call had done everything."""
         store, path = target.store, target.path
         store.check_writable()
         asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
@@ -225,24 +225,24 @@ class _Record:
             left = hierarchy.begin(store, path, work, {"": target.metadata}, overwrite=overwrite)
         else:
             left = _begin_filling(target, work, earlier, overwrite=overwrite)
-        record = cls(store, path, memory, fresh)
+        checkpoint = cls(store, path, memory, fresh)
         if left == "mark":
-            record._remove()
+            checkpoint._remove()
             return None
         # What is killed in a transaction leaves nothing, and icechunk takes no chunk before its array.
         if store.traits.transactional:
             if fresh:
                 node.put_new(store, path, target.metadata)
-            return record
+            return checkpoint
         if left == "nothing":
-            return record
+            return checkpoint
         kept = None if earlier is None or earlier.work is None else earlier.work.state.get("memory")
         if type(kept) is int and memory >= kept:
-            keys = [key.removeprefix(record.prefix + "done/") for key in store.list(record.prefix + "done/")]
-            return replace(record, memory=kept, done=frozenset(keys))
-        store.delete_prefix(record.prefix)  # boxes of another size
-        remove.write_mark(store, path, Mark({"": Chunks.of(target.metadata)}, work=work))
-        return replace(record, done=frozenset())
+            keys = [key.removeprefix(checkpoint.prefix + "done/") for key in store.list(checkpoint.prefix + "done/")]
+            return replace(checkpoint, memory=kept, done=frozenset(keys))
+        store.delete_prefix(checkpoint.prefix)  # boxes of another size
+        remove.write_mark(store, path, Mark({"": ChunkNames.of(target.metadata)}, work=work))
+        return replace(checkpoint, done=frozenset())
 
     def finish(self, target: Array) -> None:
         """All is written: from now on the target can be opened as a whole array."""
@@ -251,7 +251,7 @@ class _Record:
         if self.fresh:
             node.put_new(self.store, self.path, target.metadata)
         else:
-            target._update(partial(_flagged, unfinished=False))
+            update_metadata(target, partial(_flagged, unfinished=False))
         self._remove()
 
     def _remove(self) -> None:
@@ -272,8 +272,8 @@ def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite
                 "the same arguments to finish it, or pass overwrite=True to start anew"
             )
         target.store.delete_prefix(node.join(target.path, WORK) + "/")
-        remove.write_mark(target.store, target.path, Mark({"": Chunks.of(target.metadata)}, work=work))
-    target._update(partial(_flagged, unfinished=True))
+        remove.write_mark(target.store, target.path, Mark({"": ChunkNames.of(target.metadata)}, work=work))
+    update_metadata(target, partial(_flagged, unfinished=True))
     return "parts" if resumed else "nothing"
 
 
@@ -295,27 +295,29 @@ class _Job:
     target: Array
     middle: Array | None
     plan: RechunkPlan
-    record: _Record
+    checkpoint: _Checkpoint
     limits: _Limits
 
     @classmethod
-    def of(cls, source: Array, target: Array, record: _Record, scratch: tuple[Store, str], *, by_middle: bool) -> _Job:
+    def of(
+        cls, source: Array, target: Array, checkpoint: _Checkpoint, folder: tuple[Store, str], *, by_middle: bool
+    ) -> _Job:
         """The job that fills a target."""
-        plan, limits = _plan(source, target, record.memory, by_middle=by_middle)
+        plan, limits = _plan(source, target, checkpoint.memory, by_middle=by_middle)
         middle = None
         if plan.middle is not None:
-            # Its document is never stored, since the plan tells it.
+            # Its document is never stored, since it follows from the plan.
             edges = [np.diff(ends, prepend=0) for ends in plan.middle.ends]
             dtype, fill = source.metadata.data_type, source.metadata.fill_value
             model = create_array(shape=source.shape, dtype=dtype, chunks=edges, fill_value=fill, zarr_format=3)
-            middle = Array(*scratch, model.metadata, model.config)
-        return cls(source, target, middle, plan, record, limits)
+            middle = Array(*folder, model.metadata, model.config)
+        return cls(source, target, middle, plan, checkpoint, limits)
 
     def run(self, progress: ProgressLike, client: Any) -> None:
         """Carry all boxes that are not done."""
         with Progress(progress, sum(map(len, self.plan.stages)), "rechunked", "boxes") as report:
             for stage, boxes in enumerate(self.plan.stages):
-                left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.record.done or ())]
+                left = [k for k in range(len(boxes)) if f"{stage}.{k}" not in (self.checkpoint.done or ())]
                 for _ in range(len(boxes) - len(left)):
                     report.advance("done before")
                 carried = (self.carry(stage, k) for k in left) if client is None else self._carried(client, stage, left)
@@ -328,13 +330,13 @@ class _Job:
 
         # The job goes to the workers once, by a task that can be repeated if the one that has it is lost; then the
         # tasks are small, however many edges and boxes there are.
-        done = None if self.record.done is None else frozenset[str]()
+        done = None if self.checkpoint.done is None else frozenset[str]()
         source = _at(self.source, abilities.fork(self.source.store))
-        job = pickle.dumps(replace(self, source=source, record=replace(self.record, done=done)))
+        job = pickle.dumps(replace(self, source=source, checkpoint=replace(self.checkpoint, done=done)))
         held = client.submit(pickle.loads, job, pure=False, key=f"rechunk-job-{uuid4().hex}")
         futures = client.map(_carry_there, left, stage=stage, job=held, pure=False, key=f"rechunk-{stage}")
         try:
-            finished = as_completed(futures, loop=client.loop, with_results=True)  # type: ignore[no-untyped-call]
+            finished = as_completed(futures, loop=client.loop, with_results=True)
             for future, (region, fork) in finished:
                 future.release()  # else its box is carried once more if the process that has this result is lost
                 if fork is not None:
@@ -353,12 +355,12 @@ class _Job:
         here, there = (_at(array, array.store.with_concurrency(self.limits.requests)) for array in (here, there))
         # The memory of one box is given back before the next one, which has another size, is read.
         with config.set({"threading.max_workers": self.limits.workers, "memory.keep_bytes": 0}):
-            if self.record.done is None or not (self.record.fresh or (stage == 0 and self.middle is not None)):
+            if self.checkpoint.done is None or not (self.checkpoint.fresh or (stage == 0 and self.middle is not None)):
                 there[region] = here[region]
             else:
                 self._carry_rest(here, there, region)
-        if not self.record.store.traits.transactional:
-            self.record.store.put(f"{self.record.prefix}done/{stage}.{number}", b"")
+        if not self.checkpoint.store.traits.transactional:
+            self.checkpoint.store.put(f"{self.checkpoint.prefix}done/{stage}.{number}", b"")
         return "[" + ", ".join(f"{part.start}:{part.stop}" for part in region) + "]"
 
     def _carry_rest(self, here: Array, there: Array, region: tuple[slice, ...]) -> None:
@@ -495,7 +497,7 @@ class Boxes:
         return Boxes(tuple(map(np.union1d, self.ends, other.ends)))
 
 
-def group(chunks: Boxes, other: Boxes, most: int) -> Boxes:
+def group_chunks(chunks: Boxes, other: Boxes, most: int) -> Boxes:
     """Boxes of whole chunks with at most so many elements, where few cut through one of the others.
 
     A single chunk may be larger; then it is a box of its own. All axes are whole at first, and the one is halved whose
@@ -562,9 +564,9 @@ def make_plan(source: Boxes, target: Boxes, most: int, *, by_middle: bool = True
 
     `by_middle` says whether there is a place for an intermediate array.
     """
-    direct = group(target, source, most)
+    direct = group_chunks(target, source, most)
     if by_middle and len(direct.split_by(source)) > _DIRECT * len(source):
-        into = group(source, target, most)
+        into = group_chunks(source, target, most)
         # Small chunks cost more to store than they save: then those of the source are rather decoded more often.
         if len(into.split_by(direct)) <= len(direct.split_by(source)):
             return RechunkPlan((into, direct))

@@ -196,9 +196,10 @@ class _Mending:
         if self.dry_run or not inspection.records:
             return inspection, []
         self.store.check_writable()
-        told = {found.key: found for found in inspection.report(deep=False).findings if found.kind == "leftover"}
+        findings = inspection.report(deep=False).findings
+        leftovers = {found.key: found for found in findings if found.kind == "leftover"}
         done: list[tuple[Done, Finding]] = [
-            ("mended", told[node.join(path, node.RECORD)])
+            ("mended", leftovers[node.join(path, node.RECORD)])
             for path in inspection.records
             if commit.owner_of(self.store, path) is None
         ]
@@ -262,7 +263,7 @@ class _Mending:
         if not found.key.endswith(node.PENDING) or array is None:
             return "left"
         if not self.dry_run:
-            with resize.lease(array) as held:
+            with resize.shape_lease(array) as held:
                 held.recover()
         return "mended"
 
@@ -291,7 +292,7 @@ class _Mending:
         return "mended"
 
     def _finish_mark(self, path: str) -> Done:
-        """Remove a mark whose node is whole, and what is left of a removal; of a node that was being made, if told."""
+        """Remove a mark whose node is whole, and what is left of a removal, or with `unfinished` of a creation."""
         mark, array = self.inspection.marks[path], self.inspection.arrays.get(path)
         if self.inspection.scan.own(path):
             if array is not None and UNFINISHED in array.metadata.extra:

@@ -14,7 +14,7 @@ from zellige.metadata.groups import ARRAY_V2, ATTRIBUTES_V2, CONSOLIDATED_V2, GR
 from zellige.metadata.json import read_attributes, read_json
 from zellige.metadata.v3 import DOCUMENT
 from zellige.nodes import node
-from zellige.nodes.remove import Chunks, Owners
+from zellige.nodes.remove import ChunkNames, Owners
 from zellige.stores import Store, abilities, threads
 from zellige.stores.abilities import Folders, Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -89,7 +89,7 @@ class Scan:
 
         For a group that is what its direct members need.
         """
-        names = Chunks.of(metadata)
+        names = ChunkNames.of(metadata)
         for key in node.keys_below(self._blocked, path):
             what, rest = self.obstacles[key], node.relative(key, path)
             if is_reserved(rest):

@@ -35,9 +35,8 @@ class Coverage:
 
     grid_shape: Shape
     stored: frozenset[Coords]
-    array: Array | None = field(default=None, repr=False, compare=False)
-    """The array that this was said of."""
-    inner: Shape | None = field(default=None, repr=False, compare=False)
+    array: Array = field(compare=False)
+    inner: Shape | None = field(compare=False)
     """The shape of the inner chunks, if its chunks are shards."""
 
     @property
@@ -51,9 +50,12 @@ class Coverage:
         return len(self.stored) / self.total if self.total else 1.0
 
     def to_array(self, most: int = 1 << 24) -> AnyArray:
-        """For each cell, which part of its chunks is stored: 0 to 1.
+        """Return which part of the chunks of each cell is stored: 0 to 1.
 
-        A cell is a chunk, or a box of chunks where the grid has more than `most`.
+        Parameters
+        ----------
+        most
+            The most cells. A cell is one chunk, or a box of chunks where the grid has more than that.
         """
         shape, steps = self.grid_shape, [1] * len(self.grid_shape)
         while prod(-(-n // step) for n, step in zip(shape, steps, strict=True)) > most:
@@ -80,10 +82,16 @@ class Coverage:
         return tuple(sorted(axes[:2]))
 
     def to_text(self, width: int = 72, height: int = 24, marks: str = "·▒█") -> str:
-        """A map of two axes, a character for each chunk: none of it stored, a part, or all of it.
+        """Return a map of two axes, those with the most chunks (`map_axes`), with a character for each chunk.
 
-        The axes are those with the most chunks, `map_axes`. A part is where several chunks share a character, along
-        the other axes or because the map would be too large.
+        Several chunks share a character along the other axes, and where the map would be too large.
+
+        Parameters
+        ----------
+        width, height
+            The most characters in a line, and the most lines.
+        marks
+            Three characters: for cells of which nothing, a part, or all is stored.
 
         >>> import zellige
         >>> a = zellige.zeros((6, 8), chunks=([1, 5], 2))
@@ -100,7 +108,7 @@ class Coverage:
         return "\n".join("".join(none if cell == 0 else every if cell == 1 else part for cell in row) for row in cells)
 
     def to_svg(self) -> str:
-        """The grid as a picture, to scale, with the chunks filled that are stored.
+        """Return a picture of the grid, to scale, with the stored chunks filled.
 
         >>> import zellige
         >>> zellige.array([1, 2, 3], chunks=[[1, 2]]).coverage().to_svg()[:4]
@@ -108,8 +116,6 @@ class Coverage:
         """
         from zellige.display.svg import grid_svg
 
-        if self.array is None:
-            raise ValueError("this says nothing about the sizes of the chunks; ask array.coverage()")
         stored = np.array(sorted(self.stored), np.intp).reshape(len(self.stored), self.array.ndim)
         return grid_svg(self.array.grid, inner=self.inner, stored=stored, names=self.array.dimension_names)
 
@@ -130,7 +136,13 @@ class Stats:
     """None if there is no value, or if the values are no numbers."""
 
     def merged(self, other: Stats) -> Stats:
-        """Those of both."""
+        """Return the statistics of the values of both.
+
+        Parameters
+        ----------
+        other
+            The statistics of other values.
+        """
         means = [(part.mean, part.count - part.nan) for part in (self, other) if part.mean is not None]
         weight = sum(n for _, n in means)
         return Stats(
@@ -206,7 +218,7 @@ class Explanation:
     """What reading a selection would cost, with nothing remembered from before."""
 
     elements: int
-    """How many elements are asked for."""
+    """How many elements the selection has."""
     bytes_wanted: int
     """Their size in memory."""
     chunks: int
@@ -228,7 +240,7 @@ class Explanation:
 
     @property
     def amplification(self) -> float:
-        """How many times more is decoded than was asked for."""
+        """How many times more is decoded than is wanted."""
         return self.bytes_decoded / self.bytes_wanted if self.bytes_wanted else 0.0
 
     def __str__(self) -> str:

@@ -40,7 +40,7 @@ from zellige.nodes import lease, node, remove
 from zellige.nodes.array import Array
 from zellige.nodes.consolidated import bare, conflict, differences, stored_entries
 from zellige.nodes.record import Record, is_committed
-from zellige.nodes.remove import Chunks, Owners
+from zellige.nodes.remove import ChunkNames, Owners
 from zellige.stores import Store, StoreLike, locate, threads
 from zellige.stores.abilities import Obstacle
 from zellige.stores.base import DOCUMENTS
@@ -203,9 +203,9 @@ class Inspection:
     def report(self, *, deep: bool, progress: ProgressLike = None) -> Report:
         """All findings, in the order of their keys."""
         found = [*self._broken, *self._hidden_nodes(), *self._nested()]
-        found += [*self._consolidated(), *self._own(), *self.lengths()]
+        found += [*self._consolidated(), *self._leftovers(), *self.lengths()]
         for path, array in self.arrays.items():
-            found += self._places(path, array)
+            found += self._chunk_keys(path, array)
         found += self._stray()
         found += self._chunks(deep=deep, progress=progress)
         found.sort(key=lambda one: (one.key, one.kind))
@@ -277,9 +277,11 @@ class Inspection:
             contradicts = f"it contradicts the consolidated metadata of '/{found.holder}' ({found.why})"
             if right == "entry":
                 self._take(found.path, found.lost.whole)
-                by_chunks = "chunks can be read by that one only"
-                told = by_chunks if found.right == right else "the other arrays are as long as that one says"
-                self._note_lost(found.lost, f"{contradicts}, and {told}")
+                by_chunks, by_others = (
+                    "chunks can be read by that one only",
+                    "the other arrays are as long as that one says",
+                )
+                self._note_lost(found.lost, f"{contradicts}, and {by_chunks if found.right == right else by_others}")
             elif right == "unclear":
                 self.last_copies.add(found.holder)
                 message = (
@@ -316,10 +318,10 @@ class Inspection:
         path = lost.path
         self.lost[path] = lost
         self._claimed.update(node.join(path, name) for name in self.scan.names.get(path, ()))
-        told = [found for found in self._broken if found.path == path]
-        for found in told:
+        damaged = [found for found in self._broken if found.path == path]
+        for found in damaged:
             self._broken[self._broken.index(found)] = replace(found, message=f"{found.message}; {lost.remedy}")
-        if not told:
+        if not damaged:
             key = node.join(path, lost.written[-1])
             self._broken.append(Finding("document", path, key, f"{missing}; {lost.remedy}"))
 
@@ -397,11 +399,17 @@ class Inspection:
                 yield Finding("consolidated", path, key, str(error))
                 continue
             if held is not None:
-                found = dict(self._below(path, metadata.zarr_format))
-                inner = {entry: documents for entry, documents in held.items() if entry}
+                found, inner = dict(self._below(path, metadata.zarr_format)), {**held}
+                inner.pop("", None)
+                # What lies below a group that cannot be read is not listed, and so not consolidated either.
+                broken = {node.relative(place, path) for place in self.broken if node.is_below(place, path)}
+                for entry in [*found, *inner]:
+                    if not broken.isdisjoint(node.parents(entry)):
+                        found.pop(entry, None)
+                        inner.pop(entry, None)
                 places = [node.join(path, entry) for entry in inner if entry not in found]
                 kept = (self.scan.under(place) and not self._is_settled(place) for place in places)
-                if any(kept) or any(map(self._is_blocked, places)):
+                if any(kept) or any(map(self._is_blocked, places)) or not set(places).isdisjoint(self.broken):
                     self.last_copies.add(path)
                 for sentence in differences(inner, found):
                     yield Finding("consolidated", path, key, sentence)
@@ -409,12 +417,20 @@ class Inspection:
     def _below(self, path: str, zarr_format: int) -> Iterator[tuple[str, Documents]]:
         """The documents of the nodes below a group, as consolidated metadata holds them: those of its own format."""
         for place, metadata in self._nodes():
-            if place != path and node.is_below(place, path) and metadata.zarr_format == zarr_format:
-                yield node.relative(place, path), bare(metadata.to_documents())
+            if place == path or not node.is_below(place, path):
+                continue
+            documents: Documents | None = None
+            if metadata.zarr_format == zarr_format:
+                documents = metadata.to_documents()
+            elif zarr_format == 2:  # a migration that was cut short has left it beside that of format 3
+                with suppress(*DAMAGE):
+                    documents = node.load(self.store, place, zarr_format=2)
+            if documents is not None:
+                yield node.relative(place, path), bare(documents)
 
     # -- keys -------------------------------------------------------------------------------------
 
-    def _own(self) -> Iterator[Finding]:
+    def _leftovers(self) -> Iterator[Finding]:
         """What zellige keeps for itself while it works, and leaves when it is killed."""
         # What lies where a node is being made, or removed, belongs to it.
         unfinished = {
@@ -437,12 +453,12 @@ class Inspection:
                 seen.add(found)
                 if name == remove.WORK and path in self.marks:
                     continue  # which the mark beside it says
-                yield Finding("leftover", path, found, self._said(path, found))
+                yield Finding("leftover", path, found, self._leftover_message(path, found))
 
-    def _said(self, path: str, key: str) -> str:
+    def _leftover_message(self, path: str, key: str) -> str:
         """What is to be known about something that zellige keeps for itself."""
         if path in self.records and key == node.join(path, node.RECORD):
-            return self._told(path, key)
+            return self._change_message(path, key)
         mark = self.marks.get(path) if key == remove.mark_key(path) else None
         if mark is None or mark.work is None:
             return _STOPPED
@@ -452,7 +468,7 @@ class Inspection:
             return f"a {mark.work.name} was finished here but for this mark"
         return remove.words(mark.work)
 
-    def _told(self, path: str, key: str) -> str:
+    def _change_message(self, path: str, key: str) -> str:
         """What is to be known about a change of several arrays."""
         raw = self.store.get(key)
         if raw is None:
@@ -481,8 +497,8 @@ class Inspection:
             if any(node.is_below(path, group) for group in self.records):
                 continue  # finishing or undoing the change brings them into line
             for dim, lengths in self.disagreements(path).items():
-                told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
-                message = f"arrays disagree about the length of dimension {dim!r} ({told})"
+                each = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
+                message = f"arrays disagree about the length of dimension {dim!r} ({each})"
                 kind: Kind = "lengths"
                 if node.join(path, dim) in self.arrays:
                     kind = "dataset"
@@ -500,7 +516,7 @@ class Inspection:
                         found[dim][length].append(name)
         return {dim: lengths for dim, lengths in found.items() if len(lengths) > 1}
 
-    def _places(self, path: str, array: Array) -> Iterator[Finding]:
+    def _chunk_keys(self, path: str, array: Array) -> Iterator[Finding]:
         """Chunks beyond the end of an array, and chunks that are not stored."""
         rank, keys = array.ndim, array._chunks.keys
         here = self.stored[path] = []
@@ -510,7 +526,7 @@ class Inspection:
             below = node.relative(key, path)
             coords = keys.decode_chunk_key(below, rank)
             if coords is None:
-                if Chunks(keys, rank).has_folder(below):
+                if ChunkNames(keys, rank).has_folder(below):
                     self._claimed.add(key)
                     message = "a file is in the place of a directory of chunks; restore the directory"
                     yield Finding("chunk", path, key, message)
@@ -641,11 +657,11 @@ def read_documents(store: Store, path: str, names: list[str]) -> tuple[Documents
 def held_entries(scan: Scan, groups: Mapping[str, GroupMetadata]) -> Held:
     """The consolidated metadata that can be read.
 
-    That of format 2 is read also where the group's own document is lost.
+    That of format 2 is read also where the group's own document is lost, but not where that of format 3 counts.
     """
     found = {path: metadata.consolidated for path, metadata in groups.items() if metadata.consolidated is not None}
     for path, names in scan.names.items():
-        if CONSOLIDATED_V2 in names and not is_reserved(path):
+        if CONSOLIDATED_V2 in names and path not in found and not is_reserved(path):
             with suppress(*DAMAGE):
                 raw = node.read_document(scan.store, path, CONSOLIDATED_V2) or b""
                 found[path] = consolidated_entries(parsed(CONSOLIDATED_V2, raw))
@@ -656,16 +672,23 @@ def find_lost(scan: Scan, held: Held, whole: Callable[[str], bool]) -> Iterator[
     """What nodes are to become whose documents are damaged or missing and which consolidated metadata knows.
 
     Without its document and without a key below it, a node was removed, and the consolidated metadata lags behind.
-    `whole` tells of a path whether nothing is to be restored there; it is asked again before each that is found.
+    `whole` says of a path whether nothing is to be restored there; it is called again before each that is found.
     """
     for holder, path, entry in _entries(held):
         if not whole(path) and scan.under(path):
-            of_format = {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
-            good, damaged = read_documents(scan.store, path, sorted(of_format & scan.names.get(path, set())))
+            names, of_format = scan.names.get(path, set()), {DOCUMENT} if DOCUMENT in entry else {*entry, ATTRIBUTES_V2}
+            good, damaged = read_documents(scan.store, path, sorted(of_format & names))
             result = {**entry, **good}
             result = {name: result[name] for name in sorted(result, key=lambda name: name == ATTRIBUTES_V2)}
             written = sorted((name for name in entry if name not in good), key=lambda name: name != ATTRIBUTES_V2)
-            yield Lost(path, result, tuple(damaged), tuple(written), _remedy(holder))
+            remedy = _remedy(holder)
+            if DOCUMENT in names - of_format:  # of both formats, this one counts
+                readable, unreadable = read_documents(scan.store, path, [DOCUMENT])
+                if readable:
+                    continue
+                damaged |= unreadable
+                remedy = remedy if written else "repair puts it aside, and the metadata of Zarr format 2 counts again"
+            yield Lost(path, result, tuple(damaged), tuple(written), remedy)
 
 
 def _entries(held: Held) -> Iterator[tuple[str, str, Documents]]:
@@ -691,7 +714,7 @@ class Dispute:
     """The path of the group that holds the entry."""
     why: str
     right: Right
-    """What the chunks of the array tell."""
+    """Which of them the chunks of the array agree with."""
     lost: Lost
     """What the node is to become, if the entry is right."""
     lengths: Mapping[str, tuple[int, int]]

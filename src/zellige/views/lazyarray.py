@@ -1,4 +1,4 @@
-"""`LazyArray`: a view that composes selections and reads when it is told to; `concat` and `stack` of views."""
+"""`LazyArray`: a view that composes selections and reads on demand; `concat` and `stack` of views."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lazy(array: Any) -> LazyArray:
 
 
 def arrays_of(view: LazyArray) -> Iterator[Any]:
-    """The arrays that hold a view's elements: its base, or all that were joined."""
+    """Yield the arrays that hold a view's elements: its base, or all that were joined."""
     return view._source.arrays()
 
 
@@ -144,7 +144,7 @@ class LazyArray(NDArrayOperatorsMixin):
         return self.read_chunk_sizes
 
     def _edges(self, axis: int) -> Edges:
-        """The chunk sizes along one axis; none for an empty one."""
+        """Return the chunk sizes along one axis; none for an empty one."""
         for number, place in enumerate(self._at.places):
             if isinstance(place.at, range) and place.axes == (axis,):
                 return cut(self._source.sizes(number), place.at)
@@ -199,7 +199,7 @@ class LazyArray(NDArrayOperatorsMixin):
         return LazyArray(self._source, self._at.transpose(order), self._fields)
 
     def __iter__(self) -> Iterator[LazyArray]:
-        """The rows along the first axis, as views."""
+        """Yield the rows along the first axis, as views."""
         if not self.shape:
             raise TypeError("iteration over a 0-d view")
         return (self._pick(row) for row in range(self.shape[0]))
@@ -207,7 +207,7 @@ class LazyArray(NDArrayOperatorsMixin):
     # -- reading ----------------------------------------------------------------------------------
 
     def result(self) -> AnyArray:
-        """The elements as a numpy array; one read of the source."""
+        """Read the elements into a numpy array; one read of the source."""
         if not self.size:
             return np.empty(self.shape, self.dtype)
         found = self._source.read(self._at)
@@ -238,7 +238,7 @@ class LazyArray(NDArrayOperatorsMixin):
         copy
             Without a meaning, since what is read is always new.
         """
-        return self.result().astype(dtype, copy=False)  # what was read is nobody else's
+        return self.result().astype(dtype, copy=False)  # the result is always fresh
 
     def _one(self, error: type[Exception]) -> Any:
         if self.size != 1:
@@ -246,7 +246,7 @@ class LazyArray(NDArrayOperatorsMixin):
         return self.result().reshape(())[()]
 
     def item(self) -> Any:
-        """The only element, as Python has it."""
+        """Return the only element, as Python has it."""
         found = self._one(ValueError)
         return found.item() if isinstance(found, np.generic) else found
 
@@ -288,7 +288,7 @@ class LazyArray(NDArrayOperatorsMixin):
     # -- arithmetic -------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Numpy's result for what the views hold; a view as `out` is written to, as `view += 1` does."""
+        """Do as numpy with what the views hold; a view as `out` is written to, as `view += 1` does."""
         if method == "at":
             return NotImplemented
         out = options.get("out", ())
@@ -308,8 +308,6 @@ class LazyArray(NDArrayOperatorsMixin):
 
     def __ne__(self, other: object) -> Any:
         return self.result() != _read(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _read(value: Any) -> Any:
@@ -405,7 +403,7 @@ def _join(views: list[LazyArray], axis: int) -> LazyArray:
 
 
 def _check_shapes(views: Sequence[LazyArray], axis: int | None) -> None:
-    """All shapes must be that of the first, but for one axis."""
+    """Raise unless all shapes are that of the first, but for one axis."""
     expected = tuple(None if k == axis else n for k, n in enumerate(views[0].shape))
     for number, view in enumerate(views):
         shape = view.shape
@@ -464,7 +462,7 @@ class _Joined(Source):
                 view._read_into(out[index])
 
     def _hits(self, at: Transform) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """The arrays that hold elements of a view, and an index of those elements in the view."""
+        """Yield the arrays that hold elements of a view, and an index of those elements in the view."""
         place = at.places[self._axis]
         if not isinstance(place.at, range):
             yield from self._points(place, at.shape)
@@ -479,7 +477,7 @@ class _Joined(Source):
             done = end
 
     def _points(self, place: Place, shape: Shape) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """For each array that positions hit: where in the view."""
+        """Yield for each array that positions hit where in the view they are."""
         numbers: Indices = self._starts.searchsorted(np.ravel(place.at), "right") - 1
         order = np.argsort(numbers, kind="stable")
         bounds = np.diff(numbers[order]).nonzero()[0] + 1
@@ -497,7 +495,7 @@ class _Joined(Source):
         raise ReadOnlyError("this is a view of several arrays; write to the arrays themselves, or to a copy of it")
 
     def sizes(self, axis: int) -> Edges:
-        """Edges one after another along the axis of joining; on the others, those of the first array."""
+        """Return edges one after another along the axis of joining; on the others, those of the first array."""
         if axis == self._axis:
             return joined(view._edges(axis) for view in self._views)
         return self._views[0]._edges(axis)

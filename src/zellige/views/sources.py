@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,11 +21,10 @@ from zellige.grid.axis import FixedDimension, is_size
 from zellige.grid.edges import EXPANDED, Edges
 from zellige.grid.grid import expand_ellipsis
 from zellige.io import select
+from zellige.nodes.array import Array, read_runs
 from zellige.types import AnyArray, Indices, Shape
 
 if TYPE_CHECKING:
-    from zellige.grid.edges import LazyTuple
-    from zellige.grid.grid import ChunkGrid
     from zellige.io.select import FieldNames
 
 
@@ -49,12 +48,12 @@ class Transform:
 
     @classmethod
     def whole(cls, shape: Shape) -> Transform:
-        """All of a source."""
+        """Return the transform of all of a source."""
         return cls(shape, tuple(Place((axis,), range(n)) for axis, n in enumerate(shape)))
 
     @classmethod
     def of_index(cls, index: Any, shape: Shape) -> Transform:
-        """What numpy's indexing picks from a source of a shape; IndexError for what it refuses."""
+        """Return what numpy's indexing picks from a source of a shape; IndexError for what it refuses."""
         parsed = list(select.parse_items(index if isinstance(index, tuple) else (index,), shape))
         shared, labels, order = select.result_axes(parsed)
         number = {label: axis for axis, label in enumerate(order) if label is not None}
@@ -74,11 +73,11 @@ class Transform:
     # -- composing --------------------------------------------------------------------------------
 
     def pick(self, index: Any) -> Transform:
-        """A selection of this one, by numpy's rules."""
+        """Return a selection of this one, by numpy's rules."""
         return self.compose(Transform.of_index(index, self.shape))
 
     def pick_orthogonal(self, index: Any) -> Transform:
-        """A selection of this one, each axis on its own."""
+        """Return a selection of this one, each axis on its own."""
         select.orthogonal(index, self.shape)  # refuses what is not one
         found = self
         items = expand_ellipsis(select.as_items(index), len(self.shape))
@@ -87,22 +86,22 @@ class Transform:
         return found
 
     def pick_points(self, index: Any) -> Transform:
-        """A selection of this one, point by point."""
+        """Return a selection of this one, point by point."""
         select.points(index, self.shape)  # refuses what is not one
         return self.pick(index)
 
     def transpose(self, axes: Sequence[int]) -> Transform:
-        """The same elements with the view's axes in another order."""
+        """Return the same elements with the view's axes in another order."""
         number = {axis: k for k, axis in enumerate(axes)}
         moved = [Place((number[axis],), range(self.shape[axis])) for axis in range(len(axes))]
         return self.compose(Transform(tuple(self.shape[axis] for axis in axes), tuple(moved)))
 
     def compose(self, inner: Transform) -> Transform:
-        """What a transform of the view's elements picks from the source."""
+        """Return what a transform of the view's elements picks from the source."""
         return Transform(inner.shape, tuple(_substitute(place, inner) for place in self.places))
 
     def moved(self, axis: int, offset: int) -> Transform:
-        """The same view of a source whose axis begins at another element."""
+        """Return the same view of a source whose axis begins at another element."""
         own, at = self.places[axis], self.places[axis].at
         there = range(at.start - offset, at.stop - offset, at.step) if isinstance(at, range) else at - offset
         return Transform(self.shape, (*self.places[:axis], Place(own.axes, there), *self.places[axis + 1 :]))
@@ -121,7 +120,7 @@ class Transform:
         return bool(axes) and all(len(own) == 1 for own in axes) and len(set(axes)) == len(axes)
 
     def index(self) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """An index by numpy's rules, and which axis of the view each axis of its result is."""
+        """Return an index by numpy's rules, and which axis of the view each axis of its result is."""
         shared = sorted({axis for place in self.picked for axis in place.axes})
         picked, along = self.picked, [place for place in self.places if isinstance(place.at, range)]
         items = tuple(_aligned(place, shared) if place in picked else _item(place) for place in self.places)
@@ -135,32 +134,32 @@ class Transform:
         return items, (*kept[:before], *shared, *kept[before:])
 
     def orthogonal_index(self) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Like `index`, with each axis picked on its own."""
+        """Do as `index`, with each axis picked on its own."""
         return tuple(map(_item, self.places)), tuple(axis for place in self.places for axis in place.axes)
 
     def box(self) -> tuple[tuple[slice, ...], Transform]:
-        """Ascending slices of the source that hold everything, and the same view of what they hold."""
+        """Return ascending slices of the source that hold everything, and the same view of what they hold."""
         pairs = [_boxed(place) for place in self.places]
         return tuple(part for part, _ in pairs), Transform(self.shape, tuple(place for _, place in pairs))
 
     # -- between the source's axes and the view's -------------------------------------------------
 
     def to_view(self, found: AnyArray, order: tuple[int, ...]) -> AnyArray:
-        """What an index gave, as the view has it: axes in their order, new ones added."""
+        """Return what an index gave, as the view has it: axes in their order, new ones added."""
         found = found.transpose(sorted(range(len(order)), key=order.__getitem__))
         if len(order) < len(self.shape):
             found = found[tuple(slice(None) if axis in order else None for axis in range(len(self.shape)))]
         return found if found.shape == self.shape else np.broadcast_to(found, self.shape).copy()
 
     def to_source(self, values: AnyArray, order: tuple[int, ...]) -> AnyArray:
-        """The inverse, as a view of the values: of elements that repeat, the last is taken."""
+        """Return the inverse of `to_view`, as a view of the values: of elements that repeat, the last is taken."""
         kept = values[(*(slice(None) if axis in order else -1 for axis in range(len(self.shape))), ...)]
         ranks = sorted(order)
         return kept.transpose([ranks.index(axis) for axis in order])
 
 
 def _picked(axes: Sequence[int], positions: Indices) -> Place:
-    """Positions over the axes that they change along; one position alone is fixed."""
+    """Return positions over the axes that they change along; one position alone is fixed."""
     changing = [k for k, n in enumerate(positions.shape) if n != 1]
     if not changing:
         return Place((), int(positions.reshape(())[()]))
@@ -168,7 +167,7 @@ def _picked(axes: Sequence[int], positions: Indices) -> Place:
 
 
 def _substitute(place: Place, inner: Transform) -> Place:
-    """Where elements of a view lie that another transform picks."""
+    """Return where elements of a view lie that another transform picks."""
     own, at = [inner.places[axis] for axis in place.axes], place.at
     if isinstance(at, range):
         picked = own[0].at
@@ -184,7 +183,7 @@ def _substitute(place: Place, inner: Transform) -> Place:
 
 
 def _aligned(place: Place, shared: Sequence[int]) -> Indices:
-    """Positions that broadcast over some axes of the view."""
+    """Return positions that broadcast over some axes of the view."""
     axes, at = place.axes, place.at
     positions: Indices = np.arange(at.start, at.stop, at.step) if isinstance(at, range) else np.asarray(at)
     positions = positions.transpose(sorted(range(len(axes)), key=axes.__getitem__))
@@ -192,7 +191,7 @@ def _aligned(place: Place, shared: Sequence[int]) -> Indices:
 
 
 def _item(place: Place) -> Any:
-    """An integer, a slice or positions, for an index."""
+    """Return an integer, a slice or positions, for an index."""
     at = place.at
     if not isinstance(at, range):
         return at
@@ -201,7 +200,7 @@ def _item(place: Place) -> Any:
 
 
 def _boxed(place: Place) -> tuple[slice, Place]:
-    """An ascending slice that holds all positions, and the same positions within it."""
+    """Return an ascending slice that holds all positions, and the same positions within it."""
     at = place.at
     if not isinstance(at, range):
         low, high = int(np.min(at)), int(np.max(at))
@@ -228,12 +227,12 @@ class Source(ABC):
         return self
 
     def arrays(self) -> Iterator[Any]:
-        """The arrays that hold the elements."""
+        """Yield the arrays that hold the elements."""
         yield self.base
 
     @abstractmethod
     def read(self, at: Transform) -> AnyArray:
-        """The elements, in memory that belongs to nobody else."""
+        """Read the elements into fresh memory."""
 
     def read_into(self, at: Transform, out: AnyArray) -> None:
         """Read into a part of an array."""
@@ -249,7 +248,7 @@ class Source(ABC):
 
     @abstractmethod
     def sizes(self, axis: int) -> Edges:
-        """The sizes of the chunks along an axis."""
+        """Return the sizes of the chunks along an axis."""
 
 
 class _Wrapped(Source):
@@ -271,7 +270,7 @@ class _Wrapped(Source):
         return declared(self.base, axis, self.shape[axis])
 
     def _check_shape(self) -> None:
-        """Slices would be cut short if the array had become shorter."""
+        """Raise if the array has become shorter: slices would be cut short."""
         now = tuple(self.base.shape)
         if now != self.shape and (len(now) != len(self.shape) or any(map(operator.lt, now, self.shape))):
             raise BoundsCheckError(
@@ -279,37 +278,23 @@ class _Wrapped(Source):
             )
 
 
-@runtime_checkable
-class StoredArray(Protocol):
-    """What is needed of `zellige.Array`, which is defined above this room."""
-
-    grid: ChunkGrid
-
-    def _read_runs(self, axis: int) -> LazyTuple: ...
-
-    get_basic_selection: Callable[..., Any]
-    get_orthogonal_selection: Callable[..., Any]
-    set_basic_selection: Callable[..., None]
-    set_orthogonal_selection: Callable[..., None]
-
-
 class _Stored(_Wrapped):
     """An array of zellige, which takes every index at once."""
 
     __slots__ = ()
 
-    base: StoredArray
+    base: Array
 
     def sizes(self, axis: int) -> Edges:
-        """The sizes of the chunks along an axis; of shards, where their inner chunks are too many to list."""
+        """Return the sizes of the chunks along an axis; of shards, where their inner chunks are too many to list."""
         self._check_shape()
-        runs = self.base._read_runs(axis)
+        runs = read_runs(self.base, axis)
         if isinstance(runs, Edges):
             return runs
         return Edges.of(runs) if len(runs) <= EXPANDED else self.base.grid.axes[axis].data_runs
 
     def _index(self, at: Transform) -> tuple[str, tuple[Any, ...], tuple[int, ...]]:
-        """The kind of selection, its index, and which axis of the view each axis of its result is."""
+        """Return the kind of selection, its index, and which axis of the view each axis of its result is."""
         self._check_shape()
         return ("orthogonal", *at.orthogonal_index()) if at.is_orthogonal else ("basic", *at.index())
 
@@ -318,7 +303,7 @@ class _Stored(_Wrapped):
         return at.to_view(getattr(self.base, f"get_{kind}_selection")(index), order)
 
     def read_into(self, at: Transform, out: AnyArray) -> None:
-        """One read of the array, straight into its place unless elements repeat."""
+        """Read the array once, straight into its place unless elements repeat."""
         kind, index, order = self._index(at)
         if any(n > 1 for axis, n in enumerate(at.shape) if axis not in order):
             out[...] = self.read(at)
@@ -326,7 +311,7 @@ class _Stored(_Wrapped):
             getattr(self.base, f"get_{kind}_selection")(index, out=at.to_source(out, order))
 
     def check_writable(self) -> None:
-        if getattr(self.base, "read_only", False):
+        if self.base.read_only:
             raise ReadOnlyError("the view's array was opened for reading only; open it with mode='r+' to write")
 
     def write(self, at: Transform, values: AnyArray, fields: FieldNames | None) -> None:
@@ -360,7 +345,7 @@ class _Memory(_Wrapped):
 
 
 class _Foreign(_Wrapped):
-    """Anything else: it is asked for ascending slices only, and the rest is done on what they hold."""
+    """Anything else: only ascending slices are read of it, and the rest is done on what they hold."""
 
     __slots__ = ()
 
@@ -371,10 +356,10 @@ class _Foreign(_Wrapped):
 
 
 def source_of(array: Any) -> Source:
-    """The kind of source that an array is."""
+    """Return the kind of source that an array is."""
     if isinstance(array, Source):
         return array
-    if isinstance(array, StoredArray):
+    if isinstance(array, Array):
         return _Stored(array)
     if isinstance(array, np.ndarray):
         return _Memory(array)
@@ -389,17 +374,17 @@ _MANY = 100_000  # chunks whose elements are counted one by one
 
 
 def one_chunk(extent: int) -> Edges:
-    """An axis that is not cut."""
+    """Return an axis that is not cut."""
     return Edges.of_runs([(extent, 1)] if extent else [])
 
 
 def joined(edges: Iterable[Edges]) -> Edges:
-    """Edges one after another."""
+    """Return edges one after another."""
     return Edges.of_runs(chain.from_iterable(part.runs for part in edges))
 
 
 def declared(source: Any, axis: int, extent: int) -> Edges:
-    """The chunk sizes that a source declares along an axis, in any of the usual forms; else one chunk."""
+    """Return the chunk sizes that a source declares along an axis, in any of the usual forms; else one chunk."""
     chunks = getattr(source, "read_chunk_sizes", None) or getattr(source, "chunks", None)
     if not isinstance(chunks, tuple | list) or len(chunks) != len(source.shape):
         return one_chunk(extent)
@@ -413,7 +398,7 @@ def declared(source: Any, axis: int, extent: int) -> Edges:
 
 
 def cut(edges: Edges, at: range) -> Edges:
-    """How many elements of each chunk a range picks, without those that it misses, in the range's order.
+    """Return how many elements of each chunk a range picks, without those that it misses, in the range's order.
 
     >>> cut(Edges.of([10, 20, 30]), range(5, 40))
     (5, 20, 10)

@@ -38,7 +38,7 @@ class ZelligeBackend(BackendEntrypoint):
     open_dataset_parameters = (*_PLACE, *_CONTENT, *_DECODING)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether this is a store or a group of zellige, or a path that ends in `.zarr`."""
+        """Return whether `filename_or_obj` is a store or a group of zellige, or a path that ends in `.zarr`."""
         if isinstance(filename_or_obj, str | os.PathLike):
             return os.path.splitext(str(filename_or_obj).rstrip("/"))[1] == ".zarr"
         return isinstance(filename_or_obj, Store | storage.StorePath | Group)
@@ -80,7 +80,7 @@ class ZelligeBackend(BackendEntrypoint):
         return _dataset(found, drop_variables, use_zarr_fill_value_as_mask, decoding)
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
-        """Open a group and all groups below it, by their paths. Parameters as in `open_dataset`."""
+        """Open a group and all groups below it, by their paths. Parameters: as for `open_dataset`."""
         top = _open_group(filename_or_obj, *(options.pop(name, None) for name in _PLACE[1:]))
         drop_variables, fill_as_mask = (options.pop(name, None) for name in _CONTENT)
         members = dict(top.members(max_depth=None))  # all at once, so that a change of the whole tree is seen as one
@@ -92,7 +92,7 @@ class ZelligeBackend(BackendEntrypoint):
         }
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
-        """Open a group and all groups below it as a tree. Parameters as in `open_dataset`."""
+        """Open a group and all groups below it as a tree. Parameters: as for `open_dataset`."""
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
@@ -182,9 +182,9 @@ def read_arrays(
             # A change of a whole tree is recorded in a group above.
             arrays = dict(group.arrays()) if attempt < _TRIES - 1 or not group.path else _arrays_from_above(group)
         found = {name: array for name, array in arrays.items() if name not in left_out}
-        if not _disagreements(name_dimensions(found), found):
+        if not _disagreements(found):
             break
-    check_lengths(group.path, name_dimensions(found), found)
+    check_lengths(group.path, found)
     return found
 
 
@@ -207,14 +207,14 @@ def arrays_by_group(members: Iterable[tuple[str, Array | Group]]) -> dict[str, d
     return found
 
 
-def check_lengths(path: str, dimensions: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]) -> None:
+def check_lengths(path: str, arrays: Mapping[str, Array]) -> None:
     """Refuse arrays of a group that disagree about the length of a dimension."""
-    for dim, lengths in _disagreements(dimensions, arrays).items():
-        told = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
+    for dim, lengths in _disagreements(arrays).items():
+        each = "; ".join(f"{length}: {', '.join(names)}" for length, names in sorted(lengths.items()))
         least = min(lengths)
         cut = ", ".join(f"{name} {n} -> {least}" for n, names in sorted(lengths.items()) if n > least for name in names)
         raise errors.DatasetError(
-            f"the arrays of group '/{path}' disagree about the length of dimension {dim!r} ({told}), as after an "
+            f"the arrays of group '/{path}' disagree about the length of dimension {dim!r} ({each}), as after an "
             "append by another program that was stopped. zellige.repair(…, shrink=True) makes all as long as the "
             f"shortest one and removes the rest ({cut}); drop_variables= opens the dataset without some of them",
             dimension=dim,
@@ -222,13 +222,11 @@ def check_lengths(path: str, dimensions: Mapping[str, tuple[str, ...]], arrays: 
         )
 
 
-def _disagreements(
-    dimensions: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Array]
-) -> dict[str, dict[int, list[str]]]:
+def _disagreements(arrays: Mapping[str, Array]) -> dict[str, dict[int, list[str]]]:
     """The dimensions that have several lengths: the names of the arrays by their lengths."""
     found: dict[str, dict[int, list[str]]] = {}
-    for name, array in arrays.items():
-        for dim, length in zip(dimensions[name], array.shape, strict=True):
+    for name, dims in name_dimensions(arrays).items():
+        for dim, length in zip(dims, arrays[name].shape, strict=True):
             names = found.setdefault(dim, {}).setdefault(length, [])
             names += [name] if name not in names else []
     return {dim: lengths for dim, lengths in found.items() if len(lengths) > 1}
@@ -335,6 +333,11 @@ class ZelligeArray(BackendArray):
         self._array = array
         self.shape = array.shape
         self.dtype = compat.in_memory_dtype(array.dtype)
+
+    @property
+    def store_path(self) -> storage.StorePath:
+        """Where the array is: what is written elsewhere must not be read from what that replaces."""
+        return self._array.store_path
 
     def __getitem__(self, key: Any) -> Any:
         return np.asarray(compat.read_indexed(self._array, key), self.dtype)

@@ -294,7 +294,7 @@ def _step(index: Any) -> _Step | None:
     if not differences:
         return None
     months = np.diff(_labels(index, "month"))
-    if min(differences) >= _MONTH and len(set(months)) == 1:
+    if min(differences) >= _MONTH and len(set(months)) == 1 and months[0]:
         return _Step(months=int(months[0]))
     smallest = min(differences)
     return _Step(smallest) if all(not difference % smallest for difference in differences) else None

@@ -13,10 +13,19 @@ import pandas as pd
 
 import xarray as xr
 from zellige import Array, Group, create_group, errors, open_group, storage
-from zellige.xarray import compat, packing
+from zellige.xarray import compat
 from zellige.xarray.backend import RULES, arrays_by_group, check_lengths, name_dimensions, stored_variable
 from zellige.xarray.calendar import Cut, Ends, Rule, fine_enough, resolve_chunks
-from zellige.xarray.encoding import array_metadata, encoded_attributes
+from zellige.xarray.encoding import (
+    CONVENTIONS,
+    Casting,
+    array_metadata,
+    as_fixed,
+    check_ends,
+    check_fill,
+    encode,
+    encoded_attributes,
+)
 
 
 @dataclass(frozen=True)
@@ -39,19 +48,13 @@ class Step:
     config: dict[str, Any] | None = None
 
     @property
-    def growth(self) -> tuple[Array, int, int, list[int] | None]:
-        """The array that grows, by how much, along which axis, and how that is cut."""
-        assert self.array is not None and self.axis is not None  # noqa: PT018
-        return self.array, self.variable.shape[self.axis], self.axis, self.edges
-
-    @property
     def in_place(self) -> bool:
         """Whether values are replaced that readers see already."""
         return self.metadata is None and self.axis is None
 
     @property
     def of_dask(self) -> bool:
-        """Whether the values are blocks of dask; others are in memory, or are read when they are asked for."""
+        """Whether the values are blocks of dask; others are in memory, or are read on access."""
         return self.variable.chunks is not None
 
     @property
@@ -92,64 +95,73 @@ class Plan:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says about the write of one dataset."""
+    """What the user says about a write of one dataset, or of all those of a tree."""
 
     mode: str
     zarr_format: Any
+    append_dim: Any
+    region: Any
+    write_empty_chunks: bool | None
+    casting: Casting
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset to be written, and what the user says about it alone."""
+
+    ds: xr.Dataset
     encoding: Mapping[Any, Mapping[str, Any]]
-    chunks: Any = None
-    append_dim: Any = None
-    region: Any = None
-    write_empty_chunks: bool | None = None
-    casting: packing.Casting = "same_value"
+    chunks: Any
+    """What `chunks=` says about its dimensions."""
     inherited: xr.Dataset | None = None
     """The dataset with the coordinates that it inherits from the groups above it in a tree."""
 
+    def cuts(self, dim: Any) -> bool:
+        """Whether the user says how a dimension is cut."""
+        given = self.chunks.get(dim) if isinstance(self.chunks, Mapping) else self.chunks
+        return given is not None
 
-def plan_dataset(
-    ds: xr.Dataset, path: str, there: Stored | None, options: Options, above: Sequence[Stored] = ()
-) -> Plan:
+
+def plan_dataset(source: Source, path: str, stored: Stored, options: Options, above: Sequence[Stored]) -> Plan:
     """Return what is to be done to write a dataset to a group; everything about it is checked.
 
-    `there` is the group that is there, None for one that is created; `above` are those above it, the nearest first: a
-    dataset inherits their coordinates.
+    `above` are the groups above it, the nearest first: a dataset inherits their coordinates.
     """
-    check_names(ds)
-    stored = there or Stored({})
-    check_lengths(path, stored.dimensions, stored.arrays)
+    check_names(ds := source.ds)
+    check_lengths(path, stored.arrays)
     region = None
     if options.region is not None:
         region = _resolve_region(ds, options.region, stored)
         ds = ds.drop_vars(list(ds.indexes))  # they are what the region was found by
     variables, attributes = compat.encode_dataset_coordinates(ds)
-    _check_encoding(options, variables, stored.arrays)
+    _check_encoding(source.encoding, variables, stored.arrays)
     if options.append_dim is not None:
         _check_append(ds, options, stored, variables)
+    whole = ds if source.inherited is None else source.inherited
     rules_there = {} if region is not None else _stored_rules(stored.attributes)
-    whole = ds if options.inherited is None else options.inherited
     kept = {dim: rule for dim, rule in rules_there.items() if dim in whole.indexes}
     indexes = {}
-    if kept or options.chunks is not None:
+    if kept or source.chunks is not None:
         holders = [stored, *above] if stored.arrays else []
         indexes = next(filter(None, (holder.index_of(options.append_dim) for holder in holders)), {})
-    cuts, rules = resolve_chunks(whole, options.chunks, indexes, kept)
+    cuts, rules = resolve_chunks(whole, source.chunks, indexes, kept)
     steps = []
     for name, variable in variables.items():
         if name in stored.arrays:
-            step = stored.step(name, variable, options, region, cuts)
+            step = stored.step(name, variable, options, region, cuts, asked=source.cuts(options.append_dim))
         elif options.mode == "r+":
             raise ValueError(f"variable {name!r} is not in the store, and mode 'r+' adds none; use mode='a' to add it")
         elif region is not None:
-            step = stored.new_in_region(name, variable, options, region)
+            step = stored.new_in_region(name, variable, source.encoding.get(name), options, region)
         else:
-            step = _new(name, variable, options, cuts, rules)
+            step = _new(name, variable, source.encoding.get(name), options, cuts, rules)
         steps += [] if step is None else [step]
     _check_fit(steps, stored)
     steps = [replace(step, path=join(path, step.path)) for step in steps]
     found = encoded_attributes({k: v for k, v in attributes.items() if k != RULES}, f"group {'/' + path!r}")
     if not rules.items() <= rules_there.items():
         found[RULES] = {str(dim): rule.to_json() for dim, rule in (rules_there | rules).items()}
-    if there is None:
+    if not stored.exists:
         return Plan(found, steps, create_group(attributes=found, zarr_format=options.zarr_format).metadata)
     return Plan({} if found.items() <= stored.attributes.items() else found, steps)
 
@@ -197,35 +209,38 @@ def _check_fit(steps: Iterable[Step], stored: Stored) -> None:
             )
 
 
-def _check_encoding(options: Options, variables: Iterable[Any], arrays: Iterable[str]) -> None:
-    for name in options.encoding:
+def _check_encoding(encoding: Mapping[Any, Mapping[str, Any]], variables: Iterable[Any], arrays: Iterable[str]) -> None:
+    for name in encoding:
         if name not in variables:
             raise ValueError(f"encoding: there is no variable {name!r} in the dataset")
         if name in arrays:
             raise ValueError(f"encoding: {name!r} is stored already, and keeps its encoding; leave it out")
-        errors.as_mapping(options.encoding[name] or {}, f"encoding[{name!r}]")
+        errors.as_mapping(encoding[name] or {}, f"encoding[{name!r}]")
 
 
 def _new(
     name: str,
     variable: xr.Variable,
+    given: Mapping[str, Any] | None,
     options: Options,
     cuts: Mapping[Any, Cut],
     rules: Mapping[Any, Rule],
     shape: Sequence[int] | None = None,
 ) -> Step:
-    """A new array. Along dimensions with a rule more will be appended; `shape` is that of one filled in part."""
-    given = options.encoding.get(name)
+    """A new array, with the encoding that is `given` instead of its own.
+
+    Along dimensions with a rule more will be appended; `shape` is that of an array that is filled in part.
+    """
     if given is not None:
         variable = variable.copy(deep=False)
         variable.encoding = dict(given)
-    variable = packing.check_fill(variable, name, options.zarr_format, explicit=given is not None)
-    encoded = packing.encode(variable, name, options.zarr_format, options.casting)
+    variable = check_fill(variable, name, options.zarr_format, explicit=given is not None)
+    encoded = encode(variable, name, options.zarr_format, options.casting)
     units = _units_to_grow(variable, encoded, rules)
     if units is not None:
         variable = variable.copy(deep=False)
         variable.encoding = {**variable.encoding, "units": units}
-        encoded = packing.encode(variable, name, options.zarr_format, options.casting)
+        encoded = encode(variable, name, options.zarr_format, options.casting)
     metadata = array_metadata(
         encoded if shape is None else _of_shape(encoded, shape),
         name,
@@ -268,10 +283,10 @@ def _of_shape(variable: xr.Variable, shape: Sequence[int]) -> xr.Variable:
 
 
 class Stored:
-    """A group that is there: its attributes, and its arrays as variables."""
+    """A group before a write: its attributes, and its arrays as variables. A group that is not there has neither."""
 
     def __init__(self, arrays: Mapping[str, Array], group: Group | None = None) -> None:
-        self.arrays = arrays
+        self.arrays, self.exists = arrays, group is not None
         self.attributes: dict[str, Any] = {} if group is None else group.attrs.asdict()
         self.zarr_format = None if group is None else group.metadata.zarr_format
 
@@ -291,7 +306,14 @@ class Stored:
         has = dim in self.arrays and self.dimensions[dim] == (dim,)
         return {dim: self.decoded(dim).to_index()} if has else {}
 
-    def new_in_region(self, name: str, variable: xr.Variable, options: Options, region: Mapping[Any, slice]) -> Step:
+    def new_in_region(
+        self,
+        name: str,
+        variable: xr.Variable,
+        given: Mapping[str, Any] | None,
+        options: Options,
+        region: Mapping[Any, slice],
+    ) -> Step:
         """A new array as long, and cut, as those that are there; a region of it is written."""
         if unknown := [dim for dim in variable.dims if dim in region and dim not in self.sizes]:
             raise ValueError(
@@ -300,7 +322,7 @@ class Stored:
             )
         cuts = {dim: self._cut_of(dim) for dim in variable.dims if dim in self.sizes}
         shape = [self.sizes.get(dim, size) for dim, size in variable.sizes.items()]
-        step = _new(name, variable, options, cuts, {}, shape)
+        step = _new(name, variable, given, options, cuts, {}, shape)
         places = tuple(region.get(dim, slice(None)) for dim in variable.dims)
         _check_region(name, step.variable, places, shape)
         return replace(step, region=places)
@@ -326,8 +348,10 @@ class Stored:
         options: Options,
         region: Mapping[Any, slice] | None,
         cuts: Mapping[Any, Cut],
+        *,
+        asked: bool,
     ) -> Step | None:
-        """What to do with a variable whose array is there; None if it stays as it is."""
+        """What to do with a variable whose array is there; None if it stays as it is. For `asked` see `_new_edges`."""
         array, dims = self.arrays[name], self.dimensions[name]
         if options.mode == "a-" and options.append_dim is not None and options.append_dim not in dims:
             return None
@@ -341,8 +365,7 @@ class Stored:
             axis = dims.index(options.append_dim)
             kept = {dim: n for dim, n in zip(dims, array.shape, strict=True) if dim != options.append_dim}
             _check_sizes(name, encoded, kept)
-            given = options.chunks.get(options.append_dim) if isinstance(options.chunks, Mapping) else options.chunks
-            edges = _new_edges(name, encoded, array, axis, cuts, asked=given is not None)
+            edges = _new_edges(name, encoded, array, axis, cuts, asked=asked)
             return Step(name, encoded, array=array, axis=axis, edges=edges, config=settings)
         places = tuple((region or {}).get(dim, slice(None)) for dim in dims)
         _check_region(name, encoded, places, array.shape)
@@ -370,12 +393,12 @@ class Stored:
         with warnings.catch_warnings():
             # xarray takes other units then, and such times are refused below.
             warnings.filterwarnings("ignore", "Times can't be serialized faithfully", UserWarning)
-            encoded = packing.encode(new, name, options.zarr_format, options.casting, as_text=is_text)
+            encoded = encode(new, name, options.zarr_format, options.casting, as_text=is_text)
         if is_fixed and encoded.chunks is None:
             if options.casting != "unsafe":
-                packing.check_ends(encoded, name)
-            encoded = packing.as_fixed(encoded, name, raw.dtype)
-        for key in packing.CONVENTIONS:
+                check_ends(encoded, name)
+            encoded = as_fixed(encoded, name, raw.dtype)
+        for key in CONVENTIONS:
             if not _same(_meaning(encoded.attrs.get(key)), _meaning(raw.attrs.get(key))):
                 found, stored = encoded.attrs.get(key), raw.attrs.get(key)
                 raise ValueError(
@@ -603,8 +626,8 @@ class Extent:
 
 def check_tree(
     place: storage.StorePath,
-    datasets: Mapping[str, xr.Dataset],
-    there: Mapping[str, Stored | None],
+    sources: Mapping[str, Source],
+    there: Mapping[str, Stored],
     plans: Mapping[str, Plan],
 ) -> None:
     """Refuse new arrays with which groups above and below would not open as one tree.
@@ -613,12 +636,9 @@ def check_tree(
     """
     if not any(step.metadata is not None and step.variable.dims for plan in plans.values() for step in plan.steps):
         return
-    extents = {
-        join(place.path, path): Extent.of(found or Stored({}), plans[path], datasets[path])
-        for path, found in there.items()
-    }
+    extents = {join(place.path, path): Extent.of(found, plans[path], sources[path].ds) for path, found in there.items()}
     others = dict(_arrays_above(place))
-    if any(found is not None for found in there.values()):  # else there is nothing below, or it is removed
+    if any(found.exists for found in there.values()):  # else there is nothing below, or it is removed
         members = open_group(place, mode="r").members(max_depth=None)
         others |= arrays_by_group((join(place.path, path), member) for path, member in members)
     extents |= {path: Extent.of(Stored(arrays)) for path, arrays in others.items() if path not in extents}
@@ -643,7 +663,7 @@ def _arrays_above(place: storage.StorePath) -> Iterator[tuple[str, dict[str, Arr
                 found = open_group(storage.StorePath(place.store, path), mode="r")
             else:
                 found = found.get_group(path.rpartition("/")[2])
-        except errors.ZelligeError:  # there is no group; what is there instead is told by who creates one
+        except errors.ZelligeError:  # there is no group; creating one names what is there instead
             found = None
         else:
             yield path, dict(found.arrays())

@@ -19,7 +19,18 @@ from zellige import change as begin_change
 from zellige import open as open_any
 from zellige.xarray.backend import arrays_by_group, name_dimensions, read_arrays
 from zellige.xarray.encoding import try_codecs
-from zellige.xarray.plan import Options, Plan, Step, Stored, check_names, check_tree, join, parents, plan_dataset
+from zellige.xarray.plan import (
+    Options,
+    Plan,
+    Source,
+    Step,
+    Stored,
+    check_names,
+    check_tree,
+    join,
+    parents,
+    plan_dataset,
+)
 
 _NAME = "__xarray_dataarray_name__"
 """The attribute from which `xr.open_dataarray` takes the name of a data array."""
@@ -137,23 +148,10 @@ def write(
     chosen = _choose_mode(mode, append_dim, region)
     casts = config.get("array.casting") if casting is None else casting
     if casts not in ("same_value", "unsafe"):
-        raise ValueError(f"casting={casting!r} must be 'same_value' or 'unsafe'")
-    datasets, encodings = _nodes(data, encoding, inherit=write_inherited_coords)
-    _check_dims(datasets, append_dim, chunks)
-    options = {
-        path: Options(
-            chosen,
-            zarr_format,
-            encodings[path],
-            _chunks_for(ds, chunks),
-            append_dim,
-            region,
-            write_empty_chunks,
-            casts,
-            data[path].to_dataset() if isinstance(data, xr.DataTree) and path else None,
-        )
-        for path, ds in datasets.items()
-    }
+        raise ValueError(f"casting={casts!r} must be 'same_value' or 'unsafe'")
+    sources = _sources(data, encoding, chunks, inherit=write_inherited_coords)
+    _check_dims(sources.values(), append_dim, chunks)
+    options = Options(chosen, zarr_format, append_dim, region, write_empty_chunks, casts)
     where = store.store_path if isinstance(store, Group) else store
     with storage.opened(where, path=group or "", storage_options=storage_options) as place:
         if not compute and _is_archive(place, store):
@@ -161,8 +159,8 @@ def write(
                 "compute=False: a zip file given by its path is complete when write returns; open it with "
                 "zellige.storage.ZipStore, and close it when all is computed"
             )
-        with _without_new_folders(place), _for_tasks(place, datasets, compute=compute) as reached:
-            writing = _Writing(reached, datasets, options, align, progress, compute)
+        with _without_new_folders(place), _for_tasks(place, sources.values(), compute=compute) as reached:
+            writing = _Writing(reached, sources, options, align, progress, compute)
             later = writing.run(consolidate=consolidated is not False)
         if not compute:
             return later
@@ -181,7 +179,7 @@ def _check_switches(given: Mapping[str, Any]) -> None:
 
 
 def _warn_of_rectilinear(group: Group) -> None:
-    """Tell those who have asked for consolidated metadata what it means for zarr-python."""
+    """Warn of arrays in consolidated metadata for which zarr-python needs a setting to open the store."""
     arrays = {path: found for path, found in group.members(max_depth=None) if isinstance(found, Array)}
     uneven = [path for path, array in arrays.items() if array.metadata.chunk_grid.name == "rectilinear"]
     if uneven:
@@ -222,21 +220,24 @@ def _choose_mode(mode: str | None, append_dim: Any, region: Any) -> str:
     return chosen
 
 
-def _nodes(data: Any, encoding: Any, *, inherit: bool) -> tuple[dict[str, xr.Dataset], dict[str, Mapping[Any, Any]]]:
-    """The datasets to be written by their paths, and the encodings of each."""
+def _sources(data: Any, encoding: Any, chunks: Any, *, inherit: bool) -> dict[str, Source]:
+    """The datasets to be written, by their paths."""
     given = dict(errors.as_mapping(encoding or {}, "encoding"))
     if isinstance(data, xr.DataTree):
-        found = {node.relative_to(data): node.to_dataset(inherit=inherit or node is data) for node in data.subtree}
-        datasets = {"" if path == "." else path: ds for path, ds in found.items()}
+        nodes = {"" if node is data else node.relative_to(data): node for node in data.subtree}
         encodings = {key.strip("/"): value for key, value in given.items()}
-        if unknown := encodings.keys() - datasets.keys():
+        if unknown := encodings.keys() - nodes.keys():
             raise ValueError(f"encoding: there is no group {min(unknown)!r} in the tree; its keys are paths of groups")
-        return datasets, {path: encodings.get(path) or {} for path in datasets}
-    if isinstance(data, xr.DataArray):
-        data = _as_dataset(data)
-    if not isinstance(data, xr.Dataset):
+        found = {}
+        for path, node in nodes.items():
+            ds = node.to_dataset(inherit=inherit or node is data)
+            whole = node.to_dataset() if path else None
+            found[path] = Source(ds, encodings.get(path) or {}, _chunks_for(ds, chunks), whole)
+        return found
+    ds = _as_dataset(data) if isinstance(data, xr.DataArray) else data
+    if not isinstance(ds, xr.Dataset):
         raise TypeError(f"expected a Dataset, DataArray or DataTree, found {type(data).__name__}")
-    return {"": data}, {"": given}
+    return {"": Source(ds, given, _chunks_for(ds, chunks))}
 
 
 def _as_dataset(array: xr.DataArray) -> xr.Dataset:
@@ -249,9 +250,9 @@ def _as_dataset(array: xr.DataArray) -> xr.Dataset:
     return array.to_dataset(name=stored).assign_attrs({_NAME: array.name})
 
 
-def _check_dims(datasets: Mapping[str, xr.Dataset], append_dim: Any, chunks: Any) -> None:
+def _check_dims(sources: Iterable[Source], append_dim: Any, chunks: Any) -> None:
     """Refuse names of dimensions that no dataset has; of a tree, some groups may lack them."""
-    dims = {dim: None for ds in datasets.values() for dim in ds.sizes}
+    dims = {dim: None for source in sources for dim in source.ds.sizes}
     known = ", ".join(map(repr, dims)) or "none"
     if not isinstance(append_dim, Hashable):
         raise TypeError(f"append_dim={append_dim!r} must be the name of one dimension; known: {known}")
@@ -290,11 +291,9 @@ def _is_archive(place: storage.StorePath, given: Any) -> bool:
     return isinstance(given, str | os.PathLike) and place.store.traits.transactional
 
 
-def _for_tasks(
-    place: storage.StorePath, datasets: Mapping[str, xr.Dataset], *, compute: bool
-) -> AbstractContextManager[Any]:
+def _for_tasks(place: storage.StorePath, sources: Iterable[Source], *, compute: bool) -> AbstractContextManager[Any]:
     """The place as dask writes to it, if there is anything for dask to do."""
-    if not any(v.chunks is not None for ds in datasets.values() for v in ds.variables.values()):
+    if not any(v.chunks is not None for source in sources for v in source.ds.variables.values()):
         return nullcontext(place)
     from zellige.dask import check_reachable, forked
 
@@ -313,14 +312,14 @@ def _is_taken(place: storage.StorePath) -> bool:
     return True
 
 
-def _refuse_to_remove_sources(datasets: Any, place: storage.StorePath) -> None:
+def _refuse_to_remove_sources(sources: Iterable[Source], place: storage.StorePath) -> None:
     """Replacing begins by removing what is there; what is yet to be read must not be among it."""
-    for ds in datasets:
-        for name, variable in ds.variables.items():
-            for source in storage.places_of(variable):
-                if source.is_within(place):
+    for source in sources:
+        for name, variable in source.ds.variables.items():
+            for read in storage.places_of(variable):
+                if read.is_within(place):
                     raise ValueError(
-                        f"variable {name!r} is read from '/{source.path}' of {source.store!r}, which mode 'w' would "
+                        f"variable {name!r} is read from '/{read.path}' of {read.store!r}, which mode 'w' would "
                         "remove first; load the dataset, or write to another place"
                     )
 
@@ -333,24 +332,19 @@ class _Writing:
     """One write of one or several datasets to a place."""
 
     place: storage.StorePath
-    datasets: Mapping[str, xr.Dataset]
-    options: Mapping[str, Options]
+    sources: Mapping[str, Source]
+    options: Options
     align: bool
     progress: bool | AbstractContextManager[Any]
     compute: bool
 
-    @property
-    def common(self) -> Options:
-        """What holds for all datasets: all but their chunks and encodings."""
-        return self.options[""]
-
     def run(self, *, consolidate: bool) -> Any:
-        """Plan, check and write; returns a `Delayed` if that was asked for."""
-        if self.common.mode == "r+" or self.common.region is not None:
+        """Plan, check and write; returns a `Delayed` with `compute=False`."""
+        if self.options.mode == "r+" or self.options.region is not None:
             plans = self._plans_in_place()
             if not any(plan.changes_metadata for plan in plans.values()):
                 return self._write_in_place(_steps(plans))
-        below, form = [path for path in self.datasets if path], self.common.zarr_format
+        below, form = [path for path in self.sources if path], self.options.zarr_format
         change = begin_change(self.place, below=below, zarr_format=form, consolidate=consolidate)
         try:
             return self._write_at_once(change)
@@ -361,68 +355,68 @@ class _Writing:
     # -- plans ------------------------------------------------------------------------------------
 
     def _plans_in_place(self) -> dict[str, Plan]:
-        """What is to be done where nothing is created or grows; nobody is kept out."""
-        there = {path: self._stored(path) for path in self.datasets}
-        if there[""] is None and self.common.mode == "r+":
+        """What is to be done where nothing is created or grows; other writers are not kept out."""
+        there = {path: self._stored(path) for path in self.sources}
+        if not there[""].exists and self.options.mode == "r+":
             raise errors.GroupNotFoundError(f"there is no group at '/{self.place.path}', and mode 'r+' creates none")
         return self._plans(there)
 
-    def _stored(self, path: str) -> Stored | None:
-        """The group that is there at a path, as its own metadata says."""
+    def _stored(self, path: str) -> Stored:
+        """The group at a path, as its own metadata says."""
         try:
             group = open_group(self.place / path if path else self.place, mode="r+", use_consolidated=False)
         except errors.GroupNotFoundError:
-            return None
+            return Stored({})
         arrays = read_arrays(group)
-        check_names(ds := self.datasets[path])
+        check_names(ds := self.sources[path].ds)
         missing = [group.store_path / str(name) for name in ds.variables if name not in arrays]
         storage.check_consolidated(arrays.values(), missing)
         return Stored(arrays, group)
 
     def _plans_for(self, change: Any) -> dict[str, Plan]:
-        """What is to be done, while nobody else changes anything."""
-        mode, dim = self.common.mode, self.common.append_dim
-        there: dict[str, Stored | None] = {}
-        for path in self.datasets:
+        """What is to be done, while the group is leased."""
+        mode, dim = self.options.mode, self.options.append_dim
+        there: dict[str, Stored] = {}
+        for path in self.sources:
             group = change.group(path)
             complete = mode not in ("w", "w-")
-            there[path] = None if group is None else Stored(change.arrays(path, complete=complete), group)
-        if there[""] is not None and mode == "w-":
+            there[path] = Stored({} if group is None else change.arrays(path, complete=complete), group)
+        if there[""].exists and mode == "w-":
             raise errors.ContainsGroupError(
                 f"there is a group at '/{self.place.path}' in {self.place.store!r} already; mode 'w' replaces it, 'a' "
                 "adds to it"
             )
-        if dim is not None and len(self.datasets) > 1 and there[""] is not None:
+        if dim is not None and len(self.sources) > 1 and there[""].exists:
             self._check_whole_tree(dim)
         if mode == "w":
-            _refuse_to_remove_sources(self.datasets.values(), self.place)
-            there = dict.fromkeys(self.datasets)
+            _refuse_to_remove_sources(self.sources.values(), self.place)
+            there = {path: Stored({}) for path in self.sources}
         for path, found in there.items():
-            if found is not None:
-                change.compare({join(path, name): array for name, array in found.arrays.items()})
+            change.compare({join(path, name): array for name, array in found.arrays.items()})
         plans = self._plans(there)
-        check_tree(self.place, self.datasets, there, plans)
+        check_tree(self.place, self.sources, there, plans)
         return plans
 
     def _check_whole_tree(self, dim: Any) -> None:
         """Refuse to make some groups of a tree longer, and to leave others that have the dimension as they are."""
         members = open_group(self.place, mode="r", use_consolidated=False).members(max_depth=None)
-        below = {path: arrays for path, arrays in arrays_by_group(members).items() if path not in self.datasets}
+        below = {path: arrays for path, arrays in arrays_by_group(members).items() if path not in self.sources}
         left = [path for path, arrays in below.items() if any(dim in d for d in name_dimensions(arrays).values())]
         if left:
             raise ValueError(
                 f"stored groups {left} have the dimension {dim!r}, and would be left shorter; append to them too"
             )
 
-    def _plans(self, there: Mapping[str, Stored | None]) -> dict[str, Plan]:
-        wanted, stored = self.common.zarr_format, None if there[""] is None else there[""].zarr_format
+    def _plans(self, there: Mapping[str, Stored]) -> dict[str, Plan]:
+        wanted, stored = self.options.zarr_format, there[""].zarr_format
         if None not in (wanted, stored) and wanted != stored:
             raise ValueError(f"zarr_format={wanted}: the group that is there has the format {stored}")
         form = stored or wanted or config.get("default_zarr_format")
         plans = {}
-        for path, ds in self.datasets.items():
-            above = [found for parent in reversed(parents(path)) if (found := there.get(parent)) is not None]
-            plans[path] = plan_dataset(ds, path, there[path], replace(self.options[path], zarr_format=form), above)
+        options = replace(self.options, zarr_format=form)
+        for path, source in self.sources.items():
+            above = [there[parent] for parent in reversed(parents(path)) if parent in there]
+            plans[path] = plan_dataset(source, path, there[path], options, above)
         return plans
 
     # -- carrying them out ------------------------------------------------------------------------
@@ -431,13 +425,13 @@ class _Writing:
         """Write new and longer arrays where no reader looks, and show them all at the end."""
         plans = self._plans_for(change)
         steps = _steps(plans)
-        if self.common.mode == "w" and _is_taken(self.place):
+        if self.options.mode == "w" and _is_taken(self.place):
             for step in steps:
                 try_codecs(step.path, step.metadata, None if step.of_dask else step.variable.data, step.config)
         hidden = self._prepare(change, plans)
         in_place = [step for step in steps if step.in_place]
         appends = any(step.axis is not None for step in hidden)
-        if self.common.region is not None or not (self.compute or appends):
+        if self.options.region is not None or not (self.compute or appends):
             change.commit()  # the arrays alone, for others to fill, region by region
             return self._write_in_place([*hidden, *in_place])
         for step in hidden:
@@ -453,14 +447,18 @@ class _Writing:
     def _prepare(self, change: Any, plans: Mapping[str, Plan]) -> list[Step]:
         """Tell the change what is to be created, and what grows; everything to be written that no reader sees yet."""
         for path, plan in plans.items():
-            if plan.metadata is None and plan.attributes and self.common.mode in ("a", "a-"):
+            if plan.metadata is None and plan.attributes and self.options.mode in ("a", "a-"):
                 change.set_attributes(plan.attributes, path)
         steps = {step.path: step for step in _steps(plans) if not step.in_place}
-        grown = {path: step.growth for path, step in steps.items() if step.axis is not None}
+        grown = {
+            path: (step.array, step.variable.shape[step.axis], step.axis, step.edges)
+            for path, step in steps.items()
+            if step.axis is not None
+        }
         nodes = {path: plan.metadata for path, plan in plans.items() if plan.metadata is not None}
         nodes |= {path: step.metadata for path, step in steps.items() if path not in grown}
         try:
-            made = change.create(nodes, overwrite=self.common.mode == "w")
+            made = change.create(nodes, overwrite=self.options.mode == "w")
         except (errors.ContainsArrayError, errors.ContainsGroupError) as error:
             raise self._is_taken_by(plans, steps) or error from None
         made |= change.grow(grown, filled=True)
@@ -480,10 +478,10 @@ class _Writing:
             is_array = isinstance(found, Array)
             kind = errors.ContainsArrayError if is_array else errors.ContainsGroupError
             what = "an array" if is_array else "a group"
-            told = f"variable {name!r}: there is {what} at '{found.name}' in {self.place.store!r} already"
+            taken = f"variable {name!r}: there is {what} at '{found.name}' in {self.place.store!r} already"
             missing = plans[group].metadata
             if missing is None:
-                return kind(f"{told}; give the variable another name")
+                return kind(f"{taken}; give the variable another name")
             remedy = "zellige.repair(…, dry_run=False) restores it"
             if not above and not (self.place / ".zmetadata").exists():
                 remedy = (
@@ -492,7 +490,7 @@ class _Writing:
                 )
             key = next(iter(missing.to_documents()))
             return kind(
-                f"{told}, but no group at '/{above}': the metadata of the group ({key}) is missing. Nothing was "
+                f"{taken}, but no group at '/{above}': the metadata of the group ({key}) is missing. Nothing was "
                 f"written. {remedy}; write again after that"
             )
         return None

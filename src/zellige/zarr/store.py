@@ -30,10 +30,10 @@ def as_store(
     storage_options
         How to reach a server.
 
-    >>> import zarr, zellige.zarr
+    >>> import numpy as np, zarr, zellige.zarr
     >>> store = zellige.zarr.as_store("memory://doctest-as-store")
-    >>> zarr.save(store, [1, 2, 3])
-    >>> zarr.load(store).tolist()
+    >>> zarr.save_array(store, np.array([1, 2, 3]))
+    >>> zarr.open_array(store)[:].tolist()
     [1, 2, 3]
     """
     found = storage.open_store(store, path=path, read_only=read_only, storage_options=storage_options)

@@ -13,12 +13,12 @@ _OLDER = {"RegularChunkGrid": RegularChunkGridMetadata, "RectilinearChunkGrid": 
 
 
 def deprecated(module: str, name: str) -> Any:
-    """The class that an older name stands for, with a `DeprecationWarning`.
+    """Return the class that an older name stands for, with a `DeprecationWarning`.
 
     Parameters
     ----------
     module
-        The name of the module that is asked for it.
+        The name of the module that it is imported from.
     name
         The older name.
 

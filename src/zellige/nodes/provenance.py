@@ -1,6 +1,6 @@
 """Which stored arrays data is read from, behind views, tasks of dask and what xarray puts around an array.
 
-Whoever removes or overwrites something asks this first: values that are yet to be read must not be among it. Nothing is
+Removing and overwriting look here first: values that are yet to be read must not go. Nothing is
 read here, and no library is imported: its objects can only be there if it is imported already.
 """
 
@@ -60,7 +60,7 @@ def graph_reads(graph: Mapping[Any, Any]) -> dict[Any, TaskReads]:
         A graph by keys, of low level or of high level.
     """
     tasks = dict(graph)
-    # Arrays that have a key of their own are read by those who index them.
+    # Arrays that have a key of their own are read by the tasks that index them.
     arrays = {key: found for key, task in tasks.items() if _may_be_array(task) and (found := list(reads(task)))}
     held: _Held = {}
     return {
@@ -124,6 +124,7 @@ class _Kinds(dict[type, Kind]):
 
 
 _kinds = _Kinds()
+"""What instances of each class may be; every task of a graph is looked up here."""
 
 
 def _may_be_array(task: Any) -> bool:
@@ -233,21 +234,19 @@ def reads(data: Any) -> Iterator[Read]:
 
 
 def _all(array: Any) -> Region:
-    """Return the region that is all of an array, as its reader sees it: it may be longer for who writes."""
+    """Return the region that is all of an array, as a reader sees it; a writer may know it longer."""
     return tuple(slice(0, n) for n in array.shape)
 
 
 def _reads_of_ours(data: Any) -> Iterator[Read]:
     place = getattr(data, "store_path", None)
-    if isinstance(place, StorePath):  # the handle that tasks of dask have, unless it is what they write to
+    if isinstance(place, StorePath):  # in the engine for xarray; and what tasks of dask have, unless they write to it
         if not getattr(data, "writes", False):
             yield Read(place, _all(data), exact=True)
     elif type(data).__module__.startswith("zellige.views"):
         from zellige.views import arrays_of
 
         yield from (Read(found.store_path, _all(found)) for found in arrays_of(data) if isinstance(found, Array))
-    elif hasattr(data, "_array"):  # in the engine for xarray
-        yield from reads(data._array)
 
 
 def _reads_of_xarray(data: Any) -> Iterator[Read]:

@@ -18,7 +18,7 @@ import zellige
 from counting_store import contents
 from xarray_data import OTHERS_SAY, opened
 from zellige.errors import LossyCastError, MaskedValueError
-from zellige.xarray import packing, write
+from zellige.xarray import write
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in (*OTHERS_SAY, "saving variable t with")]
 
@@ -195,7 +195,7 @@ def test_the_place_of_a_value_is_that_in_the_variable(monkeypatch):
     ds.t.encoding = {"dtype": "int8"}
     for data in (ds, ds.chunk({"x": 9, "y": 2, "z": 3})):
         for batch in (1 << 20, 5):
-            monkeypatch.setattr("zellige.xarray.packing._BATCH", batch)
+            monkeypatch.setattr("zellige.xarray.encoding._BATCH", batch)
             with pytest.raises(LossyCastError, match=r"value 300\.0 at \(47, 1, 2\)") as caught:
                 write(data, zellige.MemoryStore())
             assert caught.value.index == (47, 1, 2)
@@ -324,7 +324,7 @@ def test_packed_numbers_come_back_or_are_refused(data):
     ds = dataset(values, encoding, data.draw(st.sampled_from([None, 2])))
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans()):  # the quick look and the long one agree
-            patch.setattr(packing._Numbers, "is_sound", lambda *_: False)
+            patch.setattr("zellige.xarray.encoding._Numbers.is_sound", lambda *_: False)
         if fits.all():
             write(ds, store)
             assert np.array_equal(opened(store).t, rounded * scale + offset, equal_nan=True)

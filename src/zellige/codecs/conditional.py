@@ -44,11 +44,11 @@ class ConditionalCodec(BytesBytesCodec):
         return -(-(self.header_bits or len(self.codecs)) // 8)
 
     def encoded_bound(self, nbytes: int) -> int:
-        """As if all codecs were applied, since none of them has a bound below the length of its input."""
+        """Return the bound with all codecs applied: none of them has a bound below the length of its input."""
         return self._header_size() + decoding_steps(self.codecs, nbytes, exact=False)[1]
 
     def encode(self, raw: Buffer) -> bytes:
-        """The header, then what the codecs that were applied made of the bytes."""
+        """Return the header, then what the codecs that were applied made of the bytes."""
         applied = 0
         for i, codec in enumerate(self.codecs):
             encoded = codec.encode(raw)
@@ -57,7 +57,7 @@ class ConditionalCodec(BytesBytesCodec):
         return b"".join((applied.to_bytes(self._header_size(), "little"), raw))
 
     def decode(self, raw: Buffer, limit: int) -> Buffer:
-        """The bytes before the codecs that the header names, each held to what the ones before it can make."""
+        """Return the bytes before the codecs that the header names, each held to what the ones before it can make."""
         applied, decoded = self._applied(raw)
         steps, most, _ = decoding_steps(applied, limit, exact=False)
         if len(decoded) > most:
@@ -67,7 +67,7 @@ class ConditionalCodec(BytesBytesCodec):
         return decoded
 
     def head(self, raw: Buffer, most: int) -> Buffer | None:
-        """What the codecs that the header names begin with."""
+        """Return what the codecs that the header names begin with."""
         applied, rest = self._applied(raw)
         found: Buffer | None = rest[:most] if not applied else rest
         for codec in reversed(applied):
@@ -75,7 +75,7 @@ class ConditionalCodec(BytesBytesCodec):
         return found
 
     def _applied(self, raw: Buffer) -> tuple[list[BytesBytesCodec], Buffer]:
-        """The codecs that the header names, and what follows it."""
+        """Return the codecs that the header names, and what follows it."""
         size = self._header_size()
         if len(raw) < size:
             raise CodecError(f"conditional: at least {size} bytes expected, {len(raw)} found")

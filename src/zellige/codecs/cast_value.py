@@ -1,36 +1,165 @@
-"""Casts between number types, exact in all five roundings of the `cast_value` codec.
+"""The `cast_value` codec: the same numbers in another type (spec: Extension codecs); and the casts behind it.
 
-numpy's own casts round to nearest only, wrap around silently, and round twice on the way to the small
-floats of ml_dtypes. Inside, floats are float64, which holds every float type exactly; arrays are flat.
+numpy's own casts round to nearest only, wrap around silently, and round twice on the way to the small floats of
+ml_dtypes. Here they are exact in all five roundings. Inside, floats are float64, which holds every float type exactly;
+arrays are flat.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from zellige.codecs.base import ArrayArrayCodec, ArraySpec
+from zellige.codecs.fields import Rule
+from zellige.dtypes import DataType, from_json, parse_dtype
 from zellige.dtypes.cast import limits
-from zellige.errors import CodecError
-from zellige.types import AnyArray
+from zellige.errors import CodecError, MetadataError
+from zellige.types import JSON, AnyArray
 
 Rounding = Literal["nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away"]
 OutOfRange = Literal["clamp", "wrap"]
+
+_MAPS_KEPT = 64
+
+
+def _read_type(value: JSON, field: str) -> JSON:
+    """Return the type as metadata has it, which has fewer spellings than callers have."""
+    try:
+        from_json(value)
+    except MetadataError as error:
+        raise _inside(error, field) from error
+    return value
+
+
+_DATA_TYPE = Rule("a data type", lambda value: True, _read_type)
+_SCALAR_MAP = Rule(
+    "an object with 'encode' and 'decode'",
+    lambda value: isinstance(value, Mapping) and value.keys() <= {"encode", "decode"},
+)
+
+
+@dataclass(frozen=True)
+class CastValueCodec(ArrayArrayCodec):
+    """Stores the numbers as `data_type`; a value that no rule covers is an error, never a surprise.
+
+    For each value, `scalar_map` comes first: {"encode": [[from, to], …], "decode": …}, in which NaN stands
+    for every NaN and the first match wins. Then the value is rounded if it must be, and `out_of_range` says
+    what becomes of a value beyond the type: "clamp" (to infinity, if the type has it), "wrap" (integers
+    only), or nothing, which is an error.
+    """
+
+    data_type: Annotated[JSON, _DATA_TYPE]
+    rounding: Rounding = "nearest-even"
+    out_of_range: OutOfRange | None = None
+    scalar_map: Annotated[Mapping[str, JSON] | None, _SCALAR_MAP] = None
+
+    name: ClassVar[str] = "cast_value"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_number(self.target, "configuration.data_type")
+        if self.out_of_range == "wrap" and not is_integer(self.target.numpy):
+            raise self._wrong("out_of_range", f"only integers wrap, not {self.target.name}; use 'clamp'")
+        for way, pairs in (self.scalar_map or {}).items():  # what they hold is checked when both types are known
+            if not isinstance(pairs, list | tuple) or not all(
+                isinstance(p, list | tuple) and len(p) == 2 for p in pairs
+            ):
+                raise self._must_be(f"scalar_map.{way}", "a list of pairs [from, to]", repr(pairs))
+
+    def configuration(self) -> dict[str, JSON]:
+        """Return the configuration for metadata."""
+        return {**super().configuration(), "data_type": self.target.to_json()}
+
+    @property
+    def target(self) -> DataType:
+        """The type of the encoded chunk."""
+        try:
+            return parse_dtype(self.data_type)
+        except MetadataError as error:
+            raise _inside(error, "configuration.data_type") from error
+
+    def resolve(self, spec: ArraySpec) -> ArraySpec:
+        """Return the other type, with the fill value in it, which must come back when decoded."""
+        self._check_number(spec.dtype, "configuration")
+        try:
+            encoded = self.encode(spec.fill, spec)
+            decoded = self.decode(encoded, spec)
+        except CodecError as error:
+            raise self._refused(f"fill value {spec.fill[()]} cannot be cast: {error}") from error
+        if not _matches(decoded, spec.fill).all():
+            raise self._refused(
+                f"fill value {spec.fill[()]} comes back as {decoded[()]}; choose another, or map it both ways in "
+                "scalar_map"
+            )
+        return spec.refilled(encoded, self.target)
+
+    def encode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """Return the numbers in the other type."""
+        return self._convert(chunk, spec.dtype, self.target, "encode")
+
+    def decode(self, chunk: AnyArray, spec: ArraySpec) -> AnyArray:
+        """Return the numbers in the chunk's own type, by the same rules."""
+        return self._convert(chunk, self.target, spec.dtype, "decode")
+
+    def _convert(self, chunk: AnyArray, source: DataType, target: DataType, way: str) -> AnyArray:
+        values = np.asarray(chunk, source.numpy).reshape(-1)
+        entries = None if self.scalar_map is None else self.scalar_map.get(way)
+        if not entries:
+            return cast(values, target.numpy, self.rounding, self.out_of_range).reshape(chunk.shape)
+        result, free = np.empty(values.shape, target.numpy), np.ones(values.shape, bool)
+        for key, value in _pairs(json.dumps(entries), source, target, way):
+            found = free & _matches(values, key)
+            result[found] = value
+            free &= ~found
+        result[free] = cast(values[free], target.numpy, self.rounding, self.out_of_range)
+        return result.reshape(chunk.shape)
+
+    def _check_number(self, dtype: DataType, field: str) -> None:
+        if not (is_integer(dtype.numpy) or is_float(dtype.numpy)):
+            raise self._refused(f"{dtype.name} does not hold real numbers", field)
+
+
+@lru_cache(_MAPS_KEPT)
+def _pairs(entries: str, source: DataType, target: DataType, way: str) -> list[tuple[AnyArray, AnyArray]]:
+    """Return the pairs of a map as values of their types."""
+    pairs = []
+    for i, (key, value) in enumerate(json.loads(entries)):
+        try:
+            pairs.append((source.read_fill(key), target.read_fill(value)))
+        except MetadataError as error:
+            raise _inside(error, f"configuration.scalar_map.{way}[{i}]") from error
+    return pairs
+
+
+def _inside(error: MetadataError, field: str) -> MetadataError:
+    """Return the same error with its place in the codec's configuration."""
+    return type(error)(f"codec 'cast_value': {error}", field=field)
+
+
+def _matches(values: AnyArray, value: AnyArray) -> AnyArray:
+    """Return where values equal a value; NaN equals NaN."""
+    same = values == value
+    return np.asarray(same | (np.isnan(values) & np.isnan(value)) if is_float(values.dtype) else same)
+
 
 # -- number formats -------------------------------------------------------------------------------
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is an integer, of numpy or of ml_dtypes."""
+    """Return whether a type is an integer, of numpy or of ml_dtypes."""
     return dtype.kind in "iu" or (dtype.isbuiltin == 2 and dtype.name.lstrip("u").startswith("int"))
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is a float, of numpy or of ml_dtypes; not the one without sign and zero."""
+    """Return whether a type is a float, of numpy or of ml_dtypes; not the one without sign and zero."""
     return dtype.kind == "f" or (dtype.isbuiltin == 2 and "float" in dtype.name and dtype.name != "float8_e8m0fnu")
 
 
@@ -55,7 +184,7 @@ def _format(dtype: np.dtype[Any]) -> _Format:
 
 @cache
 def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
-    """Whether a float type holds every value of another type."""
+    """Return whether a float type holds every value of another type."""
     target = _format(dtype)
     if is_integer(source):
         low, high = limits(source)
@@ -71,7 +200,7 @@ def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
 
 
 def bit_length(values: AnyArray) -> AnyArray:
-    """The position of the highest set bit of unsigned integers, counted from 1; 0 for 0."""
+    """Return the position of the highest set bit of unsigned integers, counted from 1; 0 for 0."""
     length: AnyArray = np.frexp(values.astype(np.float64))[1].astype(np.uint64)
     # float64 may have rounded up to the next power of two.
     length -= (length > 0) & (values.astype(np.uint64) >> (np.maximum(length, 1) - 1) == 0)
@@ -84,7 +213,7 @@ def bit_length(values: AnyArray) -> AnyArray:
 def cast(
     values: AnyArray, dtype: np.dtype[Any], rounding: Rounding = "nearest-even", out_of_range: OutOfRange | None = None
 ) -> AnyArray:
-    """A flat array of numbers as another type, rounded once; raises `CodecError` for what does not fit."""
+    """Return a flat array of numbers as another type, rounded once; raises `CodecError` for what does not fit."""
     if values.dtype == dtype or not values.size:
         return values.astype(dtype)
     with np.errstate(all="ignore"):
@@ -155,7 +284,7 @@ def _to_floats(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding, out_o
 
 
 def _to_precision(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding) -> AnyArray:
-    """Float64 rounded to what a float type can hold, were it not for its greatest number."""
+    """Round float64 to what a float type can hold, were it not for its greatest number."""
     if rounding == "nearest-even" and dtype.isbuiltin == 1:
         return values.astype(dtype)
     target = _format(dtype)
@@ -166,7 +295,7 @@ def _to_precision(values: AnyArray, dtype: np.dtype[Any], rounding: Rounding) ->
 
 
 def _round_integers(values: AnyArray, precision: int, rounding: Rounding) -> AnyArray:
-    """Integers rounded to so many significant bits, in integer arithmetic, as float64."""
+    """Round integers to so many significant bits, in integer arithmetic, and return float64."""
     size = _magnitude(values)
     dropped = np.maximum(bit_length(size), precision) - precision
     kept, unit = size >> dropped, np.uint64(1) << dropped
@@ -177,7 +306,7 @@ def _round_integers(values: AnyArray, precision: int, rounding: Rounding) -> Any
 
 
 def _rounds_away(rounding: Rounding, rest: AnyArray, half: AnyArray, odd: AnyArray, negative: AnyArray) -> AnyArray:
-    """Where dropping `rest` rounds away from zero."""
+    """Return where dropping `rest` rounds away from zero."""
     away = {
         "nearest-even": (rest > half) | ((rest == half) & odd),
         "towards-zero": np.False_,
@@ -204,17 +333,17 @@ _TO_WHOLE: dict[str, Callable[[AnyArray], AnyArray]] = {
 
 
 def _magnitude(values: AnyArray) -> AnyArray:
-    """Absolute values of integers of 64 bits, unsigned, also that of the least one."""
+    """Return absolute values of integers of 64 bits, unsigned, also that of the least one."""
     return np.abs(values).astype(np.uint64)
 
 
 def _whole_as(whole: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Floats without fraction, within the limits of an integer type, as that type."""
+    """Return floats without fraction, within the limits of an integer type, as that type."""
     return whole.astype(np.int8).astype(dtype) if dtype.isbuiltin == 2 else whole.astype(dtype)
 
 
 def _low_bits(bits: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """The lowest bits of unsigned integers as an integer type: the value modulo the size of the type."""
+    """Return the lowest bits of unsigned integers as an integer type: the value modulo the size of the type."""
     low, high = limits(dtype)
     return (bits & np.uint64(high - low)).astype(f"u{dtype.itemsize}").view(dtype)
 

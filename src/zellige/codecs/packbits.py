@@ -72,16 +72,16 @@ class PackbitsCodec(ArrayBytesCodec):
         return _Form(prod(spec.shape) * components, size, bits, signed, self.first_bit or 0, stop)
 
     def encoded_size(self, spec: ArraySpec) -> int:
-        """The bits that are kept, in whole bytes, and the byte for the padding."""
+        """Return the bits that are kept, in whole bytes, and the byte for the padding."""
         return self._form(spec).packed_size + (self.padding_encoding != "none")
 
     def layout(self, spec: ArraySpec) -> np.dtype[Any] | None:
-        """The type in little-endian order, if all its bits are kept and nothing is added."""
+        """Return the type in little-endian order, if all its bits are kept and nothing is added."""
         plain = self.padding_encoding == "none" and self._form(spec).is_whole
         return spec.dtype.numpy.newbyteorder("<") if plain else None
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        """The packed bits."""
+        """Return the packed bits."""
         form = self._form(spec)
         elements = np.asarray(chunk, spec.dtype.numpy.newbyteorder("<"), order="C")
         octets = elements.reshape(-1).view(np.uint8).reshape(-1, form.size)
@@ -97,7 +97,7 @@ class PackbitsCodec(ArrayBytesCodec):
         return padding + packed if self.padding_encoding == "first_byte" else packed + padding
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The elements; a view of `raw` if all bits are kept."""
+        """Return the elements; a view of `raw` if all bits are kept."""
         form, dtype = self._form(spec), spec.dtype.numpy.newbyteorder("<")
         packed = self._without_padding(memoryview(raw), form)
         if form.is_whole:
@@ -110,7 +110,7 @@ class PackbitsCodec(ArrayBytesCodec):
         return octets.reshape(-1).view(dtype).reshape(spec.shape)
 
     def _without_padding(self, raw: memoryview, form: _Form) -> memoryview:
-        """The packed bits; checks the length, and the byte for the padding."""
+        """Return the packed bits; checks the length, and the byte for the padding."""
         size, padded = form.packed_size, self.padding_encoding != "none"
         if form.is_whole and len(raw) == size:  # as zarrs writes them
             padded = False
@@ -158,13 +158,13 @@ class _Form(NamedTuple):
         return (slice(start, min(start + _SLAB, self.components)) for start in range(0, self.components, _SLAB))
 
     def narrowed(self, octets: AnyArray) -> AnyArray:
-        """The kept bits of components, one in a byte."""
+        """Return the kept bits of components, one in a byte."""
         if self.bits == 1:  # each bit is in a byte already
             return octets
         return np.unpackbits(octets, axis=1, bitorder="little")[:, self.first : self.stop]
 
     def widened(self, bits: AnyArray) -> AnyArray:
-        """Components from their kept bits, given one in a byte."""
+        """Return components from their kept bits, given one in a byte."""
         bits = bits.reshape(-1, self.width)
         if self.bits == 1:
             return bits

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from zellige.codecs.base import ArrayBytesCodec, ArraySpec, library
-from zellige.codecs.cast import is_integer
+from zellige.codecs.cast_value import is_integer
 from zellige.codecs.fields import fields_of, integer, number
 from zellige.dtypes.cast import limits
 from zellige.errors import CodecError
@@ -79,12 +79,12 @@ class ZfpCodec(ArrayBytesCodec):
             raise self._wrong("mode", f"a chunk of shape {spec.shape} is too long for zfpy to read in expert mode")
 
     def encoded_size(self, spec: ArraySpec) -> int | None:
-        """The exact size if every block has as many bits."""
+        """Return the exact size if every block has as many bits."""
         stream = self._stream(spec)
         return stream.size(stream.minbits) if stream.minbits == stream.maxbits else None
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> Buffer:
-        """The stream; raises `CodecError` for values that zfp would spoil."""
+        """Return the stream; raises `CodecError` for values that zfp would spoil."""
         stream = self._stream(spec)
         arguments = stream.arguments()
         if arguments is None:
@@ -97,7 +97,7 @@ class ZfpCodec(ArrayBytesCodec):
         return raw
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The values."""
+        """Return the values."""
         stream = self._stream(spec)
         most, exact = stream.size(stream.longest_block), stream.minbits == stream.maxbits
         if len(raw) > most or (exact and len(raw) != most):
@@ -105,7 +105,7 @@ class ZfpCodec(ArrayBytesCodec):
         return _demoted(read_stream(raw, most, stream.decompressed), spec.dtype.numpy).reshape(spec.shape)
 
     def _stream(self, spec: ArraySpec) -> Stream:
-        """What the library is told about a chunk; a single value is an axis of one."""
+        """Return the library's parameters for a chunk; a single value is an axis of one."""
         dtype = _work_dtype(spec.dtype.numpy)
         if dtype is None:
             raise self._refused(f"{spec.dtype.name} cannot be compressed")
@@ -136,7 +136,7 @@ def _zfpy() -> Any:
 
 
 class Stream(NamedTuple):
-    """What the library is told about a stream: the numbers, and limits for each block of them."""
+    """The library's parameters for a stream: its shape and type, and limits for each block of numbers."""
 
     shape: Shape
     dtype: str
@@ -167,12 +167,12 @@ class Stream(NamedTuple):
         return max(min(self.opening_bits + self.values - 1 + planes, self.maxbits), self.minbits)
 
     def size(self, block: int, header: int = 0) -> int:
-        """The bytes of a stream whose blocks have so many bits; it ends with a whole word of 64."""
+        """Return the bytes of a stream whose blocks have so many bits; it ends with a whole word of 64."""
         blocks = prod(-(-size // 4) for size in self.shape)
         return 8 * -(-(header + blocks * block) // 64)
 
     def arguments(self) -> dict[str, float] | None:
-        """The arguments of zfpy for these limits, or None if it has none.
+        """Return the arguments of zfpy for these limits, or None if it has none.
 
         The rate is that of the bits which the library settles on: zfpy forgets the type when it writes, and would
         spend fewer bits on a block than a float's exponent has.
@@ -190,7 +190,7 @@ class Stream(NamedTuple):
         return None
 
     def decompressed(self, raw: bytes) -> AnyArray:
-        """The values of a stream without a header."""
+        """Return the values of a stream without a header."""
         arguments = self.arguments()
         if arguments is None:
             return np.asarray(_zfpy().decompress_numpy(self._with_header(raw)))
@@ -199,7 +199,7 @@ class Stream(NamedTuple):
         return values
 
     def _with_header(self, raw: bytes) -> bytes:
-        """The stream after a header of 148 bits, which is the only way to tell zfpy all the limits."""
+        """Return the stream after a header of 148 bits, which is the only way to pass all limits to zfpy."""
         sizes = 0
         for size in self.shape:
             sizes = (sizes << self.size_bits) + size - 1
@@ -218,7 +218,7 @@ _LONG = 0xFFF  # in place of a mode of 12 bits: one of 64 follows
 
 
 def read_header(raw: Buffer) -> tuple[Stream, int]:
-    """What a header says, and how many bits it has; raises `CodecError` for what the library would not survive."""
+    """Return what a header says, and its length in bits; `CodecError` for what the library would not survive."""
     if len(raw) < 16 or len(raw) % 8 or raw[:4] != _MAGIC:
         raise CodecError(f"zfp: there is no zfp stream in the {len(raw)} bytes")
     bits = int.from_bytes(raw[4:24], "little")
@@ -238,7 +238,7 @@ def read_header(raw: Buffer) -> tuple[Stream, int]:
 
 
 def read_stream(raw: Buffer, most: int, decompress: Callable[[bytes], AnyArray]) -> AnyArray:
-    """What a stream of at most so many bytes holds; raises `CodecError` if it is cut short.
+    """Return what a stream of at most so many bytes holds; raises `CodecError` if it is cut short.
 
     zfp neither checks where its input ends nor says how far it has read. So the stream is made as long as any can
     be, with a word to read ahead. Unless that is its own length, it is read twice: what follows must not matter.
@@ -256,7 +256,7 @@ def read_stream(raw: Buffer, most: int, decompress: Callable[[bytes], AnyArray])
 
 
 def _work_dtype(dtype: np.dtype[Any]) -> str | None:
-    """The type in which the library sees a type."""
+    """Return the type in which the library sees a type."""
     if dtype.kind in "mM" or (is_integer(dtype) and dtype.itemsize == 8):
         return "int64"
     if is_integer(dtype):
@@ -265,7 +265,7 @@ def _work_dtype(dtype: np.dtype[Any]) -> str | None:
 
 
 def _promotion(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """What is subtracted from narrow integers, and how far they are then shifted, to fill 31 bits."""
+    """Return what is subtracted from narrow integers, and how far they are then shifted, to fill 31 bits."""
     low, high = limits(dtype)
     bits = (high - low).bit_length()
     return (0 if low else 1 << (bits - 1), 31 - bits) if bits < 32 else (0, 0)

@@ -53,12 +53,12 @@ class N5DefaultCodec(ArrayBytesCodec):
             raise self._refused("endian must be 'big', found 'little'", f"{_FIELD}[1].configuration.endian")
 
     def _parts(self) -> tuple[TransposeCodec, BytesCodec, BytesBytesCodec | None]:
-        """The chain inside, by role."""
+        """Return the chain inside, by role."""
         parts: tuple[Any, ...] = (*self.codecs, None)
         return parts[0], parts[1], parts[2]
 
     def check(self, spec: ArraySpec) -> None:
-        """A type and sizes that N5 has, and as many axes as the transposition."""
+        """Refuse types and sizes that N5 does not have, and another number of axes than the transposition has."""
         if spec.dtype.name not in _TYPES:
             raise self._refused(f"{spec.dtype.name} is not a type of N5, which are {', '.join(sorted(_TYPES))}", "name")
         if any(size > _MAX_SIZE for size in spec.shape):
@@ -71,13 +71,13 @@ class N5DefaultCodec(ArrayBytesCodec):
                 raise self._refused(str(error), f"{_FIELD}[{i}].{error.field}") from error
 
     def evolve(self, spec: ArraySpec) -> Self:
-        """The same codec, whose compressor knows the size of the elements."""
+        """Return the same codec, whose compressor knows the size of the elements."""
         transpose, serializer, compressor = self._parts()
         last = () if compressor is None else (compressor.evolve(spec.dtype.numpy.itemsize),)
         return replace(self, codecs=(transpose, serializer, *last))
 
     def encode(self, chunk: AnyArray, spec: ArraySpec) -> bytes:
-        """The header with the shape of the chunk, and the block."""
+        """Return the header with the shape of the chunk, and the block."""
         transpose, serializer, compressor = self._parts()
         block: Buffer = serializer.encode(transpose.encode(chunk, spec), transpose.resolve(spec))
         if compressor is not None:
@@ -85,7 +85,7 @@ class N5DefaultCodec(ArrayBytesCodec):
         return b"".join((pack(f">HH{len(spec.shape)}I", 0, len(spec.shape), *spec.shape), block))
 
     def decode(self, raw: Buffer, spec: ArraySpec) -> AnyArray:
-        """The block, brought to the shape of the chunk."""
+        """Return the block, brought to the shape of the chunk."""
         shape = _read_header(raw, len(spec.shape))
         if prod(shape) > _MAX_RATIO * prod(spec.shape):
             raise CodecError(f"n5_default: a block of shape {spec.shape} expected, one of {shape} stated")
@@ -98,7 +98,7 @@ class N5DefaultCodec(ArrayBytesCodec):
 
 
 def _read_header(raw: Buffer, rank: int) -> Shape:
-    """The shape of the block, in the order of the array's axes."""
+    """Return the shape of the block, in the order of the array's axes."""
     size = 4 + 4 * rank
     if len(raw) < size:
         raise CodecError(f"n5_default: a header of {size} bytes expected, {len(raw)} bytes found")
@@ -111,7 +111,7 @@ def _read_header(raw: Buffer, rank: int) -> Shape:
 
 
 def _fitted(block: AnyArray, spec: ArraySpec) -> AnyArray:
-    """The block as a chunk: the fill value where it is too small, cut where it is too large."""
+    """Return the block as a chunk: the fill value where it is too small, cut where it is too large."""
     if block.shape == spec.shape:
         return block
     common = tuple(slice(min(sizes)) for sizes in zip(block.shape, spec.shape, strict=True))

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import zellige
-from zellige.cli import values
-from zellige.cli.output import plain
-from zellige.cli.parser import COMMANDS, parse
+from zellige.cli.commands import plain
+from zellige.cli.parser import COMMANDS, parse, parse_chunks, parse_options, parse_selection
 
 BOUND = st.none() | st.integers(-9, 9)
 PART = st.integers(-3, 2) | st.builds(slice, BOUND, BOUND, st.sampled_from([None, 1, 2, -1, -3]))
@@ -28,18 +27,18 @@ def test_a_selection_means_what_numpy_means(parts, comma, brackets):
     model = np.arange(3 * 6 * 3).reshape(3, 6, 3)
     parts = [part if not isinstance(part, int) or axis != 1 else part + 1 for axis, part in enumerate(parts)]
     text = comma.join(map(spelt, parts))
-    found = values.selection(f"[{text}]" if brackets else text)
+    found = parse_selection(f"[{text}]" if brackets else text)
     assert np.array_equal(model[found], model[tuple(parts)])
 
 
 def test_an_ellipsis_is_a_part():
-    assert values.selection("...,0") == (..., 0)
+    assert parse_selection("...,0") == (..., 0)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1.5", "0:1:2:3", "1,,2", "__import__('os')", "0 1", "None"])
 def test_what_is_no_selection_is_refused(text):
     with pytest.raises(ValueError, match="write it as 0:10,::2,-1"):
-        values.selection(text)
+        parse_selection(text)
 
 
 @pytest.mark.parametrize(
@@ -57,29 +56,29 @@ def test_what_is_no_selection_is_refused(text):
 def test_chunks_become_those_of_the_array(text, sizes):
     shape = (90, 100, 7)[: len(sizes)]
     names = ["time", "lat", "lon"][: len(sizes)]
-    made = zellige.create_array(shape=shape, chunks=values.chunks(text), dtype="i1", dimension_names=names)
+    made = zellige.create_array(shape=shape, chunks=parse_chunks(text), dtype="i1", dimension_names=names)
     assert tuple(map(tuple, made.write_chunk_sizes)) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "a", "1.5", "-2", "31+", "3*", "*3", "time=3,5", "31+-28"])
 def test_what_are_no_chunks_is_refused(text):
     with pytest.raises(ValueError, match=r"write it as 31\+28\+31,100,-1"):
-        values.chunks(text)
+        parse_chunks(text)
 
 
 def test_options_are_json_or_words():
-    found = values.options(["a=1", "b=eu-west-1", "c=true", 'd={"x": null}', "e=x=y"])
+    found = parse_options(["a=1", "b=eu-west-1", "c=true", 'd={"x": null}', "e=x=y"])
     assert found == {"a": 1, "b": "eu-west-1", "c": True, "d": {"x": None}, "e": "x=y"}
-    assert values.options([]) is None
+    assert parse_options([]) is None
     for wrong in ("a", "=1"):
         with pytest.raises(ValueError, match="key=value"):
-            values.options([wrong])
+            parse_options([wrong])
 
 
 @pytest.mark.parametrize("text", ["-1", "-1,0:5", "-3:,2", "-1,-1"])
 def test_what_begins_with_a_negative_number_is_no_option(text):
     found = parse(["head", "a", text])
-    assert values.selection(found.selection) == values.selection(text)
+    assert parse_selection(found.selection) == parse_selection(text)
     assert parse(["rechunk", "a", "b", "--chunks", text]).chunks.strip() == text
 
 
