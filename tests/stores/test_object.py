@@ -149,6 +149,7 @@ def test_a_value_that_always_changes_while_it_is_read_is_an_error(monkeypatch):
 
     store.put("k", b"old" * 1000)
     monkeypatch.setattr(store, "_ask", replacing)
+    monkeypatch.setattr("zellige.stores.base._pause", lambda longest: None)
     with pytest.raises(ConflictError, match="'k'"):
         store.read("k", [(0, 3), (999, 3)]).parts
 
