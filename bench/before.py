@@ -10,6 +10,7 @@ import io
 import math
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -26,11 +27,14 @@ _FAIR = 0.95
 
 
 def earlier(commit: str, folder: str) -> Path:
-    """The source of an earlier commit."""
-    packed = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=True).stdout
+    """The package of an earlier commit, built as that commit builds it: with its kernel, if it has one."""
+    packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
+    source, built = Path(folder) / "source", Path(folder) / "built"
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
-    return Path(folder) / "src"
+        archive.extractall(source, filter="data")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--target", str(built), str(source)], check=True)
+    return built
 
 
 def compare(case: Case, processes: Sequence[Process], rounds: int, least: float) -> list[float]:
