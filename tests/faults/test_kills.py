@@ -160,7 +160,7 @@ def test_killed_writers_of_parts_of_shards_tear_none(tmp_path, record_property):
 
     unfinished, locks = kill_writers(tmp_path, write, check)
     report(record_property, unfinished, locks)
-    assert (unfinished and locks) or not LONG
+    assert locks or not LONG  # the value is written into the file of the lock, which is renamed onto the chunk
     array[1:3] = 5  # the locks are free
     assert array[:4].tolist()[1:3] == [5, 5]
 
@@ -181,7 +181,7 @@ def test_killed_writers_of_parts_of_chunks_tear_none(tmp_path, record_property):
 
     unfinished, locks = kill_writers(tmp_path, write, check)
     report(record_property, unfinished, locks)
-    assert (unfinished and locks) or not LONG
+    assert locks or not LONG  # the value is written into the file of the lock, which is renamed onto the chunk
 
 
 # -- what is left ---------------------------------------------------------------------------------
