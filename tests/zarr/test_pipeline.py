@@ -292,6 +292,15 @@ def test_a_damaged_chunk_is_named(tmp_path):
         zarr.open_array(tmp_path)[:]
 
 
+def test_links_are_followed_as_zarr_python_follows_them(tmp_path):
+    zarr.create_array(tmp_path / "elsewhere", data=np.arange(10), chunks=4)
+    array = zarr.create_array(tmp_path / "x", shape=10, chunks=4, dtype="int64")
+    (tmp_path / "x/c").symlink_to(tmp_path / "elsewhere/c")
+    assert array[:].tolist() == plainly(array)[:].tolist() == list(range(10))
+    array[3:5] = 7
+    assert zarr.open_array(tmp_path / "elsewhere")[2:6].tolist() == [2, 7, 7, 5]
+
+
 def test_a_resized_array_is_the_same_array(tmp_path):
     array = zarr.create_array(tmp_path, data=np.arange(1, 11), chunks=4)
     array.resize((6,))

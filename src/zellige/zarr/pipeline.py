@@ -24,6 +24,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipS
 
 import zarr
 from zellige import Array, errors
+from zellige import LocalStore as Directory
 from zellige.storage import Store, open_store
 from zellige.zarr.batches import Item, Keys, Line, Selected, selected
 from zellige.zarr.store import ZelligeStore
@@ -179,8 +180,7 @@ class Pipeline(CodecPipeline):
     def _stand_in(self, store: Any, spec: Any, found: Selected) -> Array | None:
         """Return the stand-in for a batch; None if zellige does not know its codecs or its type."""
         if self._store is None or self._store[0] is not store:
-            given = store.zellige_store if type(store) is ZelligeStore else store
-            self._store = store, open_store(given, read_only=store.read_only).store
+            self._store = store, _opened(store)
             self._stands.clear()
         grid = [(line.extent, line.edges) for line in found.lines]
         key = json.dumps([found.keys, grid, str(spec.dtype), str(spec.fill_value), str(spec.config)])
@@ -189,6 +189,14 @@ class Pipeline(CodecPipeline):
                 self._stands.clear()
             self._stands[key] = _open(self._store[1], tuple(self), spec, found.keys, found.lines)
         return self._stands[key]
+
+
+def _opened(store: Any) -> Store:
+    """Return the store of zellige for a store of zarr-python, which follows links as that does."""
+    if type(store) is LocalStore:
+        return Directory(store.root, read_only=store.read_only, links="anywhere")
+    given = store.zellige_store if type(store) is ZelligeStore else store
+    return open_store(given, read_only=store.read_only).store
 
 
 def _open(store: Store, codecs: tuple[Codec, ...], spec: Any, keys: Keys, lines: Sequence[Line]) -> Array | None:
