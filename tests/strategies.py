@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-EXAMPLES = int(os.environ.get("ZELLIGE_EXAMPLES", "2400"))
+EXAMPLES = int(os.environ.get("ZELLIGE_EXAMPLES", "1000"))
 """About how many grid and selection pairs the indexing tests try altogether."""
 
 
