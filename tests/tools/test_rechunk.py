@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -418,3 +419,24 @@ def test_the_mark_is_a_document_that_people_can_read():
     mark = json.loads(store.inner.get(UNFINISHED))
     assert "a rechunk is not finished here: run the same call" in mark["about"]
     assert mark["work"]["state"]["memory"] == 5000
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("into", ["a new array", "an array that is there"])
+def test_a_second_call_with_the_same_target_is_refused_while_the_first_is_at_work(into, overwrite, tmp_path):
+    source = zellige.create_array(data=np.arange(1, 601).reshape(20, 30), chunks=(1, 30))
+    target: Any = tmp_path
+    options: dict[str, Any] = {"chunks": (20, 3)}
+    if into != "a new array":
+        target, options = zellige.create_array(tmp_path, shape=(20, 30), chunks=(20, 3), dtype="int64"), {}
+    refused = []
+
+    def again(*_: object) -> None:
+        with zellige.config.set({"lease.wait": 0}), pytest.raises(zellige.errors.ConflictError):
+            zellige.rechunk(source, target, overwrite=overwrite, **options)
+        refused.append(True)
+
+    zellige.rechunk(source, target, overwrite=overwrite, progress=again, **options)
+    assert refused
+    assert np.array_equal(zellige.open(tmp_path, mode="r")[...], source[...])
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("__zellige")]

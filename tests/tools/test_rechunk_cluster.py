@@ -252,4 +252,4 @@ def test_requests_in_flight_are_part_of_the_memory(source, tmp_path):
     counted = zellige.open_array(Counting(LocalStore(tmp_path / "source"), latency=0.001, concurrency=64))
     target = zellige.rechunk(counted, None, chunks=(6, 16), max_memory=40 * chunk)
     assert np.array_equal(target[...], VALUES)
-    assert 1 < max(seen) - before < 10
+    assert 1 < max(seen) - before <= 10  # one of them renews the lease of the target

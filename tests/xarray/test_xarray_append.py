@@ -1190,3 +1190,20 @@ def test_a_region_of_other_coordinates_says_which_are_missing():
         write(later.drop_vars(["time", "x"]), store, region={"time": slice(0, 3.0)})
     with pytest.raises(TypeError, match=r"append_dim=\['time'\] must be the name of one dimension"):
         write(later, store, append_dim=["time"])
+
+
+@pytest.mark.parametrize("units", [None, "hours since 1900-01-01 00:00:00.0", "days since 2024-01-01 00:00"])
+def test_blocks_of_times_have_the_stored_units_however_midnight_is_spelled(units, tmp_path):
+    def block(number: int) -> xr.Dataset:
+        times = pd.date_range("2024-01-01", periods=2) + pd.Timedelta(days=2 * number)
+        ds = xr.Dataset({"v": ("step", np.arange(2.0))}, {"step": [2 * number, 2 * number + 1], "at": ("step", times)})
+        if units is not None:
+            ds["at"].encoding.update(units=units, dtype="int64", calendar="proleptic_gregorian")
+        return ds
+
+    write(block(0), tmp_path / "a")
+    write(block(1).chunk(step=2), tmp_path / "a", append_dim="step")
+    found = xr.open_dataset(tmp_path / "a", engine="zellige", chunks={})
+    assert np.array_equal(found["at"].values, pd.date_range("2024-01-01", periods=4).values)
+    write(found, tmp_path / "b", mode="w")
+    assert xr.open_dataset(tmp_path / "b", engine="zellige").identical(found.compute())

@@ -238,6 +238,14 @@ def test_what_is_not_known_here_is_for_zarr_python(make, used):
     assert used["plain"] > 0
 
 
+def test_masked_arrays_and_empty_selections_are_for_zarr_python(used):
+    array = zarr.create_array(MemoryStore(), shape=(5, 17), chunks=(3, 13), dtype="int32")
+    array[0] = np.ma.masked_greater(np.arange(17, dtype="int32"), 5)
+    array.oindex[np.arange(4), slice(12, 1, 1)] = np.zeros((4, 0), "int32")
+    assert used["zellige"] == 0
+    assert array[0].tolist() == plainly(array)[0].tolist()
+
+
 def test_a_version_that_was_not_tested_is_named_once(monkeypatch):
     monkeypatch.setattr(zarr, "__version__", "3.99.1")
     pipeline.is_tested.cache_clear()

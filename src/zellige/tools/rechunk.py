@@ -10,7 +10,7 @@ import pickle
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -27,6 +27,7 @@ from zellige.metadata.json import UNFINISHED
 from zellige.nodes import hierarchy, node, remove
 from zellige.nodes.array import Array, update_metadata
 from zellige.nodes.create import create_array, from_array
+from zellige.nodes.lease import Lease
 from zellige.nodes.remove import WORK, ChunkNames, Mark, Work
 from zellige.settings import config
 from zellige.stores import (
@@ -133,15 +134,18 @@ def rechunk(
         target = Array(written, path, model.metadata, model.config) if fresh else _at(model, written)
         checkpoint = _Checkpoint.begin(source, target, memory, fresh=fresh, overwrite=overwrite)
         if checkpoint is not None:
-            with _intermediate(target) as folder:
+            with checkpoint.held(), _intermediate(target) as folder:
                 _Job.of(source, target, checkpoint, folder, by_middle=by_middle).run(progress, client)
-            checkpoint.finish(target)
+                checkpoint.finish(target)
             if written is not store:
                 abilities.merge(store, [written])
     if isinstance(dst, Array):
         return dst
     found = reopened(dst, store, storage_options)
     return Array.open(found, path) if checkpoint is None or found is not store else _at(target, store)
+
+
+_CARRYING = "an array is being rechunked into this place by the process that is named"
 
 
 def _at(array: Array, store: Store) -> Array:
@@ -207,6 +211,8 @@ class _Checkpoint:
     """Whether the target is made by this call, so that a chunk that is there is finished."""
     done: frozenset[str] | None = None
     """The boxes that an earlier call has finished; None if there was none."""
+    lease: Lease | None = None
+    """Keeps other calls with the same target out; None in a transaction."""
 
     @property
     def prefix(self) -> str:
@@ -221,11 +227,14 @@ class _Checkpoint:
         asked = {"from": repr(place(source.store, source.path)), "fresh": fresh}
         work = Work("rechunk", asked | {"source": _described(source), "target": _described(target)}, {"memory": memory})
         earlier = remove.read_mark(store, path)
-        if fresh:
-            left = hierarchy.begin(store, path, work, {"": target.metadata}, overwrite=overwrite)
-        else:
-            left = _begin_filling(target, work, earlier, overwrite=overwrite)
-        checkpoint = cls(store, path, memory, fresh)
+        # Two calls that replace the same array must not remove what the other one writes.
+        with store.lock(node.join(path, node.UNFINISHED)) if overwrite else nullcontext():
+            if fresh:
+                left = hierarchy.begin(store, path, work, {"": target.metadata}, overwrite=overwrite)
+            else:
+                left = _begin_filling(target, work, earlier, overwrite=overwrite)
+            lease = _lease(target, work, fresh=fresh) if left != "mark" else None
+        checkpoint = cls(store, path, memory, fresh, lease=lease)
         if left == "mark":
             checkpoint._remove()
             return None
@@ -240,14 +249,27 @@ class _Checkpoint:
         if type(kept) is int and memory >= kept:
             keys = [key.removeprefix(checkpoint.prefix + "done/") for key in store.list(checkpoint.prefix + "done/")]
             return replace(checkpoint, memory=kept, done=frozenset(keys))
-        store.delete_prefix(checkpoint.prefix)  # boxes of another size
+        for part in ("done/", "middle/"):  # boxes of another size
+            store.delete_prefix(checkpoint.prefix + part)
         remove.write_mark(store, path, Mark({"": ChunkNames.of(target.metadata)}, work=work))
         return replace(checkpoint, done=frozenset())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Give the lease back at the end of the block; after an error the same call goes on."""
+        try:
+            yield
+        finally:
+            if self.lease is not None:
+                with suppress(Exception):  # the first error is the one to raise
+                    self.lease.release()
 
     def finish(self, target: Array) -> None:
         """All is written: from now on the target can be opened as a whole array."""
         if self.store.traits.transactional:
             return
+        if self.lease is not None:
+            self.lease.confirm()
         if self.fresh:
             node.put_new(self.store, self.path, target.metadata)
         else:
@@ -257,6 +279,23 @@ class _Checkpoint:
     def _remove(self) -> None:
         self.store.delete_prefix(self.prefix)
         remove.remove_mark(self.store, self.path)
+
+
+def _lease(target: Array, work: Work, *, fresh: bool) -> Lease | None:
+    """Take the right to fill a target; `ConflictError` if another call with the same arguments does, or has done it."""
+    store, path = target.store, target.path
+    if store.traits.transactional:
+        return None
+    lease = Lease(store, node.join(path, f"{WORK}/lease"), _CARRYING)
+    lease.take("this place")
+    found = remove.read_mark(store, path)
+    if found is not None and work.is_same(found.work) and not (fresh and node.there(store, path)):
+        return lease
+    lease.release()
+    raise ConflictError(
+        f"another process has finished the same rechunk into '/{path}' of {store!r} meanwhile; nothing was written. "
+        "Open the array that is there, or call rechunk again with overwrite=True to replace it"
+    )
 
 
 def _begin_filling(target: Array, work: Work, earlier: Mark | None, *, overwrite: bool) -> hierarchy.Left:

@@ -17,6 +17,7 @@ Data in memory is looked at before anything is written, blocks of dask as they a
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -363,6 +364,11 @@ def _is_packed(encoding: Mapping[str, Any]) -> bool:
     return "scale_factor" in encoding or "add_offset" in encoding
 
 
+def _plain_units(units: Any) -> Any:
+    """Return units of times without a reference at midnight spelled out, which xarray leaves out for blocks of dask."""
+    return re.sub(r"[ T]0?0:00(:00(\.0*)?)?$", "", units) if isinstance(units, str) else units
+
+
 @dataclass(frozen=True)
 class _Check(ABC):
     """How one variable is encoded, and what its stored values mean to readers."""
@@ -384,7 +390,7 @@ class _Check(ABC):
         encoded = self.encoded(variable.values, self.encoding)
         start = _start(block_info)
         units = encoded.attrs.get("units")
-        if units != self.attributes.get("units"):
+        if _plain_units(units) != _plain_units(self.attributes.get("units")):
             fact = f"variable {self.name!r}: times in the block at {start} need the units {units!r}"
             remedy = f"they are stored in {self.attributes.get('units')!r}, choose other units in encoding"
             raise _lossy(fact, f"{remedy}, or a dtype of floats", start)

@@ -167,6 +167,9 @@ class Pipeline(CodecPipeline):
         """Return a batch as one operation; None if it is for the plain pipeline."""
         if not batch or type(memory) is not cpu.NDBuffer or not is_tested():
             return None
+        values: Any = memory.as_ndarray_like()
+        if type(values) is not np.ndarray or not values.size:  # a masked array, or nothing
+            return None
         stored, spec, *_ = batch[0]
         store = getattr(stored, "store", None)
         if type(store) not in STORES:
