@@ -68,6 +68,8 @@ def rechunk(
 ) -> Array:
     """Write the values of an array with other chunks, and return the new array.
 
+    While the call is at work, another one with the same target waits for it, or gets a `ConflictError`.
+
     Each source chunk is decoded as seldom as the memory allows; where that would be often, the values go through an
     intermediate array in the target's store, which is removed at the end.
 
